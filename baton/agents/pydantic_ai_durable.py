@@ -216,7 +216,7 @@ class DurableAgent:
         opened: Any = (await pipeline.stage(self._accepts)).output
         if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
             return await pipeline.stage(self._settles)
-        with pipeline.unbroken():  # or the next run would think again, and grow as long again
+        with pipeline.defer_continue_as_new():  # or the next run would think again, and grow as long again
             return await self._answered(pipeline, opened)
 
     async def _answered(self, pipeline: Pipeline, opened: dict[str, Any]) -> StageResult:

@@ -37,7 +37,7 @@ async def put_when_possible(store: ArtifactStore, data: bytes) -> str:
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-class ArtifactDesk:
+class ArtifactAccess:
     """A stage's view of the artifact store: the references it was handed, and those it writes.
 
     Attributes:

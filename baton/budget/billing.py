@@ -110,7 +110,7 @@ def forked_purse(
     for outcome in known:
         budget = budget.refund(outcome.name, spent_in([outcome]))
     for bill in bills:
-        budget = budget.owe(bill.stage, bill.spend)
+        budget = budget.charge_unreserved(bill.stage, bill.spend)
     for outcome in kept:
         if outcome.seq not in taken:
             budget = budget.refund(outcome.name, spent_in([outcome]))

@@ -194,7 +194,7 @@ class Budget(CompactRecord):
             raise ValueError(f"{lack.text}; ask shortage() first")
         return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=micro_usd)})
 
-    def owing(self, name: str, stage: str) -> "Budget":
+    def open_unreserved(self, name: str, stage: str) -> "Budget":
         """Return the budget with something under way for which nothing could be set apart; its bills still count.
 
         Args:
@@ -213,7 +213,7 @@ class Budget(CompactRecord):
             charge: The bill.
 
         Raises:
-            ValueError: Nothing is reserved under that name; a bill that comes late is for `owe`.
+            ValueError: Nothing is reserved under that name; a bill that comes late is for `charge_unreserved`.
         """
         held = self._reservation(name)
         if charge.id in held.charged:
@@ -224,9 +224,9 @@ class Budget(CompactRecord):
             charged=[*held.charged, charge.id],
             charged_micro_usd=held.charged_micro_usd + charge.spend.micro_usd,
         )
-        return self.owe(held.stage, charge.spend)._with(open={**self.open, name: grown})
+        return self.charge_unreserved(held.stage, charge.spend)._with(open={**self.open, name: grown})
 
-    def owe(self, stage: str, spend: Spend) -> "Budget":
+    def charge_unreserved(self, stage: str, spend: Spend) -> "Budget":
         """Return the budget after a bill for which nothing is reserved any more, such as one of a lost attempt.
 
         Args:
@@ -239,7 +239,7 @@ class Budget(CompactRecord):
         return self._with(spent=self.spent + spend, by_stage=by_stage)
 
     def refund(self, stage: str, spend: Spend) -> "Budget":
-        """Return the budget without a bill that `owe` had charged.
+        """Return the budget without a bill that `charge_unreserved` had charged.
 
         Args:
             stage: The stage that it was for.
@@ -247,7 +247,8 @@ class Budget(CompactRecord):
 
         Example:
             >>> bill = Spend(micro_usd=80_000)
-            >>> Budget(initial_micro_usd=400_000).owe("a", bill).refund("a", bill) == Budget(initial_micro_usd=400_000)
+            >>> start = Budget(initial_micro_usd=400_000)
+            >>> start.charge_unreserved("a", bill).refund("a", bill) == start
             True
         """
         by_stage = self.by_stage
@@ -301,8 +302,9 @@ class Budget(CompactRecord):
             pydantic.ValidationError: The figures amount to less than nothing.
 
         Example:
-            >>> sent = Budget(initial_micro_usd=400_000).owe("a", Spend(micro_usd=80_000))
-            >>> mine = Budget(initial_micro_usd=900_000).relayed(sent.cost_tracking()).owe("b", Spend(micro_usd=5_000))
+            >>> sent = Budget(initial_micro_usd=400_000).charge_unreserved("a", Spend(micro_usd=80_000))
+            >>> mine = Budget(initial_micro_usd=900_000).relayed(sent.cost_tracking())
+            >>> mine = mine.charge_unreserved("b", Spend(micro_usd=5_000))
             >>> mine.spent_micro_usd, mine.own.micro_usd, mine.free_micro_usd
             (85000, 5000, 315000)
         """

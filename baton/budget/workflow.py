@@ -16,7 +16,7 @@ NO_LIMIT_MICRO_USD = 1_000_000 * MICRO_PER_USD
 """What a handoff says is left where a pipeline was given no budget."""
 
 
-class Purse:
+class BudgetAccount:
     """What a pipeline may spend, and has spent: retries, refused attempts, branches and children included.
 
     Attributes:
@@ -29,7 +29,7 @@ class Purse:
         self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT_MICRO_USD)
         self._continued = start.continued > 0 and self.limited  # then the budget came with what was spent
         if not self.limited:
-            self.owe("", beyond_outcomes(start))
+            self.charge_unreserved("", beyond_outcomes(start))
 
     def shortage(self, spec: StageSpec) -> Shortage | None:
         """Return why a stage may not begin for want of money, or None."""
@@ -40,7 +40,7 @@ class Purse:
         if self.shortage(spec) is None:
             self.budget = self.budget.reserve(name, spec.name, spec.reserve_micro_usd, closing=spec.closing)
         else:
-            self.budget = self.budget.owing(name, spec.name)
+            self.budget = self.budget.open_unreserved(name, spec.name)
 
     def charge(self, name: str, returned: StageReturn) -> None:
         """Charge what an attempt cost, accepted or not; the same attempt is charged once."""
@@ -72,9 +72,9 @@ class Purse:
         """
         return {} if self.limited else carried_beyond(self.budget.own.beyond(spent_in(outcomes)))
 
-    def owe(self, stage: str, spend: Spend) -> None:
+    def charge_unreserved(self, stage: str, spend: Spend) -> None:
         """Charge what was spent by something for which nothing is set apart."""
-        self.budget = self.budget.owe(stage, spend)
+        self.budget = self.budget.charge_unreserved(stage, spend)
 
     def child_ended(self, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
         """Charge what a child cost, as one bill, and give back what it left; what people added is this one's as well.
@@ -84,7 +84,7 @@ class Purse:
         if topped_up_micro_usd:
             self.top_up(topped_up_micro_usd)
         if name not in self.budget.open:
-            self.budget = self.budget.owing(name, name)
+            self.budget = self.budget.open_unreserved(name, name)
         if spend:
             self.budget = self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=spend))
         self.settle(name)
@@ -129,4 +129,4 @@ class Purse:
         """Charge what a step of an earlier run had cost, unless the budget came with that."""
         spend = spent_in([outcome])
         if not self._continued and spend:
-            self.owe(outcome.name, spend)
+            self.charge_unreserved(outcome.name, spend)

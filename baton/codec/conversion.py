@@ -34,7 +34,7 @@ from baton.codec.compression import CompressionCodec
 from baton.codec.encryption import EncryptionCodec, MissingKeyError, is_encrypted
 from baton.codec.external import external_storage
 from baton.errors import NewerPayloadError, PayloadError
-from baton.handoff.sealed import SealedMove, SealError, UnverifiedHandoff
+from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
 from baton.keys.store_keyring import Keyring, is_production
 from baton.wire.misfit import misfit
@@ -75,7 +75,7 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         """Return the value of a payload; a handoff's are its bytes, unverified, whatever the hint."""
         if payload.metadata.get(RECORD) == SEALED_MOVE:
             fault = payload.metadata.get(FAULT)
-            return SealedMove(payload.data, None if fault is None else fault.decode())
+            return SealedAction(payload.data, None if fault is None else fault.decode())
         if type_hint is UnverifiedHandoff or RECORD in payload.metadata:
             return UnverifiedHandoff(payload.data)
         return super().from_payload(payload, type_hint)

@@ -10,14 +10,14 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from baton.budget.workflow import Purse
+from baton.budget.workflow import BudgetAccount
 from baton.compression.rules import COMPRESS, Compressed, CompressInput
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.errors import StageFailedError
 from baton.handoff.records import Turn
 from baton.handoff.relay import HandoffTerms
-from baton.handoff.workflow_attempt import Passage
+from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.entries import cost_of
 from baton.ledger.recording import EventKind, RecordedEvent
 from baton.telemetry.workflow_metrics import Metrics
@@ -37,8 +37,8 @@ class Conversation:
         terms: When a conversation is compressed, and how much of it stays.
     """
 
-    def __init__(self, purse: Purse, metrics: Metrics, terms: HandoffTerms) -> None:
-        self._purse = purse
+    def __init__(self, purse: BudgetAccount, metrics: Metrics, terms: HandoffTerms) -> None:
+        self._account = purse
         self._metrics = metrics
         self._terms = terms
         self._turns: list[Turn] = []
@@ -65,7 +65,7 @@ class Conversation:
         self._upstream = returned.spend
 
     async def fit(
-        self, passage: Passage, message: StageInput, task_queue: str | None, *, sender: str | None
+        self, passage: OutgoingHandoff, message: StageInput, task_queue: str | None, *, sender: str | None
     ) -> StageInput:
         """Return the stage's input with the conversation in it, compressed if it fills too much of its window.
 
@@ -109,13 +109,13 @@ class Conversation:
                     raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
-            self._purse.compressed(passage.key, made.charge(f"compression {passage.sent}"))
+            self._account.compressed(passage.key, made.charge(f"compression {passage.sent}"))
             self._metrics.compressed(spec.name, made.before_tokens, made.after_tokens)
             self._turns, self._summary = made.verbatim, made.summary
         turns = [turn.to_json_object() for turn in self._turns]
         return message.model_copy(update={"turns": turns, "summary": self._summary})
 
-    def _event(self, passage: Passage, sender: str) -> RecordedEvent:
+    def _event(self, passage: OutgoingHandoff, sender: str) -> RecordedEvent:
         """Return what its worker puts on record of a summary: in a fork no handoff's figures tell what it cost."""
         return RecordedEvent(
             kind=EventKind.SUMMARY,
@@ -125,5 +125,5 @@ class Conversation:
             sender=sender,
             agent=passage.spec.name,
             at=workflow.now(),
-            cost=cost_of({"costTracking": self._purse.budget.cost_tracking().to_json_object()}),
+            cost=cost_of({"costTracking": self._account.budget.cost_tracking().to_json_object()}),
         )

@@ -21,7 +21,7 @@ from baton.contract.draft import (
     ContractRequest,
     Disposition,
     Draft,
-    EventFate,
+    EventOutcome,
     Processor,
     contract_tokens,
     fact_line,
@@ -97,7 +97,7 @@ def used_tools(draft: Draft) -> frozenset[str]:
         event.tool_name
         for event, fate, told in draft.fates()
         if event.success is True and event.type is EventType.TOOL_RESULT and event.tool_name
-        if fate is EventFate.FACT or (told or "").startswith(budget)
+        if fate is EventOutcome.FACT or (told or "").startswith(budget)
     )
 
 
@@ -341,7 +341,7 @@ class CompileReport(CompactRecord):
         """How many events each label stands for, in order of their first appearance."""
         return Counter(one.label for one in self.dispositions if one.label is not None)
 
-    def ids(self, fate: EventFate) -> frozenset[str]:
+    def ids(self, fate: EventOutcome) -> frozenset[str]:
         """Return the ids of the events that became of something."""
         return frozenset(one.event_id for one in self.dispositions if one.fate is fate)
 

@@ -270,7 +270,7 @@ def is_unknown_source(name: str) -> bool:
     return not says_something(name) or name.strip().casefold() in _UNKNOWN
 
 
-class EventFate(StrEnum):
+class EventOutcome(StrEnum):
     """What became of an event."""
 
     FACT = "fact"
@@ -289,7 +289,7 @@ class Disposition(CompactRecord):
     """
 
     event_id: Name
-    fate: Annotated[EventFate, Field(strict=False)]
+    fate: Annotated[EventOutcome, Field(strict=False)]
     label: Label | None = None
     consumed_by: Name | None = None
 
@@ -351,7 +351,7 @@ class Draft:
         self._policy = policy
         self._estimator = estimator
         self._by_id = {event.id: event for event in self._events}
-        self._settled: dict[str, tuple[EventFate, str | None]] = {}
+        self._settled: dict[str, tuple[EventOutcome, str | None]] = {}
         self._facts: dict[str, Fact] = {}
         if len(self._by_id) != len(self._events):
             twice = Counter(event.id for event in self._events).most_common(1)[0][0]
@@ -410,7 +410,7 @@ class Draft:
         """
         if self._facts.pop(event.id, None) is not None:
             del self._settled[event.id]
-        self._settle(event, EventFate.EXCLUDED, label_of(kind, subject or "", event.type))
+        self._settle(event, EventOutcome.EXCLUDED, label_of(kind, subject or "", event.type))
 
     def consume(self, call: SessionEvent, result: SessionEvent) -> None:
         """Count a call as told by its result.
@@ -420,7 +420,7 @@ class Draft:
         """
         if call.type is not EventType.TOOL_CALL:
             raise ContractError(f"the event {call.id!r} is a {call.type.value}; only a tool_call is consumed")
-        self._settle(call, EventFate.CONSUMED, result.id)
+        self._settle(call, EventOutcome.CONSUMED, result.id)
 
     def state(self, event: SessionEvent, claim: str, source: SourceProvenance, confidence: Confidence) -> None:
         """Make a fact of an event.
@@ -433,10 +433,10 @@ class Draft:
             raise ContractError(f"the event {event.id!r} is no tool's success; its confidence cannot be high")
         if not says_something(claim):
             raise ContractError(f"the claim of the event {event.id!r} says nothing; leave the event out")
-        self._settle(event, EventFate.FACT)
+        self._settle(event, EventOutcome.FACT)
         self._facts[event.id] = Fact(claim=claim, source=source, confidence=confidence, event_id=event.id)
 
-    def fates(self) -> Iterator[tuple[SessionEvent, EventFate, str | None]]:
+    def fates(self) -> Iterator[tuple[SessionEvent, EventOutcome, str | None]]:
         """Go through the events that are settled, in order: what became of each, and its label or consuming result."""
         for event in self._events:
             if found := self._settled.get(event.id):
@@ -448,17 +448,17 @@ class Draft:
             Disposition(
                 event_id=event.id,
                 fate=fate,
-                label=told if fate is EventFate.EXCLUDED else None,
-                consumed_by=told if fate is EventFate.CONSUMED else None,
+                label=told if fate is EventOutcome.EXCLUDED else None,
+                consumed_by=told if fate is EventOutcome.CONSUMED else None,
             )
             for event, fate, told in self.fates()
         ]
 
     def label_counts(self) -> dict[str, int]:
         """Return how many events each label stands for, in order of their first appearance."""
-        return dict(Counter(told for _, fate, told in self.fates() if told and fate is EventFate.EXCLUDED))
+        return dict(Counter(told for _, fate, told in self.fates() if told and fate is EventOutcome.EXCLUDED))
 
-    def _settle(self, event: SessionEvent, fate: EventFate, told: str | None = None) -> None:
+    def _settle(self, event: SessionEvent, fate: EventOutcome, told: str | None = None) -> None:
         """Settle an event of this session that is not settled yet."""
         if found := self._settled.get(event.id):
             raise ContractError(

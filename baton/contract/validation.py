@@ -17,7 +17,7 @@ from baton.contract.draft import (
     FAILED,
     TYPE,
     UNSUPPORTED,
-    EventFate,
+    EventOutcome,
     contract_tokens,
     is_unknown_source,
     label_of,
@@ -167,7 +167,7 @@ def context_findings(
     findings = [] if report is None else _label_findings(members, report)
     labels = {label for _, label in texts(members.get("excludedContext"))}
     kept_back = _kept_back(report, events)
-    crossed = None if report is None else report.ids(EventFate.FACT)
+    crossed = None if report is None else report.ids(EventOutcome.FACT)
     known = {event.id: event for event in events or ()}
     said = _said(known, kept_back)
     if report is None:
@@ -224,7 +224,7 @@ def _missing_label(label: str) -> ContractFinding:
 def _kept_back(report: CompileReport | None, events: Sequence[SessionEvent] | None) -> dict[str, str | None]:
     """Return the events that must not cross, each with its label."""
     if report is not None:
-        return {one.event_id: one.label for one in report.dispositions if one.fate is EventFate.EXCLUDED}
+        return {one.event_id: one.label for one in report.dispositions if one.fate is EventOutcome.EXCLUDED}
     return {event.id: label for event in events or () if (label := never_crosses(event))}
 
 

@@ -77,7 +77,7 @@ def trace_of(start: PipelineInput, task_id: str) -> str:
     return start.traceparent.split("-")[1] if start.traceparent else task_id.replace("-", "").lower()
 
 
-class Contracting:
+class ContractIssuer:
     """Makes the contracts of one pipeline.
 
     Args:

@@ -202,7 +202,7 @@ class Outcome(CompactRecord):
     events: list[dict[str, JsonValue]] = Field(default_factory=list)
 
 
-class Undone(CompactRecord):
+class CompensationRecord(CompactRecord):
     """That a pipeline undoes what some of its steps did outside, or that a compensation of them failed.
 
     Attributes:

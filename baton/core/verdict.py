@@ -38,7 +38,7 @@ class Answer(StrEnum):
     REJECTED = "REJECTED"
 
 
-class Fate(StrEnum):
+class Disposition(StrEnum):
     """What becomes of a handoff.
 
     Every fate but RUN and BACK_TO_SENDER restores the sender's checkpoint, puts the task into PENDING_HANDOFF
@@ -61,7 +61,7 @@ class Fate(StrEnum):
     @property
     def rolls_back(self) -> bool:
         """Whether the sender's checkpoint is restored, the task PENDING_HANDOFF, and an alert is raised."""
-        return self not in (Fate.RUN, Fate.BACK_TO_SENDER)
+        return self not in (Disposition.RUN, Disposition.BACK_TO_SENDER)
 
 
 class Finding(CompactRecord):
@@ -94,7 +94,7 @@ class Verdict(CompactRecord):
         '{"valid":true}'
         >>> verdict = Verdict.of([Finding(code=Code.BUDGET_EXHAUSTED, text="No remaining budget")])
         >>> bool(verdict), verdict.reason, verdict.fate()
-        (False, <Code.BUDGET_EXHAUSTED: 'BUDGET_EXHAUSTED'>, <Fate.TOP_UP: 'top_up'>)
+        (False, <Code.BUDGET_EXHAUSTED: 'BUDGET_EXHAUSTED'>, <Disposition.TOP_UP: 'top_up'>)
     """
 
     valid: bool
@@ -129,7 +129,7 @@ class Verdict(CompactRecord):
         """ACCEPTED or REJECTED."""
         return Answer.ACCEPTED if self.valid else Answer.REJECTED
 
-    def fate(self, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Fate:
+    def fate(self, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
         """Return what becomes of the handoff.
 
         Args:
@@ -139,7 +139,7 @@ class Verdict(CompactRecord):
         Returns:
             RUN if it is valid, else the fate of its code.
         """
-        return Fate.RUN if self.reason is None else fate_of(self.reason, attempt, most)
+        return Disposition.RUN if self.reason is None else disposition_of(self.reason, attempt, most)
 
 
 _VALID = Verdict(valid=True)
@@ -158,12 +158,12 @@ def rejected(code: Code, text: str, at: str = "") -> Verdict:
 
     Example:
         >>> rejected(Code.SIGNATURE_INVALID, "the key 'k7' is not known here").fate()
-        <Fate.DEAD_LETTER: 'dead_letter'>
+        <Disposition.DEAD_LETTER: 'dead_letter'>
     """
     return Verdict.of([Finding(code=code, text=text, at=at)])
 
 
-def fate_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Fate:
+def disposition_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
     """Return what becomes of a handoff that is rejected with a code.
 
     Args:
@@ -175,15 +175,15 @@ def fate_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Fate:
         The fate; only faults that a sender can mend lead back to it (S3-6.1-n, S3-6.1-o).
 
     Example:
-        >>> [fate_of(Code.INCOMPLETE_CONTEXT, attempt).value for attempt in (1, 2, 3)]
+        >>> [disposition_of(Code.INCOMPLETE_CONTEXT, attempt).value for attempt in (1, 2, 3)]
         ['back_to_sender', 'back_to_sender', 'escalate']
     """
     match code:
         case Code.SCHEMA_INVALID | Code.INCOMPLETE_CONTEXT:
-            return Fate.BACK_TO_SENDER if attempt < most else Fate.ESCALATE
+            return Disposition.BACK_TO_SENDER if attempt < most else Disposition.ESCALATE
         case Code.SAFETY_VIOLATION | Code.SIGNATURE_INVALID:
-            return Fate.DEAD_LETTER
+            return Disposition.DEAD_LETTER
         case Code.BUDGET_EXHAUSTED:
-            return Fate.TOP_UP
+            return Disposition.TOP_UP
         case Code.ROUTING_ERROR:
-            return Fate.REROUTE
+            return Disposition.REROUTE

@@ -9,7 +9,7 @@ from baton.exchange.records import Acknowledgement
 from baton.wire.records import CompactRecord, Whole
 
 
-class Standing(StrEnum):
+class BroadcastStatus(StrEnum):
     """How a broadcast stands."""
 
     OPEN = "open"
@@ -35,7 +35,7 @@ class Broadcast(CompactRecord):
 
     Example:
         >>> Broadcast(receivers=["legal", "risk"]).standing(time_is_up=False)
-        <Standing.OPEN: 'open'>
+        <BroadcastStatus.OPEN: 'open'>
     """
 
     receivers: list[str] = Field(min_length=1)
@@ -67,7 +67,7 @@ class Broadcast(CompactRecord):
         """Who has not answered."""
         return [name for name in self.receivers if name not in self.answers]
 
-    def standing(self, *, time_is_up: bool) -> Standing:
+    def standing(self, *, time_is_up: bool) -> BroadcastStatus:
         """Return how it stands.
 
         Args:
@@ -75,12 +75,14 @@ class Broadcast(CompactRecord):
         """
         accepted, needed = len(self.accepted), self.quorum or len(self.receivers)
         if accepted == len(self.receivers):
-            return Standing.ALL
+            return BroadcastStatus.ALL
         if accepted >= needed:
-            return Standing.QUORUM
+            return BroadcastStatus.QUORUM
         if time_is_up:
-            return Standing.TIMEOUT if self.timeout_suffices and accepted else Standing.FAILED
+            return BroadcastStatus.TIMEOUT if self.timeout_suffices and accepted else BroadcastStatus.FAILED
         hopeless = accepted + len(self.silent) < needed
         if not self.silent and self.timeout_suffices and accepted:
-            return Standing.TIMEOUT  # nobody is left to wait for
-        return Standing.FAILED if hopeless and not (self.timeout_suffices and self.silent) else Standing.OPEN
+            return BroadcastStatus.TIMEOUT  # nobody is left to wait for
+        return (
+            BroadcastStatus.FAILED if hopeless and not (self.timeout_suffices and self.silent) else BroadcastStatus.OPEN
+        )

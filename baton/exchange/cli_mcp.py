@@ -19,7 +19,7 @@ from baton.ledger.cli_sources import LedgerOption, NameOption, ledger_name, ledg
 from baton.wire.versions import newest_first
 
 try:
-    from baton.exchange.client_mcp import HandoffDesk, handoff_server
+    from baton.exchange.client_mcp import HandoffTools, handoff_server
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton mcp` needs {error.name}: pip install 'temporal-baton[mcp]'") from error
 
@@ -68,7 +68,7 @@ async def mcp(
     )
     client = await session.client()
     async with guards.opened() as guarded:
-        desk = HandoffDesk(
+        desk = HandoffTools(
             OutsideAgents(client, guarded.gate),
             named,
             holder or os.environ.get("BATON_HOLDER") or f"{user()}@{socket.gethostname()}:{os.getpid()}",
@@ -83,7 +83,7 @@ async def mcp(
 
 
 @contextlib.contextmanager
-def _leaving_at_signals(desk: HandoffDesk) -> Iterator[None]:
+def _leaving_at_signals(desk: HandoffTools) -> Iterator[None]:
     """Give back what the agent holds before a signal ends this process; a second one ends it at once.
 
     The server itself cannot be cancelled: it waits in a thread for a line that may never come.

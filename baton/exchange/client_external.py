@@ -34,8 +34,8 @@ from baton.exchange.external import (
     QUERY_DONE,
     QUERY_MESSAGE,
     QUERY_OUTSIDE,
-    Move,
-    MoveKind,
+    ActionKind,
+    AgentAction,
     OutsideHandoff,
     outside_address,
 )
@@ -194,11 +194,11 @@ class OutsideAgents:
         Raises:
             PipelineError: Another one has claimed it, or it waits no longer.
         """
-        return await self._move(found, agent, holder, MoveKind.CLAIM, lease_seconds=int(lease.total_seconds()))
+        return await self._move(found, agent, holder, ActionKind.CLAIM, lease_seconds=int(lease.total_seconds()))
 
     async def give_back(self, found: Found, agent: str, *, holder: str | None = None) -> Found:
         """Let go of a claim, so that another one may claim the handoff."""
-        return await self._move(found, agent, holder, MoveKind.GIVE_BACK)
+        return await self._move(found, agent, holder, ActionKind.GIVE_BACK)
 
     async def accept(self, found: Found, agent: str, *, holder: str | None = None, version: str = "1.0.0") -> Receipt:
         """Lead a claimed handoff through the gate, and take it on if it passes; the answer is on record first.
@@ -218,7 +218,7 @@ class OutsideAgents:
             PipelineError: The claim has run out, or was never made.
             LedgerUnavailableError: The answer could not be put on record; nothing was accepted.
         """
-        found = await self._move(found, agent, holder, MoveKind.CLAIM)  # whoever holds no claim leaves no record
+        found = await self._move(found, agent, holder, ActionKind.CLAIM)  # whoever holds no claim leaves no record
         receipt, _ = await self.gate.accept(
             await self.read(found),
             ReceiverRequirements(agent, version, expects_work=False),
@@ -227,22 +227,22 @@ class OutsideAgents:
         )
         verdict, code = receipt.verdict, receipt.verdict.reason
         if verdict:
-            await self._move(found, agent, holder, MoveKind.ACCEPT)
+            await self._move(found, agent, holder, ActionKind.ACCEPT)
         elif is_expired_contract(verdict):  # this clock is ahead of the pipeline's by all that it lasts
             unmet = [one.text for one in verdict.findings]
-            await self._move(found, agent, holder, MoveKind.NEEDS_INPUT, unmet=unmet, code=code)
+            await self._move(found, agent, holder, ActionKind.NEEDS_INPUT, unmet=unmet, code=code)
         else:
             reason = verdict.details or "not accepted"
-            await self._move(found, agent, holder, MoveKind.REJECT, reason=reason, code=code)
+            await self._move(found, agent, holder, ActionKind.REJECT, reason=reason, code=code)
         return receipt
 
     async def reject(self, found: Found, agent: str, reason: str, *, holder: str | None = None) -> Found:
         """Say no to a claimed handoff, with a reason of `LONGEST_REASON` characters at most."""
-        return await self._move(found, agent, holder, MoveKind.REJECT, reason=reason)
+        return await self._move(found, agent, holder, ActionKind.REJECT, reason=reason)
 
     async def needs_input(self, found: Found, agent: str, unmet: Sequence[str], *, holder: str | None = None) -> Found:
         """Say what a claimed handoff lacks, a sentence each, together of `LONGEST_REASON` characters at most."""
-        return await self._move(found, agent, holder, MoveKind.NEEDS_INPUT, unmet=list(unmet))
+        return await self._move(found, agent, holder, ActionKind.NEEDS_INPUT, unmet=list(unmet))
 
     async def return_patch(
         self, found: Found, agent: str, patch: Mapping[str, Json], *, holder: str | None = None, report: Any = None
@@ -252,19 +252,19 @@ class OutsideAgents:
         Raises:
             PipelineError: The patch breaks a rule of the pipeline, which the message names; mend it and try again.
         """
-        return await self._move(found, agent, holder, MoveKind.PATCH, patch=dict(patch), report=report)
+        return await self._move(found, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report)
 
     async def return_report(self, found: Found, agent: str, report: Json, *, holder: str | None = None) -> Found:
         """Return a report; the handoff is done and the baton unchanged."""
-        return await self._move(found, agent, holder, MoveKind.REPORT, report=report)
+        return await self._move(found, agent, holder, ActionKind.REPORT, report=report)
 
-    async def _move(self, found: Found, agent: str, holder: str | None, kind: MoveKind, **members: Any) -> Found:
+    async def _move(self, found: Found, agent: str, holder: str | None, kind: ActionKind, **members: Any) -> Found:
         """Bring a sealed move to the pipeline; one that ended the handoff before is answered as it was then.
 
         Raises:
             PipelineError: It is refused.
         """
-        move = Move(
+        move = AgentAction(
             handoff_id=found.handoff.handoff_id,
             digest=found.handoff.digest,
             agent=agent,
@@ -288,7 +288,7 @@ class OutsideAgents:
                     return _as_before(Found(found.workflow_id, one), move)
             raise
 
-    async def _made(self, found: Found, move: Move) -> Found:
+    async def _made(self, found: Found, move: AgentAction) -> Found:
         """Bring a sealed move to the pipeline, and return the handoff after it.
 
         Raises:
@@ -336,7 +336,7 @@ class OutsideAgents:
         return told
 
 
-def _as_before(found: Found, move: Move) -> Found:
+def _as_before(found: Found, move: AgentAction) -> Found:
     """Return a handoff that is done, if a move repeats the one that ended it.
 
     Raises:
@@ -349,7 +349,7 @@ def _as_before(found: Found, move: Move) -> Found:
     return _as_brought(found, move)
 
 
-def _as_brought(found: Found, move: Move) -> Found:
+def _as_brought(found: Found, move: AgentAction) -> Found:
     """Return a handoff after a move, unless that repeats one which brought something else.
 
     Raises:
@@ -369,7 +369,7 @@ def _warn(why: str) -> None:
     _log.warning("%s; what waits in it is not listed", why)
 
 
-def _too_long(move: Move) -> str | None:
+def _too_long(move: AgentAction) -> str | None:
     """Return why what a move says to people is more than they read, and than a run can remember, or None."""
     size = len(move.reason) + sum(map(len, move.unmet))
     if size <= LONGEST_REASON:
@@ -377,13 +377,13 @@ def _too_long(move: Move) -> str | None:
     return f"what it says has {size:,} characters, and {LONGEST_REASON:,} is the most; say it in short"
 
 
-def _too_many(move: Move) -> str | None:
+def _too_many(move: AgentAction) -> str | None:
     """Return why a move brings more values than a workflow reads, or None."""
     over = excess({"patch": move.patch}) or excess({"report": move.report}, MOST_MESSAGE_VALUES)
     return None if over is None else str(over)
 
 
-def _too_large(move: Move) -> str | None:
+def _too_large(move: AgentAction) -> str | None:
     """Return why what a move brings cannot go through a workflow's history, or None.
 
     It is there several times: as it came, in the step's outcome, and in what the pipeline makes of

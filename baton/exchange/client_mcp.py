@@ -32,7 +32,7 @@ from baton.errors import BatonError, PipelineError
 from baton.exchange.client_external import Found, Listed, OutsideAgents
 from baton.exchange.client_mcp_input import Lines
 from baton.exchange.client_mcp_reading import HandedOver, artifact_page
-from baton.exchange.external import LONGEST_LEASE, MoveKind
+from baton.exchange.external import LONGEST_LEASE, ActionKind
 from baton.report.parsing import parse_report
 from baton.report.rendering import FORMAT
 from baton.report.rules import report_patch
@@ -137,7 +137,7 @@ def _told(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 @dataclass
-class HandoffDesk:
+class HandoffTools:
     """What one agent may do with its handoffs: each method is a tool of the server.
 
     Attributes:
@@ -348,7 +348,7 @@ class HandoffDesk:
         end = (await self._found(handoff_id)).handoff.end
         if end is None:
             return None
-        if end.kind not in (MoveKind.PATCH, MoveKind.REPORT) or end.holder != self.holder:
+        if end.kind not in (ActionKind.PATCH, ActionKind.REPORT) or end.holder != self.holder:
             raise ToolError(f"handoff {handoff_id!r} is done: {end.kind.value} by {end.holder!r}")
         self._forget(handoff_id)
         return Returned(done=True, warnings=["you returned your work before, and that stands; nothing was changed now"])
@@ -419,7 +419,7 @@ class _Server(MCPServer):
             raise ToolError(f"{name}: the arguments do not fit: {misfit(error.__cause__)}") from error.__cause__
 
 
-def handoff_server(desk: HandoffDesk) -> MCPServer:
+def handoff_server(desk: HandoffTools) -> MCPServer:
     """Return the MCP server of an agent; every tool it has is a method of the desk.
 
     Args:

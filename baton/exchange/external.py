@@ -20,7 +20,7 @@ from baton.wire.records import CompactRecord, Timestamp
 from baton.wire.values import Count, Digest, Instant, OpenRecord, Uuid4
 
 MOVE = "handoff_outside"
-"""Update: a sealed `Move` of an agent outside, the one argument; it answers with the `OutsideHandoff` afterwards."""
+"""Update: a sealed `AgentAction`, the one argument; it answers with the `OutsideHandoff` afterwards."""
 QUERY_OUTSIDE = "handoffs_outside"
 """Query: the handoffs that wait for agents outside, a list of `OutsideHandoff`."""
 QUERY_DONE = "handoffs_outside_done"
@@ -44,7 +44,7 @@ def outside_address(agent: str) -> str:
     return f"outside/{agent}"
 
 
-class MoveKind(StrEnum):
+class ActionKind(StrEnum):
     """What an agent outside does with a handoff."""
 
     CLAIM = "claim"
@@ -63,11 +63,11 @@ class MoveKind(StrEnum):
     """Return a report; the handoff is done and the baton unchanged."""
 
 
-ENDS = frozenset({MoveKind.REJECT, MoveKind.NEEDS_INPUT, MoveKind.PATCH, MoveKind.REPORT})
+ENDS = frozenset({ActionKind.REJECT, ActionKind.NEEDS_INPUT, ActionKind.PATCH, ActionKind.REPORT})
 """The moves that end the wait."""
 
 
-class Move(OpenRecord):
+class AgentAction(OpenRecord):
     """What an agent outside does, sealed by the service that knows who the agent is.
 
     Attributes:
@@ -93,7 +93,7 @@ class Move(OpenRecord):
     digest: Digest
     agent: Name
     holder: Name
-    kind: MoveKind = Field(strict=False)
+    kind: ActionKind = Field(strict=False)
     lease_seconds: Count = 600
     reason: str = ""
     code: Code | None = Field(default=None, strict=False)
@@ -107,16 +107,16 @@ class Move(OpenRecord):
         """Return the move without what it brought, for whoever lost the answer."""
         return self.model_copy(update={"work": _work_of(self), "patch": {}, "report": None})
 
-    def brought(self, other: "Move") -> bool:
+    def brought(self, other: "AgentAction") -> bool:
         """Return whether another move brought the same patch and report.
 
         Example:
             >>> from datetime import UTC
             >>> usual = {"handoff_id": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "digest": "sha256:" + "0" * 64,
             ...          "agent": "reviewer", "holder": "ann", "kind": "report", "at": datetime(2026, 6, 9, tzinfo=UTC)}
-            >>> first = Move(**usual, report="fine").remembered()
-            >>> first.brought(Move(**usual, report="fine")), first.brought(Move(**usual, report="not at all"))
-            (True, False)
+            >>> first = AgentAction(**usual, report="fine").remembered()
+            >>> first.brought(AgentAction(**usual, report="fine"))
+            True
         """
         return _work_of(self) == _work_of(other)
 
@@ -148,7 +148,7 @@ class OutsideHandoff(CompactRecord):
     holder: str | None = None
     leased_until: Timestamp | None = None
     accepted: bool = False
-    end: Move | None = None
+    end: AgentAction | None = None
 
     @classmethod
     def of(cls, message: Handoff, within: timedelta) -> Self:
@@ -183,9 +183,9 @@ class OutsideResult(CompactRecord):
     holder: str
 
     @classmethod
-    def of(cls, end: Move) -> "OutsideResult":
+    def of(cls, end: AgentAction) -> "OutsideResult":
         """Return what a move that ends the wait amounts to."""
-        refused = {MoveKind.REJECT: Reply.REJECTED, MoveKind.NEEDS_INPUT: Reply.NEEDS_INPUT}
+        refused = {ActionKind.REJECT: Reply.REJECTED, ActionKind.NEEDS_INPUT: Reply.NEEDS_INPUT}
         answer = Acknowledgement(
             handoff_id=end.handoff_id,
             digest=end.digest,
@@ -199,7 +199,7 @@ class OutsideResult(CompactRecord):
         return cls(answer=answer, patch=end.patch, report=end.report, holder=end.holder)
 
 
-class OutsideDesk:
+class ExternalHandoffs:
     """The handoffs of a pipeline that wait for agents outside, and the rules by which these may move."""
 
     def __init__(self, carried: Mapping[str, Iterable[Mapping[str, Any]]] | None = None) -> None:
@@ -240,7 +240,7 @@ class OutsideDesk:
         """Return what an agent ended, oldest first."""
         return [*self._done.values()]
 
-    def refusal(self, move: Move, now: datetime) -> str | None:
+    def refusal(self, move: AgentAction, now: datetime) -> str | None:
         """Return why a move cannot be made, or None.
 
         Args:
@@ -260,15 +260,15 @@ class OutsideDesk:
         holder = one.held_by(now)
         if holder is not None and holder != move.holder:
             return f"{holder!r} has claimed handoff {move.handoff_id!r} until {_time(one.leased_until)}"
-        if move.kind is not MoveKind.CLAIM and holder is None:
+        if move.kind is not ActionKind.CLAIM and holder is None:
             return f"claim handoff {move.handoff_id!r} first; a claim that has run out can be made anew"
-        if move.kind in (MoveKind.PATCH, MoveKind.REPORT) and not one.accepted:
+        if move.kind in (ActionKind.PATCH, ActionKind.REPORT) and not one.accepted:
             return f"accept handoff {move.handoff_id!r} before you return anything"
-        if move.kind is MoveKind.NEEDS_INPUT and not move.unmet:
+        if move.kind is ActionKind.NEEDS_INPUT and not move.unmet:
             return "say what is missing: 'unmet', a sentence each"
         return None
 
-    def make(self, move: Move, now: datetime) -> OutsideHandoff:
+    def make(self, move: AgentAction, now: datetime) -> OutsideHandoff:
         """Make a move that was not refused; one that was made before changes nothing.
 
         Returns:
@@ -278,16 +278,16 @@ class OutsideDesk:
         if one.end is not None:
             return one
         changes: dict[str, Any] = {}
-        if move.kind is MoveKind.CLAIM:
+        if move.kind is ActionKind.CLAIM:
             lease = min(timedelta(seconds=max(move.lease_seconds, 1)), LONGEST_LEASE)
             until = min(now + lease, one.until)
             if one.holder == move.holder and one.leased_until is not None:  # a renewal never shortens a claim
                 changes = {"leased_until": max(until, one.leased_until)}
             else:
                 changes = {"holder": move.holder, "leased_until": until, "accepted": False}
-        elif move.kind is MoveKind.GIVE_BACK:
+        elif move.kind is ActionKind.GIVE_BACK:
             changes = {"holder": None, "leased_until": None, "accepted": False}
-        elif move.kind is MoveKind.ACCEPT:
+        elif move.kind is ActionKind.ACCEPT:
             changes = {"accepted": True}
         else:
             changes = {"end": move}
@@ -303,7 +303,7 @@ class OutsideDesk:
         }
 
 
-def _work_of(move: Move) -> str:
+def _work_of(move: AgentAction) -> str:
     """Return the digest of what a move brings."""
     return move.work or digest({"patch": move.patch, "report": move.report})
 

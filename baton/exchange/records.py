@@ -1,8 +1,7 @@
 """Handoffs between pipelines as messages that may come twice, late, out of order or not at all (S3-6.5, C-20).
 
-A sender keeps what it sent in an `Outbox`, a receiver what it answered in an `Intake`. Both are plain data that
-survives continuing as new, and neither trusts the transport: whatever it does, a handoff is accepted once, and its
-first answer counts.
+A sender keeps what it sent in an `Outbox`, a receiver what it answered in `ProcessedHandoffs`. Both are plain data that
+survives continuing as new, and neither trusts the transport: a handoff is accepted once, and its first answer counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -150,7 +149,7 @@ class Sent(CompactRecord):
     open: bool = True
 
 
-class Taken(StrEnum):
+class AckMatch(StrEnum):
     """What an outbox makes of an answer."""
 
     FIRST = "first"
@@ -177,7 +176,7 @@ class Outbox:
         ...     "handoffId": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "digest": "sha256:" + "0" * 64,
         ...     "answer": "accepted", "by": "review", "timestamp": "2026-06-12T09:30:00Z",
         ... }))
-        <Taken.UNKNOWN: 'unknown'>
+        <AckMatch.UNKNOWN: 'unknown'>
     """
 
     def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -221,7 +220,7 @@ class Outbox:
         """Wait no longer for an answer; one that comes is noted."""
         self._change(handoff_id, open=False)
 
-    def take(self, ack: Acknowledgement) -> Taken:
+    def take(self, ack: Acknowledgement) -> AckMatch:
         """Take an answer whose seal holds.
 
         Args:
@@ -232,15 +231,15 @@ class Outbox:
         """
         sent = self._sent.get(ack.handoff_id)
         if sent is None:
-            return Taken.UNKNOWN
+            return AckMatch.UNKNOWN
         if ack.digest != sent.digest:
-            return Taken.OTHER_MESSAGE
+            return AckMatch.OTHER_MESSAGE
         if ack.accepted and ack.by != sent.receiver:
-            return Taken.OTHER_AGENT
+            return AckMatch.OTHER_AGENT
         if sent.answer is not None:
-            return Taken.REPEATED if sent.answer.answer is ack.answer else Taken.CONTRADICTS
+            return AckMatch.REPEATED if sent.answer.answer is ack.answer else AckMatch.CONTRADICTS
         self._change(ack.handoff_id, answer=ack)
-        return Taken.FIRST if sent.open else Taken.LATE
+        return AckMatch.FIRST if sent.open else AckMatch.LATE
 
     def answer(self, handoff_id: str) -> Acknowledgement | None:
         """Return the answer to a handoff, or None while there is none."""
@@ -260,7 +259,7 @@ class Outbox:
         return changed
 
 
-class Intake:
+class ProcessedHandoffs:
     """What a receiver answered, so that a handoff that comes again gets the same answer and is not executed twice.
 
     Same id and same content: the earlier answer again. Same id and other content after acceptance: tampering.
@@ -329,7 +328,7 @@ class Intake:
         return [one.to_json_object() for one in self._answers.values()]
 
 
-class Place(CompactRecord):
+class QueueKey(CompactRecord):
     """Where a message says that it stands in its chain; taken from bytes that nobody has verified yet.
 
     Attributes:
@@ -345,7 +344,7 @@ class Place(CompactRecord):
     hops: int = -1
 
     @classmethod
-    def of(cls, message: Any) -> "Place":
+    def of(cls, message: Any) -> "QueueKey":
         """Return where a message stands; what it does not say properly is left out. It never raises."""
         if not isinstance(message, Mapping):
             return cls()
@@ -356,7 +355,7 @@ class Place(CompactRecord):
         return cls(handoff_id=handoff, parent=parent, task_id=task, hops=hops if type(hops) is int else -1)
 
 
-def next_in_line(waiting: Sequence[Place]) -> int:
+def next_in_line(waiting: Sequence[QueueKey]) -> int:
     """Return which of the waiting messages comes first: in order of arrival, but parents before their children.
 
     Among messages of one task that both say how many handoffs came before them, the fewer go first. It decides on
@@ -369,7 +368,7 @@ def next_in_line(waiting: Sequence[Place]) -> int:
         An index.
 
     Example:
-        >>> next_in_line([Place(handoff_id="b", parent="a", task_id="t"), Place(handoff_id="a", task_id="t")])
+        >>> next_in_line([QueueKey(handoff_id="b", parent="a", task_id="t"), QueueKey(handoff_id="a", task_id="t")])
         1
     """
     there = {one.handoff_id for one in waiting if one.handoff_id}

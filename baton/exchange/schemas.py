@@ -12,7 +12,7 @@ from baton.artifacts.records import ArtifactRef
 from baton.budget.records import Budget
 from baton.contract.explanation import Explanation, LeftOut
 from baton.core.baton import Baton, BatonPatch
-from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, Undone
+from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Spend
 from baton.core.messages import (
     Decided,
     Decision,
@@ -40,7 +40,7 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "artifact-ref": ArtifactRef,
     "history-entry": HistoryEntry,
     "outcome": Outcome,
-    "undone": Undone,
+    "undone": CompensationRecord,
     "pipeline-input": PipelineInput,
     "pipeline-result": PipelineResult,
     "stage-input": StageInput,

@@ -28,10 +28,10 @@ from temporalio.exceptions import ActivityError
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
-from baton.core.verdict import Fate
+from baton.core.verdict import Disposition
 from baton.errors import PatchError, StageFailedError
 from baton.exchange.admission import Received, taken_over
-from baton.exchange.records import HANDOFF, Acknowledgement, Outbox, Sent, Taken, message_digest
+from baton.exchange.records import HANDOFF, AckMatch, Acknowledgement, Outbox, Sent, message_digest
 from baton.exchange.workflow_arrivals import Arrivals
 from baton.exchange.workflow_messages import (
     HANDOFF_ANSWER,
@@ -92,7 +92,7 @@ class Exchange:
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
         self._ask = ask
         self._outbox = Outbox(carried.get("outbox", ()))
-        self._arrivals = Arrivals(pipeline._desk, self.note, carried)
+        self._arrivals = Arrivals(pipeline._handlers, self.note, carried)
         self._answers = MessageProcessor(self._take_answer, carried.get("answers", ()))
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
@@ -181,7 +181,7 @@ class Exchange:
         self.outgoing.follows(received)
         if received.cost and received.task_id == self.pipeline.task_id:
             comes_back = self.outgoing.comes_back(received)
-            self.pipeline._purse.relay(received.cost, comes_back=comes_back, taken_over=is_past)
+            self.pipeline._account.relay(received.cost, comes_back=comes_back, taken_over=is_past)
         return received
 
     async def step(self, name: str, act: Callable[[int], Awaitable[StageReturn]]) -> Any:
@@ -329,7 +329,7 @@ class Exchange:
                 traceparent=handoff.traceparent,
                 follows=handoff_span_id(handoff.handoff_id, to.agent),
             )
-            await start_receiver(to, start, searchable=self.pipeline._desk.visibility.enabled)
+            await start_receiver(to, start, searchable=self.pipeline._handlers.visibility.enabled)
             if await signal_workflow(to.workflow_id, HANDOFF, handoff):
                 return
         self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
@@ -344,7 +344,7 @@ class Exchange:
         """
         reason = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff.handoff_id} within {within}"
         self.note(f"escalated: {reason}")
-        visibility = self.pipeline._desk.visibility
+        visibility = self.pipeline._handlers.visibility
         name = f"hand off to {to.agent}"[:200]
         if self._ask is None:
             visibility.gave_up(name)
@@ -355,7 +355,7 @@ class Exchange:
             seq=seq,
             sender=handoff.from_agent.agent_id,
             receiver=to.agent,
-            fate=Fate.ESCALATE,
+            fate=Disposition.ESCALATE,
             details=reason,
             attempts=attempts,
             since=since,
@@ -377,7 +377,7 @@ class Exchange:
     async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision | None:
         """Return what the person who is asked decides, or None if the receiver answers before that."""
         assert self._ask is not None  # noqa: S101 - the caller has looked
-        id, inbox = pending.handoff_id, self.pipeline._handing.escalation.inbox
+        id, inbox = pending.handoff_id, self.pipeline._handoffs.escalation.inbox
         asking = asyncio.ensure_future(self._ask(pending, within))
 
         def answered() -> bool:
@@ -409,9 +409,9 @@ class Exchange:
                 self.note(f"refused an answer: {answer.fault}")
                 return
             taken = self._outbox.take(ack)
-            if taken not in (Taken.FIRST, Taken.REPEATED):
+            if taken not in (AckMatch.FIRST, AckMatch.REPEATED):
                 self.note(f"an answer of {ack.by!r} to handoff {ack.handoff_id} ({ack.answer.value}) is {taken.value}")
 
     def note(self, text: str) -> None:
         """Keep a note for the pipeline's operators."""
-        self.pipeline._desk.note(text[:1_000])
+        self.pipeline._handlers.note(text[:1_000])

@@ -22,8 +22,8 @@ from baton.exchange.records import (
     MOST_REMEMBERED,
     QUERY_ANSWERED,
     Acknowledgement,
-    Intake,
-    Place,
+    ProcessedHandoffs,
+    QueueKey,
     next_in_line,
 )
 from baton.exchange.workflow_messages import (
@@ -38,7 +38,7 @@ from baton.exchange.workflow_messages import (
 from baton.handoff.errors import HandoffError
 from baton.handoff.records import Handoff
 from baton.handoff.routing import ReceiverRequirements
-from baton.pipelines.workflow_handlers import Desk
+from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metric_names import Transport, slo_breach
 from baton.wire.strict_json import loads_strict
 
@@ -60,12 +60,12 @@ class _Queued:
     raw: bytes
 
     @cached_property
-    def place(self) -> Place:
+    def place(self) -> QueueKey:
         """Where it says that it stands in its chain; nothing but the order hangs on it."""
         try:
-            return Place.of(loads_strict(self.raw))
+            return QueueKey.of(loads_strict(self.raw))
         except HandoffError:
-            return Place()
+            return QueueKey()
 
 
 class Arrivals:
@@ -77,10 +77,10 @@ class Arrivals:
         carried: What `carried` returned in the run that this one continues.
     """
 
-    def __init__(self, desk: Desk, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
-        self._desk = desk
+    def __init__(self, desk: RunHandlers, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
+        self._handlers = desk
         self._note = note
-        self._intake = Intake(carried.get("intake", ()))
+        self._intake = ProcessedHandoffs(carried.get("intake", ()))
         self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]
         if dropped := carried.get("dropped", 0):
             note(f"the run before could not carry {dropped} waiting handoffs over; their senders will send them again")
@@ -174,14 +174,14 @@ class Arrivals:
         """Measure a handoff from dispatch to accept, and raise an alert if it took too long."""
         sent_at = Handoff.from_json_object(message).timestamp
         seconds = max((ack.at - sent_at).total_seconds(), 0.0)
-        self._desk.metrics.latency(Transport.SIGNAL, received.sender, ack.by, seconds)
+        self._handlers.metrics.latency(Transport.SIGNAL, received.sender, ack.by, seconds)
         breach = slo_breach(Transport.SIGNAL, seconds)
         if breach:
             self._note(f"{received.sender!r} to {ack.by!r}: {breach}")
         return received.model_copy(update={"seconds": round(seconds, 6)})
 
     def _count(self, verdict: str, sender: str, receiver: str) -> None:
-        self._desk.metrics.handoff(verdict, sender, receiver)
+        self._handlers.metrics.handoff(verdict, sender, receiver)
 
     async def _answer_again(self, raw: bytes) -> None:
         """Repeat the answer to the very bytes that were answered before."""

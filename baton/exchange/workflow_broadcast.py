@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from baton.core.messages import StageReturn
 from baton.errors import StageFailedError
-from baton.exchange.broadcast import Broadcast, Standing
+from baton.exchange.broadcast import Broadcast, BroadcastStatus
 from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import Receiver, ended_once
@@ -108,21 +108,21 @@ async def _gathered(
             gathered = gathered.with_answer(name, ack)
         return gathered
 
-    def standing() -> Standing:
+    def standing() -> BroadcastStatus:
         return now().standing(time_is_up=len(done) == len(copies))
 
     tasks = [asyncio.create_task(one(to, copy)) for to, copy in copies]
-    ended = await ended_once(lambda: not unsent and standing() is not Standing.OPEN, tasks)
+    ended = await ended_once(lambda: not unsent and standing() is not BroadcastStatus.OPEN, tasks)
     faults = [fault for fault in ended if isinstance(fault, Exception)]
     gathered = now()
-    if faults or standing() is Standing.FAILED:
+    if faults or standing() is BroadcastStatus.FAILED:
         refused = [_refusal(name, ack) for name, ack in gathered.answers.items() if not ack.accepted]
         missing = [f"{name!r} {'was silent' if name in silent else 'had not answered'}" for name in gathered.silent]
         told = [str(fault) for fault in faults]
         needed = gathered.quorum or len(gathered.receivers)
         reason = f"{len(gathered.accepted)} of {needed} accepted: {'; '.join([*refused, *missing, *told])}"
         exchange.note(f"escalated: {reason}")
-        exchange.pipeline._desk.visibility.gave_up()
+        exchange.pipeline._handlers.visibility.gave_up()
         raise StageFailedError(f"the handoff to {', '.join(map(repr, gathered.receivers))} failed: {reason}")
     return gathered
 

@@ -26,9 +26,9 @@ from baton.exchange.external import (
     QUERY_DONE,
     QUERY_MESSAGE,
     QUERY_OUTSIDE,
-    Move,
-    MoveKind,
-    OutsideDesk,
+    ActionKind,
+    AgentAction,
+    ExternalHandoffs,
     OutsideHandoff,
     OutsideResult,
     outside_address,
@@ -36,8 +36,8 @@ from baton.exchange.external import (
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, open_message, raw_of
 from baton.handoff.records import Handoff
-from baton.handoff.sealed import SealedMove
-from baton.handoff.workflow_attempt import Passage
+from baton.handoff.sealed import SealedAction
+from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.pipelines.workflow_awaiting import step
 from baton.telemetry.metric_names import Transport, slo_breach
 from baton.wire.json_values import Json
@@ -75,8 +75,8 @@ class Outside:
         """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
         self._calls = exchange._calls
-        self._desk = OutsideDesk(exchange.pipeline.carried("outside"))
-        exchange.pipeline.carries["outside"] = self._desk.carried
+        self._open = ExternalHandoffs(exchange.pipeline.carried("outside"))
+        exchange.pipeline.carries["outside"] = self._open.carried
         self._waiting: dict[str, _Waiting] = {}
         self._moving = 0
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
@@ -146,14 +146,14 @@ class Outside:
         pipeline = self._exchange.pipeline
         baton = pipeline.state.baton.to_json_object()
         given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)
-        contract = pipeline._handing.contracted(Passage(spec, given, id), given, kept=False).contract
+        contract = pipeline._handoffs.contracted(OutgoingHandoff(spec, given, id), given, kept=False).contract
         return {} if contract is None else {"contract": contract}
 
     async def _wait(self, waiting: _Waiting, agent: str, within: timedelta, name: str) -> OutsideResult:
         """Let a handoff wait until it has ended."""
-        id, visibility = waiting.message.handoff_id, self._exchange.pipeline._desk.visibility
+        id, visibility = waiting.message.handoff_id, self._exchange.pipeline._handlers.visibility
         self._waiting[id] = waiting
-        self._desk.put(OutsideHandoff.of(waiting.message, within))
+        self._open.put(OutsideHandoff.of(waiting.message, within))
         summary = f"answer of {agent} outside"[:200]
         try:
             with visibility.waiting(PipelineStatus.WAITING, name):
@@ -168,14 +168,14 @@ class Outside:
         finally:
             end = self._end(id)
             del self._waiting[id]
-            self._desk.remove(id)
+            self._open.remove(id)
         await workflow.wait_condition(lambda: not self._moving)  # a run may not end while a move is being made
         visibility.goes_on()
         assert end is not None  # noqa: S101 - the condition above
         return OutsideResult.of(end)
 
-    def _end(self, handoff_id: str) -> Move | None:
-        one = self._desk.get(handoff_id)
+    def _end(self, handoff_id: str) -> AgentAction | None:
+        one = self._open.get(handoff_id)
         return None if one is None else one.end
 
     def _validate(self, *given: Any) -> None:
@@ -187,7 +187,7 @@ class Outside:
         if raw is None or len(raw) > LARGEST_MESSAGE:
             raise _refused(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
         [move] = given
-        if not isinstance(move, SealedMove) or move.fault == "":
+        if not isinstance(move, SealedAction) or move.fault == "":
             return
         raise _refused(move.fault or _NO_KEYS)
 
@@ -197,7 +197,7 @@ class Outside:
         assert raw is not None  # noqa: S101 - the validator
         self._moving += 1
         try:
-            return self._made(await self._opened(raw, is_verified=isinstance(given[0], SealedMove)))
+            return self._made(await self._opened(raw, is_verified=isinstance(given[0], SealedAction)))
         except ActivityError as error:
             raise _refused(f"the move could not be verified: {error.cause or error}") from error
         finally:
@@ -221,19 +221,19 @@ class Outside:
         try:
             if said.message is None:
                 raise _refused(said.fault)
-            move = Move.from_json_object(said.message)
+            move = AgentAction.from_json_object(said.message)
         except ValidationError:
             raise _refused("this is no move, though its seal holds") from None
         now = workflow.now()
-        refusal = self._desk.refusal(move, now) or self._patch_refusal(move, said.missing)
+        refusal = self._open.refusal(move, now) or self._patch_refusal(move, said.missing)
         if refusal:
             raise _refused(refusal)
-        before = self._desk.get(move.handoff_id)
+        before = self._open.get(move.handoff_id)
         if before is not None:
             self._measure(move, before)
-        if move.kind is MoveKind.CLAIM and before is not None:
+        if move.kind is ActionKind.CLAIM and before is not None:
             self._renew_contract(before, now)
-        after = self._desk.make(move, now)
+        after = self._open.make(move, now)
         if move.kind in ENDS and after.end is not None and after.end.reason:
             self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {after.end.reason}")
         if after.end is None:
@@ -251,16 +251,16 @@ class Outside:
         if works or not waiting.has_expired_contract(now):
             return
         try:
-            self._desk.renew(waiting.again())
+            self._open.renew(waiting.again())
         except StageFailedError as error:
             raise _refused(f"the contract of handoff {id!r} has expired: {error}") from error
         self._exchange.note(
             f"the contract of the handoff to {claimed.agent!r} outside had expired; it is compiled anew"
         )
 
-    def _patch_refusal(self, move: Move, missing: Sequence[str]) -> str | None:
+    def _patch_refusal(self, move: AgentAction, missing: Sequence[str]) -> str | None:
         """Return why a patch would break a rule of the pipeline, or refers to what no stage could read; or None."""
-        if move.kind is not MoveKind.PATCH:
+        if move.kind is not ActionKind.PATCH:
             return None
         state = self._exchange.pipeline.state
         try:
@@ -278,19 +278,19 @@ class Outside:
             )
         return None
 
-    def _measure(self, move: Move, waiting: OutsideHandoff) -> None:
+    def _measure(self, move: AgentAction, waiting: OutsideHandoff) -> None:
         """Count what the gate answered, once for each message; measure how long an accepted one took to get there.
 
         That is from dispatch to acceptance, as for a durable queue: that is what the agent fetches from.
         """
-        verdict = Answer.ACCEPTED.value if move.kind is MoveKind.ACCEPT else move.code
+        verdict = Answer.ACCEPTED.value if move.kind is ActionKind.ACCEPT else move.code
         asked = self._waiting[move.handoff_id]
         if verdict is None or asked.answered:  # another one who claims it later is given the same answer
             return
         asked.answered = True
-        desk, sender = self._exchange.pipeline._desk, asked.message.from_agent.agent_id
+        desk, sender = self._exchange.pipeline._handlers, asked.message.from_agent.agent_id
         desk.metrics.handoff(verdict, sender, move.agent)
-        if move.kind is not MoveKind.ACCEPT:
+        if move.kind is not ActionKind.ACCEPT:
             return
         seconds = max((move.at - waiting.since).total_seconds(), 0.0)
         desk.metrics.latency(Transport.QUEUE, sender, move.agent, seconds)
@@ -300,11 +300,11 @@ class Outside:
 
     def _on_list(self) -> list[OutsideHandoff]:
         """The handoffs that wait for agents outside, oldest first."""
-        return self._desk.open()
+        return self._open.open()
 
     def _on_done(self) -> list[OutsideHandoff]:
         """The handoffs that an agent outside ended, oldest first."""
-        return self._desk.done()
+        return self._open.done()
 
     def _on_message(self, handoff_id: str) -> Handoff | None:
         """The message of a handoff that waits for an agent outside, sealed as it leaves."""

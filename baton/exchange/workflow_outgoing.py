@@ -102,7 +102,7 @@ class Outgoing:
                     agent=self._sender,
                     task_id=pipeline.task_id,
                     task_description=description,
-                    cost=pipeline._purse.budget.cost_tracking(),
+                    cost=pipeline._account.budget.cost_tracking(),
                     spend=Spend(),
                     traceparent=pipeline._start.traceparent or task_traceparent(pipeline.task_id),
                     parent_handoff_id=self._parent,

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from baton.cli.output import Command, ago, block, json_text, make_table, moment, plain, stack
 from baton.client import WaitingHandoff
-from baton.core.verdict import Code, Fate, Finding
+from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.wire.fencing import fence
 
@@ -77,7 +77,7 @@ def reason(pending: PendingHandoff) -> str:
     """Return why a handoff waits in a word or two: its code, or that its receiver failed."""
     if pending.reason is not None:
         return pending.reason.value
-    return "receiver failed" if pending.fate is Fate.ESCALATE else pending.fate.value
+    return "receiver failed" if pending.fate is Disposition.ESCALATE else pending.fate.value
 
 
 def handoff_page(

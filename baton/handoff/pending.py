@@ -9,7 +9,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from baton.artifacts.records import Name
-from baton.core.verdict import Code, Fate, Finding
+from baton.core.verdict import Code, Disposition, Finding
 from baton.wire.fencing import is_shown
 from baton.wire.records import CompactRecord, Timestamp, Whole
 from baton.wire.values import Count
@@ -59,7 +59,7 @@ class PendingHandoff(CompactRecord):
     sender: str
     receiver: str
     reason: Code | None = Field(default=None, strict=False)
-    fate: Fate = Field(strict=False)
+    fate: Disposition = Field(strict=False)
     details: str
     findings: list[Finding] = Field(default_factory=list)
     attempts: Whole = Field(default=1, ge=1)
@@ -73,8 +73,8 @@ class PendingHandoff(CompactRecord):
         if self.only_as_sent:
             return (HandoffAction.REQUEUE, HandoffAction.ABANDON)
         special = {
-            Fate.DEAD_LETTER: (HandoffAction.RELEASE,) if self.reason is Code.SAFETY_VIOLATION else (),
-            Fate.TOP_UP: (HandoffAction.TOP_UP,),
+            Disposition.DEAD_LETTER: (HandoffAction.RELEASE,) if self.reason is Code.SAFETY_VIOLATION else (),
+            Disposition.TOP_UP: (HandoffAction.TOP_UP,),
         }
         return (*special.get(self.fate, ()), HandoffAction.REQUEUE, HandoffAction.EDIT, HandoffAction.ABANDON)
 

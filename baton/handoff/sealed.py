@@ -59,7 +59,7 @@ class UnverifiedHandoff(_NotFromJson):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SealedMove(UnverifiedHandoff):
+class SealedAction(UnverifiedHandoff):
     """A move of an agent outside as it was received, and what the worker that received it found of its seal.
 
     Attributes:
@@ -67,7 +67,7 @@ class SealedMove(UnverifiedHandoff):
         fault: Why its seal does not hold; empty if it does, None where the worker has no key to tell.
 
     Example:
-        >>> SealedMove(b'{"kind": "claim"}', "it is not sealed: it has no member 'signature'").fault
+        >>> SealedAction(b'{"kind": "claim"}', "it is not sealed: it has no member 'signature'").fault
         "it is not sealed: it has no member 'signature'"
     """
 

@@ -81,7 +81,7 @@ class SchemaGate:
 
         The validator makes all errors before it returns one, and a hostile message can have a million.
         """
-        beginning, cut = _beginning(message)
+        beginning, cut = _run_input(message)
         if not cut:
             yield from self._validator.iter_errors(message)
             return
@@ -95,7 +95,7 @@ class SchemaGate:
                 yield further
 
 
-def _beginning(message: Any) -> tuple[Any, list[Path]]:
+def _run_input(message: Any) -> tuple[Any, list[Path]]:
     """Return the first values of a message, level by level, and the places of the containers that were cut."""
     cut: list[Path] = []
     left = _MOST_CHECKED

@@ -9,7 +9,7 @@ from baton.handoff.records import Handoff
 
 
 @dataclass
-class Passage:
+class OutgoingHandoff:
     """One handoff on its way: from the sender's checkpoint until a receiver has accepted it.
 
     Attributes:

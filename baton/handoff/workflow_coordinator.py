@@ -12,35 +12,35 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.budget.records import OnExhaustion
-from baton.budget.workflow import Purse
+from baton.budget.workflow import BudgetAccount
 from baton.compression.workflow import Conversation
 from baton.contract.validation import is_expired_contract
-from baton.contract.workflow import Contracting
+from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
 from baton.core.history import Outcome
 from baton.core.messages import PipelineResult, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
-from baton.core.verdict import Code, Fate, Verdict, fate_of
+from baton.core.verdict import Code, Disposition, Verdict, disposition_of
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.errors import BudgetExhaustedError
 from baton.handoff.records import Handoff, Sender
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
-from baton.handoff.workflow_attempt import Passage
+from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_escalation import Escalation
-from baton.handoff.workflow_outage import sit_out
+from baton.handoff.workflow_outage import wait_for_ledger
 from baton.handoff.workflow_relay import nth_id
 from baton.ledger.recording import EventKind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.raised import StageRaisedError
-from baton.pipelines.workflow_handlers import Desk
+from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metric_names import RECEIVER_FAILED
 
-Execute = Callable[[Passage, StageInput | Handoff, int, int], Awaitable[StageReturn]]
+Execute = Callable[[OutgoingHandoff, StageInput | Handoff, int, int], Awaitable[StageReturn]]
 
 
-class Handing:
+class HandoffCoordinator:
     """Makes a pipeline's handoffs and sees each of them through.
 
     Args:
@@ -59,25 +59,25 @@ class Handing:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: RunHandlers,
         state: PipelineState,
-        purse: Purse,
+        account: BudgetAccount,
         relay: Relay | None,
         terms: HandoffTerms,
         publish: Callable[[Outcome], None],
-        contracting: Contracting | None = None,
+        contracting: ContractIssuer | None = None,
     ) -> None:
-        self.purse = purse
-        self.escalation = Escalation(desk, state, purse, terms.within, publish)
-        self._desk = desk
+        self.account = account
+        self.escalation = Escalation(desk, state, account, terms.within, publish)
+        self._handlers = desk
         self._state = state
         self._relay = relay
         self._terms = terms
         self._publish = publish
-        self._contracting = contracting
-        self._sender: Passage | None = None
+        self._contracts = contracting
+        self._sender: OutgoingHandoff | None = None
         self._ids = 0
-        self._said = Conversation(purse, desk.metrics, terms)
+        self._said = Conversation(account, desk.metrics, terms)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
@@ -94,11 +94,11 @@ class Handing:
         if self._relay is not None and carried.get("relay"):
             self._relay.restore(carried["relay"])
 
-    def handed_down(self) -> dict[str, Any]:
+    def for_child(self) -> dict[str, Any]:
         """Return what a child is started with: the span of the last handoff, which it follows, and personal data."""
         return {"follows": it.last_span, "personal_data": it.personal_data} if (it := self._relay) else {}
 
-    def brought_back(self, came: Mapping[str, Any]) -> dict[str, JsonValue]:
+    def from_child(self, came: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return what a child wrote of people beside what it was started with; nothing where nobody waits for it."""
         return written_onto(came, self._relay.personal_data) if self._relay and workflow.info().parent else {}
 
@@ -113,7 +113,7 @@ class Handing:
         self._ids += 1
         return nth_id(self._ids)
 
-    def outgoing(self, passage: Passage, message: StageInput) -> StageInput | Handoff:
+    def outgoing(self, passage: OutgoingHandoff, message: StageInput) -> StageInput | Handoff:
         """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal.
 
         Raises:
@@ -127,7 +127,7 @@ class Handing:
             passage.message = self._relay.message(
                 passage.spec,
                 message,
-                self.purse.budget.cost_tracking(),
+                self.account.budget.cost_tracking(),
                 handoff_id=passage.handoff_id,
                 now=workflow.now(),
                 workflow_id=workflow.info().workflow_id,
@@ -137,30 +137,30 @@ class Handing:
             raise StageFailedError(f"stage {passage.spec.name!r} is not sent anything: {error}") from error
         return passage.message
 
-    async def fit(self, passage: Passage, message: StageInput, task_queue: str | None) -> StageInput:
+    async def fit(self, passage: OutgoingHandoff, message: StageInput, task_queue: str | None) -> StageInput:
         """Return the stage's input with the conversation in it; see `Conversation.fit`."""
         sender = None if self._relay is None else self._relay.sender.agent_id
         return await self._said.fit(passage, message, task_queue, sender=sender)
 
-    def contracted(self, passage: Passage, message: StageInput, *, kept: bool = True) -> StageInput:
-        """Return the stage's input with a contract of this moment; `kept` as in `Contracting.contracted`.
+    def contracted(self, passage: OutgoingHandoff, message: StageInput, *, kept: bool = True) -> StageInput:
+        """Return the stage's input with a contract of this moment; `kept` as in `ContractIssuer.contracted`.
 
         Raises:
             StageFailedError: The contract is not valid, or the stage's agent is not registered.
         """
-        if self._contracting is None:
+        if self._contracts is None:
             return message
-        self._contracting.route(passage.spec)
-        return self._contracting.contracted(passage.spec, message, passage.handoff_id, workflow.now(), kept=kept)
+        self._contracts.route(passage.spec)
+        return self._contracts.contracted(passage.spec, message, passage.handoff_id, workflow.now(), kept=kept)
 
-    def base(self, passage: Passage, before: tuple[Baton, int]) -> tuple[Baton, int]:
+    def base(self, passage: OutgoingHandoff, before: tuple[Baton, int]) -> tuple[Baton, int]:
         """Return the baton to hand on, with what the sender mended, and how many steps will have ended by then."""
         baton, after = before
         for returned in passage.mended:
             baton = patch_effect(baton, returned.baton_patch, self._state.stage_rules()).baton
         return baton, after + len(passage.mended)
 
-    async def afford(self, passage: Passage) -> None:
+    async def afford(self, passage: OutgoingHandoff) -> None:
         """Set apart what the stage declared, after waiting for more money if that was agreed.
 
         Raises:
@@ -168,14 +168,14 @@ class Handing:
             StageFailedError: A person, or the deadline, gave the handoff up.
         """
         # Where nothing at all is left the receiver says so itself, on record; it does not execute (S3-6.1-l).
-        while (lack := self.purse.shortage(passage.spec)) and self._leaves_something():
+        while (lack := self.account.shortage(passage.spec)) and self._leaves_something():
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)
             verdict = Verdict(valid=False, reason=Code.BUDGET_EXHAUSTED, details=lack.text)
-            await self._escalate(passage, verdict, Fate.TOP_UP)
-        self.purse.reserve(passage.key, passage.spec)
+            await self._escalate(passage, verdict, Disposition.TOP_UP)
+        self.account.reserve(passage.key, passage.spec)
 
-    def accepted(self, passage: Passage) -> bool:
+    def accepted(self, passage: OutgoingHandoff) -> bool:
         """Record what the sender mended, now that the receiver has accepted the handoff; return whether it did."""
         mended, passage.mended = passage.mended, []
         for returned in mended:
@@ -183,14 +183,14 @@ class Handing:
             self._publish(self._state.record_amendment(returned, workflow.now(), why))
         return bool(mended)
 
-    def arrived(self, passage: Passage, returned: StageReturn) -> None:
+    def arrived(self, passage: OutgoingHandoff, returned: StageReturn) -> None:
         """Note that a stage has done its work and will hand on next."""
         self._sender = passage
         self._said.heard(returned)
         if self._relay is not None:
             self._relay.arrived(passage.spec, returned, passage.handoff_id, workflow.now())
 
-    def merged(self, name: str, passages: Sequence[Passage], branches: Sequence[StageReturn]) -> None:
+    def merged(self, name: str, passages: Sequence[OutgoingHandoff], branches: Sequence[StageReturn]) -> None:
         """Note that the branches of a fan-out have done their work; together they hand on next."""
         self._sender = None
         for returned in branches:
@@ -207,10 +207,10 @@ class Handing:
         """
         is_on_record = returned.anchor is not None or returned.verdict is not None
         self.escalation.on_record = bool(self.escalation.on_record) or is_on_record
-        if self._contracting is not None:
-            self._contracting.answered(returned)
+        if self._contracts is not None:
+            self._contracts.answered(returned)
 
-    async def rejected(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
+    async def rejected(self, passage: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
         """See to a handoff that was not accepted; on return it is to be sent again.
 
         Args:
@@ -222,31 +222,31 @@ class Handing:
             BudgetExhaustedError: There is no money left, and the pipeline declared to stop or to wrap up.
             StageFailedError: A person, or the deadline, gave it up.
         """
-        expired = self._contracting is not None and is_expired_contract(verdict)
+        expired = self._contracts is not None and is_expired_contract(verdict)
         if expired and passage.expired < self._terms.attempts:
             passage.expired += 1  # compiled anew with the next sending, and validated anew: never executed as it was
-            self._desk.note(f"the contract of the handoff to {passage.spec.name!r} had expired; it is compiled anew")
+            self._handlers.note(f"the contract for {passage.spec.name!r} had expired; it is compiled again")
             return
         reason = verdict.reason or Code.SCHEMA_INVALID
         passage.rejected += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
-        fate = fate_of(reason, max(passage.rejected, 1), self._terms.attempts)
-        if fate is Fate.BACK_TO_SENDER and (self._sender is None or passage.given.branch):
-            fate = Fate.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
-        if expired and fate is Fate.BACK_TO_SENDER:
-            fate, passage.expired = Fate.ESCALATE, 0  # its sender would only do its work again, and mend nothing
-        if fate is Fate.BACK_TO_SENDER:
+        fate = disposition_of(reason, max(passage.rejected, 1), self._terms.attempts)
+        if fate is Disposition.BACK_TO_SENDER and (self._sender is None or passage.given.branch):
+            fate = Disposition.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
+        if expired and fate is Disposition.BACK_TO_SENDER:
+            fate, passage.expired = Disposition.ESCALATE, 0  # its sender would only do its work again, and mend nothing
+        if fate is Disposition.BACK_TO_SENDER:
             await self._mend(passage, verdict, execute)
             return
-        if fate is Fate.TOP_UP and self.purse.limited and self.purse.budget.then is not OnExhaustion.PAUSE:
+        if fate is Disposition.TOP_UP and self.account.limited and self.account.budget.then is not OnExhaustion.PAUSE:
             raise BudgetExhaustedError(verdict.details or "the budget is used up")
         passage.mended, passage.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
         await self._escalate(passage, verdict, fate)
 
-    async def sit_out(self, passage: Passage) -> bool:
+    async def wait_for_ledger(self, passage: OutgoingHandoff) -> bool:
         """Wait before a handoff is sent again that the ledger could not take; see `baton.handoff.workflow_outage`."""
-        return await sit_out(self._desk, passage.spec.name, passage.given.seq, passage.outages)
+        return await wait_for_ledger(self._handlers, passage.spec.name, passage.given.seq, passage.outages)
 
-    async def failed(self, passage: Passage, error: StageRaisedError) -> None:
+    async def failed(self, passage: OutgoingHandoff, error: StageRaisedError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again.
 
         What it told that it had spent is on record then: one that was lost could not put it there itself.
@@ -260,18 +260,18 @@ class Handing:
             kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
             await escalation.record(passage, None, kind, status, reason, spend=error.spend)
         if escalation.on_record:
-            self._desk.note(f"{passage.spec.name!r} failed after it had accepted; rolled back to before the handoff")
-            self._desk.metrics.rolled_back(RECEIVER_FAILED)
+            self._handlers.note(f"{passage.spec.name!r} failed after accepting; rolled back to before the handoff")
+            self._handlers.metrics.rolled_back(RECEIVER_FAILED)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
-        await self._escalate(passage, Verdict(valid=False, details=reason), Fate.ESCALATE)
+        await self._escalate(passage, Verdict(valid=False, details=reason), Disposition.ESCALATE)
 
-    async def _mend(self, passage: Passage, verdict: Verdict, execute: Execute) -> None:
+    async def _mend(self, passage: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""
         assert self._sender is not None  # noqa: S101 - the caller has looked
         spec, given = self._sender.spec, self._sender.given
         findings = [f"your handoff to {passage.spec.name!r} was not accepted: {one.text}" for one in verdict.findings]
-        self._desk.note(f"the handoff to {passage.spec.name!r} went back to {spec.name!r}: {verdict.details}")
+        self._handlers.note(f"the handoff to {passage.spec.name!r} went back to {spec.name!r}: {verdict.details}")
         baton, after = self.base(passage, (self._state.baton, len(self._state.outcomes)))
         handed, earlier = spec.handed(baton)
         passage.sent += 1
@@ -286,30 +286,30 @@ class Handing:
                 "after": after,
             }
         )
-        back = Passage(spec, message, self.new_id(), sent=passage.sent, task_queue=self._sender.task_queue)
+        back = OutgoingHandoff(spec, message, self.new_id(), sent=passage.sent, task_queue=self._sender.task_queue)
         try:
             back.given = self.contracted(back, message)
             returned = await execute(back, self._returning(back, passage), message.seq, message.attempt)
         except StageFailedError as error:
             if isinstance(error, StageRaisedError):
-                self.purse.owe(spec.name, error.spend)
+                self.account.charge_unreserved(spec.name, error.spend)
                 if error.spend and self.escalation.on_record:
                     kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
                     await self.escalation.record(back, None, kind, status, str(error), spend=error.spend)
-            self._desk.note(f"{spec.name!r} did not mend it: {error}")
+            self._handlers.note(f"{spec.name!r} did not mend it: {error}")
             return
-        self.purse.reserve(back.handoff_id, spec)
-        self.purse.charge(back.handoff_id, returned)
-        self.purse.settle(back.handoff_id)
+        self.account.reserve(back.handoff_id, spec)
+        self.account.charge(back.handoff_id, returned)
+        self.account.settle(back.handoff_id)
         if returned.verdict is None and not returned.findings:
             try:
                 patch_effect(baton, returned.baton_patch, self._state.stage_rules())
             except PatchError as error:
-                self._desk.note(f"{spec.name!r} did not mend it: {'; '.join(error.findings)}")
+                self._handlers.note(f"{spec.name!r} did not mend it: {'; '.join(error.findings)}")
             else:
                 passage.mended.append(returned)
 
-    def _returning(self, back: Passage, passage: Passage) -> StageInput | Handoff:
+    def _returning(self, back: OutgoingHandoff, passage: OutgoingHandoff) -> StageInput | Handoff:
         """Return the message by which a receiver hands the work back to its sender."""
         if self._relay is None:
             return back.given
@@ -322,11 +322,11 @@ class Handing:
         finally:
             self._relay.sender = sender
 
-    async def _escalate(self, passage: Passage, verdict: Verdict, fate: Fate) -> None:
+    async def _escalate(self, passage: OutgoingHandoff, verdict: Verdict, fate: Disposition) -> None:
         """Wait until a person has decided about a handoff; on return it is to be sent again."""
         sender = self._relay.sender.agent_id if self._relay else workflow.info().workflow_type
         await self.escalation.decided(passage, verdict, fate, sender)
 
     def _leaves_something(self) -> bool:
         """Return whether the budget is not used up altogether, or no receiver would refuse the handoff on record."""
-        return self.purse.budget.remaining_micro_usd > 0 or not self.escalation.on_record
+        return self.account.budget.remaining_micro_usd > 0 or not self.escalation.on_record

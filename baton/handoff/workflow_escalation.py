@@ -12,19 +12,19 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton.budget.workflow import Purse
+from baton.budget.workflow import BudgetAccount
 from baton.core.history import Outcome, Spend
 from baton.core.messages import Decided, PipelineStatus
 from baton.core.state import PipelineState
-from baton.core.verdict import Code, Fate, Verdict
+from baton.core.verdict import Code, Disposition, Verdict
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.handoff.workflow_attempt import Passage
+from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_inbox import Inbox
 from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.recording import EventKind
 from baton.ledger.workflow import decided_on_record, put_on_record
-from baton.pipelines.workflow_handlers import Desk
+from baton.pipelines.workflow_handlers import RunHandlers
 from baton.safety.waivers import digests_of
 from baton.wire.canonical import digest
 
@@ -46,14 +46,19 @@ class Escalation:
     """
 
     def __init__(
-        self, desk: Desk, state: PipelineState, purse: Purse, within: timedelta, publish: Callable[[Outcome], None]
+        self,
+        desk: RunHandlers,
+        state: PipelineState,
+        account: BudgetAccount,
+        within: timedelta,
+        publish: Callable[[Outcome], None],
     ) -> None:
-        self.inbox = Inbox(state, purse)
+        self.inbox = Inbox(state, account)
         self.on_record: bool | None = None
         self.released: dict[str, str] = {}
-        self._desk = desk
+        self._handlers = desk
         self._state = state
-        self._purse = purse
+        self._account = account
         self._within = within
         self._publish = publish
         self._asked = 0
@@ -116,7 +121,7 @@ class Escalation:
         )
         return await decided_on_record(self.inbox, pending, within, tell)
 
-    async def decided(self, passage: Passage, verdict: Verdict, fate: Fate, sender: str) -> None:
+    async def decided(self, passage: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
         """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then.
 
         Args:
@@ -143,10 +148,10 @@ class Escalation:
             since=since,
             until=since + self._within,
         )
-        self._desk.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
+        self._handlers.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a receiver that failed was counted when it did
-            self._desk.metrics.rolled_back(fate.value)
-        visibility, tell = self._desk.visibility, partial(self.record, passage, verdict.reason)
+            self._handlers.metrics.rolled_back(fate.value)
+        visibility, tell = self._handlers.visibility, partial(self.record, passage, verdict.reason)
         try:
             with visibility.waiting(PipelineStatus.PENDING_HANDOFF, passage.spec.name):
                 decision = await decided_on_record(self.inbox, pending, self._within, tell)
@@ -158,7 +163,7 @@ class Escalation:
 
     async def record(
         self,
-        passage: Passage,
+        passage: OutgoingHandoff,
         reason: Code | None,
         kind: EventKind,
         status: str,
@@ -219,8 +224,8 @@ class Escalation:
 
     async def interventions_on_record(self, task_id: str) -> None:
         """Put on record the roll-backs and the fork that led here."""
-        while self.on_record is not False and self._desk.interventions:
-            one = self._desk.interventions.pop(0)
+        while self.on_record is not False and self._handlers.interventions:
+            one = self._handlers.interventions.pop(0)
             await self._put_on_record(
                 EventKind.DECISION,
                 one.action,
@@ -228,7 +233,7 @@ class Escalation:
                 task_id=task_id,
                 event_id=one.id,
                 agent=usable_name(one.step) or "step",
-                seq=self._desk.steps,
+                seq=self._handlers.steps,
                 actor=usable_name(one.who),
                 message={"step": one.step, "from_run_id": one.from_run_id},
             )
@@ -237,13 +242,13 @@ class Escalation:
         """Put an event on record, and note whether this run's workers keep one at all."""
         self.on_record = await put_on_record(*event, **further)
 
-    def _obey(self, passage: Passage, decision: HandoffDecision, pending: PendingHandoff) -> None:
+    def _obey(self, passage: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
         """Do what a person decided, so that the handoff can be sent again.
 
         Raises:
             StageFailedError: They gave it up, or their edit breaks a rule.
         """
-        self._desk.note(f"{decision.who} decided about the handoff to {pending.receiver!r}: {decision.action.value}")
+        self._handlers.note(f"{decision.who} decided on the handoff to {pending.receiver!r}: {decision.action.value}")
         match decision.action:
             case HandoffAction.ABANDON:
                 why = f": {decision.why}" if decision.why else ""
@@ -261,6 +266,6 @@ class Escalation:
                 sent = {} if passage.message is None else passage.message.to_json_object()
                 self.released |= dict.fromkeys(digests_of(sent, pending.findings), decision.who)
             case HandoffAction.TOP_UP:
-                self._purse.top_up(decision.micro_usd)
+                self._account.top_up(decision.micro_usd)
             case HandoffAction.REQUEUE:
                 pass

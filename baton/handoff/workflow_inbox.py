@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from baton.budget.workflow import Purse
+from baton.budget.workflow import BudgetAccount
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
@@ -43,9 +43,9 @@ class Inbox:
         purse: The pipeline's budget, which a top-up may not overfill.
     """
 
-    def __init__(self, state: PipelineState, purse: Purse) -> None:
+    def __init__(self, state: PipelineState, account: BudgetAccount) -> None:
         self._state = state
-        self._purse = purse
+        self._account = account
         self._open: dict[str, _Open] = {}
         self._closed: dict[str, HandoffDecision] = {}
         self._undone: dict[str, HandoffDecision] = {}
@@ -143,7 +143,7 @@ class Inbox:
                 return f"the edit is refused: {error}"
         if decision.action is HandoffAction.TOP_UP:
             promised = sum(other.micro_usd for other in undone if other.action is HandoffAction.TOP_UP)
-            filled = self._purse.budget.remaining_micro_usd + promised + decision.micro_usd
+            filled = self._account.budget.remaining_micro_usd + promised + decision.micro_usd
             if filled > MOST_USD * MICRO_PER_USD:
                 return f"the budget would hold {usd(filled)} USD; no handoff can tell of more than {MOST_USD}"
         return None

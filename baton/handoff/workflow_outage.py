@@ -7,7 +7,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 from baton.errors import ArtifactUnavailableError
 from baton.ledger.errors import LedgerUnavailableError
-from baton.pipelines.workflow_handlers import Desk
+from baton.pipelines.workflow_handlers import RunHandlers
 
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(minutes=1)
 _OUTAGES = (LedgerUnavailableError.__name__, ArtifactUnavailableError.__name__)
@@ -20,7 +20,7 @@ def is_outage(error: FailureError) -> bool:
     return isinstance(cause, ApplicationError) and cause.type in _OUTAGES
 
 
-async def sit_out(desk: Desk, stage: str, seq: int, nth: int) -> bool:
+async def wait_for_ledger(desk: RunHandlers, stage: str, seq: int, nth: int) -> bool:
     """Wait a while before a stage is sent again that met an outage.
 
     Args:

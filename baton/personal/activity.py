@@ -15,7 +15,7 @@ class UndeclaredPersonalDataError(BatonError):
     """A stage asked for personal data that its declaration does not name; another run would not change that."""
 
 
-class PersonalDesk:
+class PersonalDataAccess:
     """A stage's view of the personal data that came with its handoff: the declared fields, and no others.
 
     Nothing is decrypted until the stage asks, and nothing that it reads may go into its patch, its output or its

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.common import MetricMeter
 
-from baton.artifacts.activity import ArtifactDesk
+from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.compression.summariser import Summariser
 from baton.contract.activity import SessionLog, Toolbox
@@ -30,7 +30,7 @@ from baton.core.stages import StageSpec
 from baton.handoff.activity_receive import ReceiversGate, denied_on_record
 from baton.handoff.records import Turn
 from baton.handoff.store_gate import now_utc
-from baton.personal.activity import PersonalDesk
+from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
 from baton.telemetry.workflow_metrics import Metrics
@@ -117,7 +117,7 @@ class StageContext(Generic[BatonT]):
 
     baton: BatonT
     given: StageInput
-    artifacts: ArtifactDesk
+    artifacts: ArtifactAccess
     parts: WorkerParts = field(default_factory=WorkerParts)
     tokens_read: int = 0
     last_heartbeat: tuple[Any, ...] = ()
@@ -173,7 +173,7 @@ class StageContext(Generic[BatonT]):
     def of(cls, baton: BatonT, given: StageInput, parts: WorkerParts, spec: StageSpec | None = None) -> Self:
         """Return the context of one run of a stage."""
         spec = spec or StageSpec(given.stage)
-        desk = ArtifactDesk(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
+        desk = ArtifactAccess(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
         earlier = _heartbeat_details()
         return cls(
             baton=baton,
@@ -188,10 +188,10 @@ class StageContext(Generic[BatonT]):
         )
 
     @cached_property
-    def personal(self) -> PersonalDesk:
+    def personal(self) -> PersonalDataAccess:
         """Where personal data is read and written, as far as the stage declared it; never in baton or output."""
         given = self.given
-        made = PersonalDesk(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
+        made = PersonalDataAccess(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
         return self._first("personal", made)
 
     def sealed_personal_data(self) -> dict[str, JsonValue] | None:

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton.budget.workflow import Purse
-from baton.contract.workflow import Contracting, ContractTerms, trace_of
+from baton.budget.workflow import BudgetAccount
+from baton.contract.workflow import ContractIssuer, ContractTerms, trace_of
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
 from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy
@@ -30,13 +30,13 @@ from baton.core.state import PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, StageFailedError
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
-from baton.handoff.workflow_attempt import Passage
-from baton.handoff.workflow_coordinator import Handing
+from baton.handoff.workflow_attempt import OutgoingHandoff
+from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_awaiting import Calls, step
-from baton.pipelines.workflow_dispatch import Takes, child_patch, giving_back, run_child, run_stage
-from baton.pipelines.workflow_handlers import Desk
-from baton.pipelines.workflow_outcomes import ContinueAfter, Past
-from baton.pipelines.workflow_start import Beginning, publish_fields
+from baton.pipelines.workflow_dispatch import Takes, child_patch, refund_on_failure, run_child, run_stage
+from baton.pipelines.workflow_handlers import RunHandlers
+from baton.pipelines.workflow_outcomes import ContinueAfter, RecordedOutcomes
+from baton.pipelines.workflow_start import RunInput, publish_fields
 from baton.pipelines.workflow_steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
 from baton.wire.json_values import Json
 
@@ -83,50 +83,50 @@ class Pipeline:
             contracts: With them every stage gets a contract: what it may see and do, compiled from all that
                 happened; without, stages see the baton alone.
         """
-        self._beginning = Beginning(start)
-        self._start = start = self._beginning.start
+        self._run_input = RunInput(start)
+        self._start = start = self._run_input.start
         rules = PatchRules(freeze_goal=freeze_goal, protected=frozenset(protected))
-        self.state = PipelineState(self._beginning.baton(baton_type), rules)
-        self.task_id = self._beginning.task_id()
+        self.state = PipelineState(self._run_input.baton(baton_type), rules)
+        self.task_id = self._run_input.task_id()
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
         limits = continue_after or ContinueAfter()
         publish_fields(self.state.initial)
-        self._purse = Purse(start)
-        self._desk = Desk(self.state, self.task_id, self._purse)
+        self._account = BudgetAccount(start)
+        self._handlers = RunHandlers(self.state, self.task_id, self._account)
         terms = handoffs or HandoffTerms()
         contracting = (
             None
             if contracts is None
-            else Contracting(contracts, self.state, trace_of(start, self.task_id), self._desk.metrics)
+            else ContractIssuer(contracts, self.state, trace_of(start, self.task_id), self._handlers.metrics)
         )
-        self._handing = Handing(
-            self._desk,
+        self._handoffs = HandoffCoordinator(
+            self._handlers,
             self.state,
-            self._purse,
-            self._beginning.relay(self.task_id, terms),
+            self._account,
+            self._run_input.relay(self.task_id, terms),
             terms,
             publish,
             contracting,
         )
         self.carries: dict[str, Callable[[], JsonValue]] = {
-            "desk": self._desk.carried,
-            "handing": self._handing.carried,
+            "desk": self._handlers.carried,
+            "handing": self._handoffs.carried,
             CHAIN: partial(self.carried, CHAIN),
         }
-        self._past = Past(start, self.state, self._purse)
-        continue_if_long = partial(self._past.continue_if_long, limits, self.task_id, self.carries)
+        self._recorded = RecordedOutcomes(start, self.state, self._account)
+        continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
         self._steps = Steps(
-            self._beginning,
-            self._desk,
+            self._run_input,
+            self._handlers,
             self.state,
-            self._past,
+            self._recorded,
             continue_if_long,
-            partial(self._handing.escalation.interventions_on_record, self.task_id),
+            partial(self._handoffs.escalation.interventions_on_record, self.task_id),
         )
-        self._desk.on_intervention = partial(self._handing.escalation.record_interventions_soon, self.task_id)
-        self._desk.restore(start)
-        self._handing.restore(self.carried("handing"))
+        self._handlers.on_intervention = partial(self._handoffs.escalation.record_interventions_soon, self.task_id)
+        self._handlers.restore(start)
+        self._handoffs.restore(self.carried("handing"))
 
     @property
     def baton(self) -> Baton:
@@ -162,16 +162,16 @@ class Pipeline:
         if past is not None:
             return results_of(past)[0]
 
-        passage = self._passage(spec, seq, params)
+        passage = self._outgoing_handoff(spec, seq, params)
 
         def accept(returned: StageReturn, made_on: Baton) -> Outcome:
-            self._desk.visibility.ran(returned.seconds)
+            self._handlers.visibility.ran(returned.seconds)
             outcome = self.state.record_stage(returned, workflow.now(), made_on=made_on)
-            self._handing.arrived(passage, returned)
+            self._handoffs.arrived(passage, returned)
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
-            outcome = await run_stage(passage, self._handing, self._base, accept, task_queue)
+            outcome = await run_stage(passage, self._handoffs, self._base, accept, task_queue)
         return results_of(outcome)[0]
 
     @step
@@ -213,10 +213,10 @@ class Pipeline:
             patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
             return returned
 
-        passages = [self._passage(spec, seq, params, names) for spec in specs]
+        passages = [self._outgoing_handoff(spec, seq, params, names) for spec in specs]
 
-        def run(passage: Passage) -> Coroutine[Any, Any, StageReturn]:
-            return run_stage(passage, self._handing, self._base, accept, task_queue)
+        def run(passage: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
+            return run_stage(passage, self._handoffs, self._base, accept, task_queue)
 
         with self._steps.under_way(StepKind.MERGE, name, seq):
             ended = await asyncio.gather(*(run(passage) for passage in passages), return_exceptions=True)
@@ -224,13 +224,13 @@ class Pipeline:
             if faults:
                 raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
             branches = [one for one in ended if isinstance(one, StageReturn)]
-            self._desk.visibility.ran(max(branch.seconds for branch in branches))
+            self._handlers.visibility.ran(max(branch.seconds for branch in branches))
             strategies = {**self._strategies, **(merge or {})}
             try:
                 outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
-            self._handing.merged(name, passages, branches)
+            self._handoffs.merged(name, passages, branches)
         publish(outcome)
         return results_of(outcome)
 
@@ -259,15 +259,15 @@ class Pipeline:
         seq, past = await self._steps.begin(approval, StepKind.APPROVAL)
         if past is not None:
             decided = Decided.model_validate(past.value, strict=False)
-            self._desk.approvals.close(decided)
+            self._handlers.approvals.close(decided)
         else:
-            desk = self._desk
+            desk = self._handlers
             question = desk.approvals.open(approval, seq, asks, within)
             waiting = desk.visibility.waiting(PipelineStatus.WAITING, approval)
             try:
                 with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
                     decided = await desk.approvals.wait(question, within, default)
-                    await self._handing.escalation.approval_on_record(decided, seq, self.task_id)
+                    await self._handoffs.escalation.approval_on_record(decided, seq, self.task_id)
             finally:
                 if not desk.approvals.titles():
                     desk.visibility.goes_on(approval)
@@ -292,13 +292,13 @@ class Pipeline:
         """
         if duration < timedelta(0):
             raise ValueError(f"a pipeline sleeps for no time or longer; got {duration}")
-        self._desk.visibility.ran(LONG_ENOUGH)  # it is shown, and so is the step after it
+        self._handlers.visibility.ran(LONG_ENOUGH)  # it is shown, and so is the step after it
         seq, past = await self._steps.begin(name, StepKind.SLEEP)
         if past is not None:
             return
         with self._steps.under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
             await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
-            self._desk.visibility.ran(LONG_ENOUGH)
+            self._handlers.visibility.ran(LONG_ENOUGH)
         publish(self.state.record_sleep(seq, name, workflow.now()))
 
     @step
@@ -336,29 +336,31 @@ class Pipeline:
         step = name or kind
         seq, past = await self._steps.begin(step, StepKind.CHILD)
         if past is not None:
-            return self._handing.learned(PipelineResult.model_validate(past.value))
+            return self._handoffs.learned(PipelineResult.model_validate(past.value))
         with self._steps.under_way(StepKind.CHILD, step, seq):
             given = PipelineInput(
                 goal=goal,
                 baton={key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"},
                 params=dict(params or {}),
                 task_id=self.task_id,
-                budget=self._purse.for_child(step),
+                budget=self._account.for_child(step),
                 traceparent=self._start.traceparent,
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
-                **self._handing.handed_down(),
+                **self._handoffs.for_child(),
             )
-            with giving_back(self._purse, step):
-                result = await run_child(kind, seq, step, given, task_queue, searchable=self._desk.visibility.enabled)
-            self._purse.child_returned(step, result)
-            self._desk.visibility.ran(LONG_ENOUGH)
+            with refund_on_failure(self._account, step):
+                result = await run_child(
+                    kind, seq, step, given, task_queue, searchable=self._handlers.visibility.enabled
+                )
+            self._account.child_returned(step, result)
+            self._handlers.visibility.ran(LONG_ENOUGH)
             try:
                 patch = takes(self.state.baton, result)
                 outcome = self.state.record_child(seq, step, result, patch, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
         publish(outcome)
-        return self._handing.learned(result)
+        return self._handoffs.learned(result)
 
     def carried(self, name: str) -> dict[str, Any]:
         """Return what ``carries[name]`` told in the run that this one continues; nothing in a first run."""
@@ -366,13 +368,13 @@ class Pipeline:
         return told if isinstance(told, dict) else {}
 
     @contextmanager
-    def unbroken(self) -> Iterator[None]:
+    def defer_continue_as_new(self) -> Iterator[None]:
         """Keep the run from continuing as new in the block: what its code does between two steps is in no outcome."""
-        self._desk.unbroken += 1
+        self._handlers.defer_continue_as_new += 1
         try:
             yield
         finally:
-            self._desk.unbroken -= 1
+            self._handlers.defer_continue_as_new -= 1
 
     def is_recorded(self, name: str) -> bool:
         """Return whether the next step has this name and an outcome, as in a run that was forked or continued as new.
@@ -382,7 +384,7 @@ class Pipeline:
         Args:
             name: The step's name, as a stage's.
         """
-        return self._past.knows(self._desk.steps + 1, name)
+        return self._recorded.knows(self._handlers.steps + 1, name)
 
     async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
         """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).
@@ -393,11 +395,11 @@ class Pipeline:
             pending: The handoff.
             within: How long a decision may take; then the handoff counts as abandoned.
         """
-        return await self._handing.escalation.ask(pending, within, self.task_id)
+        return await self._handoffs.escalation.ask(pending, within, self.task_id)
 
     def note(self, text: str) -> None:
         """Keep a note for the operators; it is shown in the status and in the run's details."""
-        self._desk.note(text)
+        self._handlers.note(text)
 
     def result(self, output: Json = None) -> PipelineResult:
         """Return what the pipeline's `run` is to return.
@@ -408,28 +410,28 @@ class Pipeline:
         Raises:
             PipelineError: The pipeline was started with an input it cannot use, or a step of it was never awaited.
         """
-        self._beginning.check()
+        self._run_input.check()
         self._calls.check()
         self._steps.apply_edit()
-        self._desk.visibility.became(PipelineStatus.COMPLETED)
+        self._handlers.visibility.became(PipelineStatus.COMPLETED)
         return PipelineResult(
             task_id=self.task_id,
             baton=self.state.baton.to_json_object(),
-            steps=self._desk.steps,
+            steps=self._handlers.steps,
             spend=self.state.spend,
-            billed=self._purse.billed(self.state.spend),
-            topped_up_micro_usd=self._purse.budget.topped_up_micro_usd,
+            billed=self._account.billed(self.state.spend),
+            topped_up_micro_usd=self._account.budget.topped_up_micro_usd,
             output=output,
-            personal_data=self._handing.brought_back(self._start.personal_data),
+            personal_data=self._handoffs.from_child(self._start.personal_data),
         )
 
     def _base(self) -> tuple[Baton, int]:
         """Return the baton now, and how many steps have ended."""
         return self.state.baton, len(self.state.outcomes)
 
-    def _passage(
+    def _outgoing_handoff(
         self, spec: StageSpec, seq: int, params: Mapping[str, Json] | None, branches: Sequence[str] = ()
-    ) -> Passage:
+    ) -> OutgoingHandoff:
         """Return the handoff to a stage, before its first attempt."""
         given = StageInput(
             stage=spec.name,
@@ -439,4 +441,4 @@ class Pipeline:
             params=dict(self._start.params if params is None else params),
             branch=bool(branches),
         )
-        return Passage(spec, given, self._handing.new_id(), branches)
+        return OutgoingHandoff(spec, given, self._handoffs.new_id(), branches)

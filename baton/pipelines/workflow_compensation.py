@@ -11,7 +11,7 @@ from typing import Self
 
 from temporalio import workflow
 
-from baton.core.history import Undone
+from baton.core.history import CompensationRecord
 from baton.core.stages import HasSpec
 from baton.errors import StageFailedError
 from baton.handoff.errors import BudgetExhaustedError
@@ -46,7 +46,7 @@ class Compensations:
         self._pipeline = pipeline
         self._calls = pipeline._calls
         self._later: list[tuple[HasSpec, Mapping[str, Json] | None]] = []
-        self._since = pipeline._desk.steps + 1
+        self._since = pipeline._handlers.steps + 1
 
     def later(self, stage: HasSpec, *, params: Mapping[str, Json] | None = None) -> None:
         """Have a stage run if the block fails.
@@ -73,7 +73,7 @@ class Compensations:
 
     def _tell(self, by_hand: str | None) -> None:
         """Leave it in the history for readers without a worker: the run's own notes end with the run."""
-        upsert_memo({MEMO_UNDONE: Undone(undone_since=self._since, by_hand=by_hand)})
+        upsert_memo({MEMO_UNDONE: CompensationRecord(undone_since=self._since, by_hand=by_hand)})
 
     async def __aenter__(self) -> Self:
         return self

@@ -18,15 +18,15 @@ from temporalio.exceptions import (
 )
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
-from baton.budget.workflow import Purse
+from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
 from baton.core.history import Spend, told_spend, told_top_up
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.stages import Retries
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.records import Handoff
-from baton.handoff.workflow_attempt import Passage
-from baton.handoff.workflow_coordinator import Handing
+from baton.handoff.workflow_attempt import OutgoingHandoff
+from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.handoff.workflow_outage import is_outage
 from baton.pipelines.raised import StageRaisedError
 from baton.pipelines.workflow_visibility import labels
@@ -41,8 +41,8 @@ _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for mor
 
 
 async def run_stage(
-    passage: Passage,
-    handing: Handing,
+    passage: OutgoingHandoff,
+    handing: HandoffCoordinator,
     base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
     task_queue: str | None,
@@ -85,9 +85,9 @@ async def run_stage(
             try:
                 returned = await execute(passage, handing.outgoing(passage, message), message.seq, message.attempt)
             except StageRaisedError as error:
-                handing.purse.raised(passage.key, message.attempt, error.spend)
+                handing.account.raised(passage.key, message.attempt, error.spend)
                 passage.outages += error.is_outage
-                if not (error.is_outage and await handing.sit_out(passage)):
+                if not (error.is_outage and await handing.wait_for_ledger(passage)):
                     await handing.failed(passage, error)
                 continue
             if returned.verdict is None and returned.seq != message.seq:
@@ -99,7 +99,7 @@ async def run_stage(
             if returned.verdict is not None:
                 await handing.rejected(passage, returned.verdict, execute)
                 continue
-            handing.purse.charge(passage.key, returned)
+            handing.account.charge(passage.key, returned)
             if handing.accepted(passage):
                 baton = base()[0]  # with what the sender mended in it
             findings = returned.findings
@@ -110,14 +110,14 @@ async def run_stage(
                     findings = error.findings
             refusals += 1
     finally:
-        handing.purse.settle(passage.key)
+        handing.account.settle(passage.key)
     raise StageFailedError(
         f"stage {spec.name!r} was refused {counted(spec.attempts, 'time')} and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"
     )
 
 
-async def execute(passage: Passage, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
+async def execute(passage: OutgoingHandoff, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
     """Run the stage's activity once, with the retries Temporal makes of it.
 
     Raises:
@@ -200,20 +200,20 @@ async def run_child(
 
 
 @contextmanager
-def giving_back(purse: Purse, step: str) -> Iterator[None]:
+def refund_on_failure(account: BudgetAccount, step: str) -> Iterator[None]:
     """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block.
 
     What people had added to its budget is the parent's then as well, as far as the child told.
 
     Args:
-        purse: The parent's.
+        account: The parent's.
         step: The step's name.
     """
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
         told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageRaisedError) else (Spend(), 0)
-        purse.child_ended(step, told[0], topped_up_micro_usd=told[1])
+        account.child_ended(step, told[0], topped_up_micro_usd=told[1])
         raise
 
 

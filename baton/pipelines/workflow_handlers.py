@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 
-from baton.budget.workflow import Purse
+from baton.budget.workflow import BudgetAccount
 from baton.core.messages import Overview, PipelineInput, RolledBack, Waiting
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
@@ -56,7 +56,7 @@ class Intervention:
     why: str
 
 
-class Desk:
+class RunHandlers:
     """The front desk of a pipeline: its queries, its notes for operators, and what is under way.
 
     Attributes:
@@ -70,17 +70,17 @@ class Desk:
         unbroken: How many lines of steps may not be broken by continuing as new.
     """
 
-    def __init__(self, state: PipelineState, task_id: str, purse: Purse) -> None:
+    def __init__(self, state: PipelineState, task_id: str, account: BudgetAccount) -> None:
         self._state = state
         self._task_id = task_id
-        self._purse = purse
+        self._account = account
         self.under_way: dict[int, Waiting] = {}
         self.notes: list[str] = []
         self._roll_backs: list[RolledBack] = []
         self.interventions: list[Intervention] = []
         self.on_intervention: Callable[[], None] = lambda: None
         self.steps = 0
-        self.unbroken = 0
+        self.defer_continue_as_new = 0
         self.visibility = Visibility()
         self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
         self.metrics.begin(ROLLBACKS)
@@ -100,7 +100,7 @@ class Desk:
     @property
     def is_quiet(self) -> bool:
         """Whether no step is under way and no approval open, and nothing would be lost between two steps."""
-        return not self.unbroken and not self.under_way and not self.approvals.waiting()
+        return not self.defer_continue_as_new and not self.under_way and not self.approvals.waiting()
 
     def waiting(self) -> list[Waiting]:
         """Return what is under way or waited for, in order of the steps."""
@@ -145,9 +145,9 @@ class Desk:
             seq=self.steps,
             waiting_for=self.waiting(),
             spend=self._state.spend,
-            billed=self._purse.billed(self._state.spend),
-            remaining_micro_usd=self._purse.budget.remaining_micro_usd if self._purse.limited else None,
-            topped_up_micro_usd=self._purse.budget.topped_up_micro_usd,
+            billed=self._account.billed(self._state.spend),
+            remaining_micro_usd=self._account.budget.remaining_micro_usd if self._account.limited else None,
+            topped_up_micro_usd=self._account.budget.topped_up_micro_usd,
             digest=self._state.baton.digest,
             notes=self.notes,
         )
@@ -176,7 +176,7 @@ class Desk:
             self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {counted(error.error_count(), 'fault')}")
             return
         children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
-        self._purse.owe("", told.left)
+        self._account.charge_unreserved("", told.left)
         self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
         id = f"rollback:{told.from_run_id[:_LONGEST_ID]}"
         self.interventions.append(Intervention("ROLL_BACK", id, told.to, told.from_run_id, told.by, told.why))

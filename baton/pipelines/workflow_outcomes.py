@@ -8,7 +8,7 @@ from datetime import timedelta
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton.budget.workflow import Purse
+from baton.budget.workflow import BudgetAccount
 from baton.core.history import Outcome, StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
@@ -32,17 +32,17 @@ class ContinueAfter:
     bytes: int = 2_000_000
 
 
-class Past:
+class RecordedOutcomes:
     """The outcomes a run was started with, handed out in the order in which they once happened.
 
     In sequential code that order is the order of the questions. In concurrent code a step waits until those
     that ended before it were asked for, so that the baton changes in the same order as it did.
     """
 
-    def __init__(self, start: PipelineInput, state: PipelineState, purse: Purse) -> None:
+    def __init__(self, start: PipelineInput, state: PipelineState, account: BudgetAccount) -> None:
         self._start = start
         self._state = state
-        self._purse = purse
+        self._account = account
         self._edit = start.edit
         outcomes = start.outcomes
         self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
@@ -89,7 +89,7 @@ class Past:
                     "ask for those before it; it has changed, so fork at an earlier step"
                 ) from None
         self._restore(outcome)
-        self._purse.taken_over(outcome)
+        self._account.taken_over(outcome)
         self._restore_edits()
         if outcome.canceled:
             await workflow.wait_condition(lambda: False)  # until the code cancels it again
@@ -161,9 +161,9 @@ class Past:
             "continued": self._start.continued + 1,
             "carried": {
                 **{name: carry() for name, carry in carries.items()},
-                **self._purse.carried(self._state.outcomes),
+                **self._account.carried(self._state.outcomes),
             },
-            "budget": self._purse.budget if self._purse.limited else None,
+            "budget": self._account.budget if self._account.limited else None,
         }
         workflow.continue_as_new(self._start.model_copy(update=carried))
 

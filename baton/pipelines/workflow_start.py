@@ -17,7 +17,7 @@ from baton.wire.names import MEMO_FIELDS
 _UNUSABLE = "(unusable input)"
 
 
-class Beginning:
+class RunInput:
     """The input of a run. What is wrong with it is kept until its first step, because `__init__` may not fail.
 
     Attributes:

@@ -12,9 +12,9 @@ from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import StageResult, Waiting
 from baton.core.state import PipelineState
 from baton.errors import StageFailedError
-from baton.pipelines.workflow_handlers import Desk
-from baton.pipelines.workflow_outcomes import Past
-from baton.pipelines.workflow_start import Beginning
+from baton.pipelines.workflow_handlers import RunHandlers
+from baton.pipelines.workflow_outcomes import RecordedOutcomes
+from baton.pipelines.workflow_start import RunInput
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
 from baton.wire.names import MEMO_OUTCOME
 
@@ -40,17 +40,17 @@ class Steps:
 
     def __init__(
         self,
-        beginning: Beginning,
-        desk: Desk,
+        beginning: RunInput,
+        desk: RunHandlers,
         state: PipelineState,
-        past: Past,
+        past: RecordedOutcomes,
         continue_if_long: Callable[[], Awaitable[None]],
         record_interventions: Callable[[], Awaitable[None]],
     ) -> None:
-        self._beginning = beginning
-        self._desk = desk
+        self._run_input = beginning
+        self._handlers = desk
         self._state = state
-        self._past = past
+        self._recorded = past
         self._continue_if_long = continue_if_long
         self._record_interventions = record_interventions
 
@@ -70,28 +70,28 @@ class Steps:
             StageFailedError: The step is recorded as one that failed.
             ValueError: The name has not 1 to 200 characters.
         """
-        self._beginning.check()
+        self._run_input.check()
         if not 0 < len(name) <= _LONGEST_NAME:
             raise ValueError(
                 f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
             )
         if is_closed():
             await workflow.wait_condition(lambda: False)  # a step that would begin behind the run's end never does
-        self._desk.steps += 1
-        seq = self._desk.steps
-        past = await self._past.take(seq, name, kind)
+        self._handlers.steps += 1
+        seq = self._handlers.steps
+        past = await self._recorded.take(seq, name, kind)
         if past is None:
-            await self._past.ready_to_edit()
+            await self._recorded.ready_to_edit()
             self.apply_edit()
             await self._record_interventions()
-            if self._desk.is_quiet:
+            if self._handlers.is_quiet:
                 await self._continue_if_long()
-            self._desk.visibility.entered(name)
+            self._handlers.visibility.entered(name)
         return seq, past
 
     def apply_edit(self) -> None:
         """Apply the edit a fork came with, once its recorded outcomes are used up."""
-        edit = self._past.apply_edit()
+        edit = self._recorded.apply_edit()
         if edit is not None:
             publish(edit)
 
@@ -99,12 +99,12 @@ class Steps:
     def under_way(self, kind: StepKind, name: str, seq: int, until: datetime | None = None) -> Iterator[None]:
         """Show a step as under way while the block runs, and record it if it fails, as `recorded` does."""
         waiting = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now(), until=until)
-        self._desk.under_way[seq] = waiting
+        self._handlers.under_way[seq] = waiting
         try:
             with self.recorded(kind, name, seq):
                 yield
         finally:
-            del self._desk.under_way[seq]
+            del self._handlers.under_way[seq]
 
     @contextmanager
     def recorded(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
@@ -113,7 +113,7 @@ class Steps:
             yield
         except StageFailedError as error:
             publish(self._state.record_failure(seq, name, kind, str(error)))
-            self._desk.visibility.ran(LONG_ENOUGH)
+            self._handlers.visibility.ran(LONG_ENOUGH)
             raise
         except asyncio.CancelledError:
             why = "canceled by the pipeline" if workflow.cancellation_reason() is None else CANCELED_WITH_RUN

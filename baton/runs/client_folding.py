@@ -15,7 +15,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import Compressed
 from baton.core.baton import Baton
-from baton.core.history import Outcome, Spend, StepKind, Undone, told_spend
+from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, told_spend
 from baton.core.messages import PipelineResult, RolledBack, StageInput, StageReturn
 from baton.errors import PatchError
 from baton.runs.client_events import (
@@ -234,7 +234,7 @@ class _Fold:
     def memo(self, event: HistoryEvent) -> None:
         outcome = parsed(Outcome, self._text(event))
         if outcome is None:
-            if undone := parsed(Undone, self._text(event)):
+            if undone := parsed(CompensationRecord, self._text(event)):
                 self._run.is_undone(undone)
             return
         if outcome.failure is not None:  # then nothing of what the stage returned was applied

@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.core.messages import StageReturn
-from baton.core.verdict import MOST_ATTEMPTS, Fate, Verdict, fate_of
+from baton.core.verdict import MOST_ATTEMPTS, Disposition, Verdict, disposition_of
 from baton.handoff.pending import PendingHandoff
 from baton.runs.client_events import decoded, innermost, parsed
 from baton.runs.client_executions import history
@@ -121,7 +121,7 @@ class _Read:
             sender=message.get("fromAgent", {}).get("agentId", UNKNOWN),
             receiver=message.get("toAgent", {}).get("agentType", UNKNOWN),
             reason=verdict.reason,
-            fate=Fate.ESCALATE if verdict.reason is None else fate_of(verdict.reason, MOST_ATTEMPTS),
+            fate=Disposition.ESCALATE if verdict.reason is None else disposition_of(verdict.reason, MOST_ATTEMPTS),
             details=verdict.details or UNTOLD,
             findings=verdict.findings,
             attempts=_attempt(message),

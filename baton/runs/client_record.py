@@ -7,7 +7,7 @@ from typing import Any
 
 from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
-from baton.core.history import HistoryEntry, Spend, StepKind, Undone, snapshots
+from baton.core.history import CompensationRecord, HistoryEntry, Spend, StepKind, snapshots
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
@@ -220,7 +220,7 @@ class RunRecord:
         self.reset = at
         self.notes.append(note)
 
-    def is_undone(self, told: Undone) -> None:
+    def is_undone(self, told: CompensationRecord) -> None:
         """Note that effects outside are undone, or that one has to be undone by hand."""
         self.undone_since = min(told.undone_since, self.undone_since or told.undone_since)
         if told.by_hand is not None:

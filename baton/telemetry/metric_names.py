@@ -8,7 +8,7 @@ any. Counters that alerts rest on have one label of known values, `at_start`, an
 from dataclasses import dataclass
 from enum import StrEnum
 
-from baton.core.verdict import Answer, Code, Fate
+from baton.core.verdict import Answer, Code, Disposition
 
 
 class Kind(StrEnum):
@@ -90,7 +90,7 @@ ROLLBACKS = Metric(
     Kind.COUNTER,
     "Handoffs that were rolled back, by reason: what became of them, or that their receiver failed.",
     labels=("reason",),
-    at_start=(RECEIVER_FAILED, *(fate.value for fate in Fate if fate.rolls_back)),
+    at_start=(RECEIVER_FAILED, *(fate.value for fate in Disposition if fate.rolls_back)),
 )
 """S3-8.1-f."""
 

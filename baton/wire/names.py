@@ -41,7 +41,7 @@ MEMO_OUTCOME = "baton_outcome"
 MEMO_FIELDS = "baton_fields"
 """Memo: the first values of the fields that a derived baton has beyond the eight; a reader does not know its type."""
 MEMO_UNDONE = "baton_undone"
-"""Memo: what a pipeline does to undo effects outside, an `Undone`; each upsert of it stays in the history."""
+"""Memo: what a pipeline does to undo effects outside, a `CompensationRecord`; each upsert stays in the history."""
 
 SEALS = "baton_seals"
 """The extern function by which a worker tells workflow code that it signs handoffs."""

@@ -19,6 +19,7 @@ from tests.sandbox.probes import FORBIDDEN, MODULES, PROBES, Exemplifying, Probi
 OUTSIDE = {
     *("baton.handoff.schema", "baton.ledger.chain", "baton.ledger.entries", "baton.ledger.evidence"),
     *("baton.ledger.merkle", "baton.ledger.proof", "baton.ledger.records", "baton.personal.records"),
+    "baton.safety.scan",
 }
 """What activities, auditors and readers call, and no workflow does."""
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from temporalio import workflow
 
 from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
-from baton.core.verdict import Fate
+from baton.core.verdict import Disposition
 from baton.handoff.pending import PendingHandoff
 
 with workflow.unsafe.imports_passed_through():
@@ -85,7 +85,7 @@ class AsksItself:
                 seq=1,
                 sender="legal",
                 receiver="risk",
-                fate=Fate.ESCALATE,
+                fate=Disposition.ESCALATE,
                 details=why,
                 since=now,
                 until=now + within,

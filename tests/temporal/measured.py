@@ -9,7 +9,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput, PipelineStatus, StageInput, StageReturn
-from baton.core.verdict import Fate
+from baton.core.verdict import Disposition
 from baton.handoff.build import AgentState, build_handoff
 from baton.handoff.records import CostTracking, Handoff, Sender, Target, TokenSpent
 from baton.telemetry.metric_names import ROLLBACKS, Transport
@@ -50,7 +50,7 @@ class Measured:
         metrics.begin(ROLLBACKS)
         for name in STAGES_MEASURED:
             await workflow.execute_activity("measured", name, start_to_close_timeout=IN_TIME)
-            metrics.rolled_back(Fate.ESCALATE.value)
+            metrics.rolled_back(Disposition.ESCALATE.value)
 
 
 @activity.defn

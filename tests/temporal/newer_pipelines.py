@@ -28,7 +28,7 @@ class OutsideOfLater:
 
     def waiting(self) -> list[dict[str, Any]]:
         """What waits."""
-        return [{**one.model_dump(mode="json"), "urgent": True} for one in self.outside._desk.open()]
+        return [{**one.model_dump(mode="json"), "urgent": True} for one in self.outside._open.open()]
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
@@ -48,7 +48,7 @@ class InboxOfLater:
 
     def waiting(self) -> list[dict[str, Any]]:
         """What waits."""
-        pending = self.pipeline._handing.escalation.inbox.pending()
+        pending = self.pipeline._handoffs.escalation.inbox.pending()
         return [{**one.model_dump(mode="json"), "urgent": True} for one in pending]
 
     @workflow.run

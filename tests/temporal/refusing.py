@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from baton.core.verdict import Code, Fate
+from baton.core.verdict import Code, Disposition
 from baton.handoff.pending import PendingHandoff
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
@@ -72,7 +72,7 @@ class DecidesAsBefore:
     @workflow.query(name=QUERY_INBOX)
     def inbox(self) -> list[PendingHandoff]:
         """What waits."""
-        reason, fate = Code.SAFETY_VIOLATION, Fate.DEAD_LETTER
+        reason, fate = Code.SAFETY_VIOLATION, Disposition.DEAD_LETTER
         return [
             PendingHandoff(
                 handoff_id="h", seq=1, sender="a", receiver="b", reason=reason, fate=fate, details="", since=SINCE

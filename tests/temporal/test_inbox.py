@@ -14,7 +14,7 @@ from baton import PipelineInput, PipelineResult
 from baton.budget.records import Budget
 from baton.client import WaitingHandoff, inbox, read_run, resolve_handoff, roll_back, run_inbox
 from baton.core.messages import PipelineStatus
-from baton.core.verdict import Code, Fate
+from baton.core.verdict import Code, Disposition
 from baton.devserver import DevServer
 from baton.errors import HistoryError, PipelineError
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -279,7 +279,7 @@ class TestResolveHandoff:
         """And the stage runs (C-21)."""
         handle = await spending(worker)
         [pending] = await waiting(handle)
-        assert pending.fate is Fate.TOP_UP
+        assert pending.fate is Disposition.TOP_UP
 
         await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=30_000))
         assert (await handle.result()).spend.micro_usd == 230_000

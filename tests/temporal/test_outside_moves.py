@@ -18,7 +18,7 @@ from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import Found, OutsideAgents
-from baton.exchange.external import MOVE, QUERY_OUTSIDE, Move, MoveKind, OutsideHandoff
+from baton.exchange.external import MOVE, QUERY_OUTSIDE, ActionKind, AgentAction, OutsideHandoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal_json
@@ -64,12 +64,12 @@ async def found_in(handle: Handle) -> Found:
 
 def claim(found: Found, holder: str) -> bytes:
     """Return a claim as JSON, not sealed."""
-    move = Move(
+    move = AgentAction(
         handoff_id=found.handoff.handoff_id,
         digest=found.handoff.digest,
         agent="reviewer",
         holder=holder,
-        kind=MoveKind.CLAIM,
+        kind=ActionKind.CLAIM,
         at=datetime.now(UTC),
     )
     return move.model_dump_json(by_alias=True, exclude_unset=True).encode()

@@ -17,7 +17,7 @@ from baton.errors import HistoryError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import OutsideAgents
 from baton.exchange.client_http import serve_outside
-from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.exchange.client_mcp import HandoffTools, handoff_server
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
@@ -91,7 +91,7 @@ class TestOutside:
                 assert (status, "try again" in answer["error"]) == (503, True)
                 await ours.terminate()
                 await indexed(client, [ours], PipelineStatus.WAITING, running=False)
-                async with McpClient(handoff_server(HandoffDesk(agents, "reviewer", "ann"))) as model:
+                async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
                     with pytest.raises(RefusedError, match=r"answers cannot be read: .*urgent"):
                         await call_tool(model, "list_mine")
                 assert await agents.list_open("reviewer") == []

@@ -14,7 +14,7 @@ from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import OutsideAgents
-from baton.exchange.client_mcp import HandoffDesk
+from baton.exchange.client_mcp import HandoffTools
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_files import DEVELOPMENT_FILE
 from baton.keys.store_keyring import Keyring
@@ -64,15 +64,15 @@ async def agents(sealing: Client, safeguards: Safeguards) -> AsyncIterator[Outsi
 
 
 @pytest.fixture
-def ann(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffDesk:
+def ann(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffTools:
     """Return the desk of one reviewer."""
-    return HandoffDesk(agents, "reviewer", "ann", store)
+    return HandoffTools(agents, "reviewer", "ann", store)
 
 
 @pytest.fixture
-def bob(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffDesk:
+def bob(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffTools:
     """Return the desk of another reviewer."""
-    return HandoffDesk(agents, "reviewer", "bob", store)
+    return HandoffTools(agents, "reviewer", "bob", store)
 
 
 @pytest.fixture

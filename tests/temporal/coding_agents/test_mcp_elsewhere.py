@@ -19,7 +19,7 @@ from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.client_external import OutsideAgents
 from baton.exchange.client_http import serve_outside
-from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.exchange.client_mcp import HandoffTools, handoff_server
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
@@ -59,11 +59,11 @@ async def stored(server: DevServer, safeguards: Safeguards, folder: Path) -> Asy
 
 
 @pytest.fixture
-async def eve(server: DevServer, safeguards: Safeguards, folder: Path) -> AsyncIterator[HandoffDesk]:
+async def eve(server: DevServer, safeguards: Safeguards, folder: Path) -> AsyncIterator[HandoffTools]:
     """Return the desk of a reviewer whose store is another one than the workers'."""
     client = await client_of(server, safeguards, folder / "elsewhere")
     async with safeguards.shared().open() as guarded:
-        yield HandoffDesk(
+        yield HandoffTools(
             OutsideAgents(client, guarded.gate), "reviewer", "eve", LocalArtifactStore(folder / "elsewhere")
         )
 
@@ -72,7 +72,7 @@ class TestAnotherStore:
     """The agent is told while it still holds the handoff; a later stage could only fail."""
 
     async def test_an_artifact_that_the_workers_do_not_have_is_refused(
-        self, stored: Worker, eve: HandoffDesk, folder: Path
+        self, stored: Worker, eve: HandoffTools, folder: Path
     ) -> None:
         """And taken once it is there."""
         handle = await waiting(stored)
@@ -90,7 +90,7 @@ class TestAnotherStore:
         assert [one["id"] for one in (await handle.result()).baton["artifacts"]] == ["review"]
 
     async def test_a_patch_too_large_for_the_history_says_which_way_it_went(
-        self, stored: Worker, eve: HandoffDesk
+        self, stored: Worker, eve: HandoffTools
     ) -> None:
         """The worker cannot read it, and nothing but its log says why."""
         handle = await waiting(stored, seconds=120)
@@ -110,7 +110,7 @@ class TestNoWorker:
         """An agent that reads an empty list goes home."""
         async with local_server() as server, safeguards.shared().open() as guarded:
             client = await client_of(server, safeguards, folder / "workers")
-            desk = HandoffDesk(OutsideAgents(client, guarded.gate), "reviewer", "ann")
+            desk = HandoffTools(OutsideAgents(client, guarded.gate), "reviewer", "ann")
             async with McpClient(handoff_server(desk)) as model:
                 assert await call(model, "list_mine") == []
                 async with pipeline_worker(client, [HandsOutside], []) as worker:
@@ -130,12 +130,12 @@ class TestNoWorker:
             agents = OutsideAgents(client, guarded.gate)
             async with pipeline_worker(client, [HandsOutside], []) as gone:
                 theirs = await waiting(gone, seconds=100)
-                async with McpClient(handoff_server(HandoffDesk(agents, "reviewer", "ann"))) as model:
+                async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
                     handoff_id = await listed(model, theirs)
             async with (
                 pipeline_worker(client, [HandsOutside], []) as worker,
-                McpClient(handoff_server(HandoffDesk(agents, "reviewer", "ann"))) as reviewer,
-                McpClient(handoff_server(HandoffDesk(agents, "painter", "eve"))) as painter,
+                McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as reviewer,
+                McpClient(handoff_server(HandoffTools(agents, "painter", "eve"))) as painter,
                 serve_outside(agents, TOKENS) as url,
             ):
                 ours = await waiting(worker, seconds=100)

@@ -10,7 +10,7 @@ from temporalio.worker import Worker
 
 from baton.devserver import DevServer
 from baton.exchange.client_external import OutsideAgents
-from baton.exchange.client_mcp import HandoffDesk
+from baton.exchange.client_mcp import HandoffTools
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from tests.temporal.coding_agents.calling import waiting
@@ -53,7 +53,7 @@ async def test_a_claim_under_way_is_given_back(
     handle = await waiting(exchange, seconds=100)
     [found] = await _listed(agents, handle.id)
     theirs, lost = losing
-    desk = HandoffDesk(theirs, "reviewer", "ann")
+    desk = HandoffTools(theirs, "reviewer", "ann")
     claiming = asyncio.ensure_future(desk.claim(found.handoff.handoff_id))
     await lost.came_through.wait()
     claiming.cancel()

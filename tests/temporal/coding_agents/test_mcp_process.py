@@ -13,7 +13,7 @@ from mcp import StdioServerParameters
 from temporalio.worker import Worker
 
 from baton import __version__
-from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.exchange.client_mcp import HandoffTools, handoff_server
 from baton.report.rendering import render_report
 from tests.temporal.coding_agents.calling import REPORT, call, listed, waiting
 
@@ -129,7 +129,7 @@ class TestProcess:
         assert greeting["id"] == 0
 
     async def test_it_gives_back_when_its_input_ends(
-        self, exchange: Worker, ann: HandoffDesk, server_command: StdioServerParameters
+        self, exchange: Worker, ann: HandoffTools, server_command: StdioServerParameters
     ) -> None:
         """An editor that is closed does not keep a handoff."""
         handle = await waiting(exchange)
@@ -143,7 +143,7 @@ class TestProcess:
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     async def test_it_gives_back_before_a_signal_ends_it(
-        self, exchange: Worker, ann: HandoffDesk, server_command: StdioServerParameters, folder: Path, number: int
+        self, exchange: Worker, ann: HandoffTools, server_command: StdioServerParameters, folder: Path, number: int
     ) -> None:
         """An editor, or a container, that stops it with its input still open does not keep a handoff."""
         handle = await waiting(exchange)

@@ -8,7 +8,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from temporalio.worker import Worker
 
 from baton.artifacts.store import LocalArtifactStore
-from baton.exchange.client_mcp import HandoffDesk, handoff_server
+from baton.exchange.client_mcp import HandoffTools, handoff_server
 from baton.report.rendering import render_report
 from tests.temporal.coding_agents.calling import REPORT, RefusedError, call, listed, waiting
 
@@ -17,7 +17,7 @@ class TestMending:
     """The agent learns at once what it has to change, and is never caught in what it did before."""
 
     async def test_an_artifact_that_is_saved_again_does_not_bar_the_report(
-        self, exchange: Worker, ann: HandoffDesk, store: LocalArtifactStore
+        self, exchange: Worker, ann: HandoffTools, store: LocalArtifactStore
     ) -> None:
         """A name that is taken by another text is refused at once, while the agent can choose another."""
         state = {"goal": "Review", "artifacts": [{"id": "plan", "type": "plan", "hash": await store.put(b"Plan")}]}
@@ -50,7 +50,7 @@ class TestMending:
         ],
     )
     async def test_a_name_that_would_be_shown_as_another_is_refused(
-        self, exchange: Worker, ann: HandoffDesk, name: str
+        self, exchange: Worker, ann: HandoffTools, name: str
     ) -> None:
         """The next agent reads an artifact by the name that it is shown, and would be told that there is none."""
         handle = await waiting(exchange)
@@ -61,7 +61,7 @@ class TestMending:
                 await call(client, "save_artifact", handoff_id=handoff_id, artifact_id=name, type="plan", text="Plan")
         await handle.terminate()
 
-    async def test_what_is_no_json_is_refused_with_the_reason(self, exchange: Worker, ann: HandoffDesk) -> None:
+    async def test_what_is_no_json_is_refused_with_the_reason(self, exchange: Worker, ann: HandoffTools) -> None:
         """A number that is none passes Python's JSON readers; the agent is told and keeps the handoff."""
         handle = await waiting(exchange)
         async with McpClient(handoff_server(ann)) as client:
@@ -73,7 +73,7 @@ class TestMending:
 
     @pytest.mark.parametrize("tool", ["propose_patch", "propose_report"])
     async def test_work_that_is_returned_again_is_done(
-        self, exchange: Worker, ann: HandoffDesk, bob: HandoffDesk, tool: str
+        self, exchange: Worker, ann: HandoffTools, bob: HandoffTools, tool: str
     ) -> None:
         """An agent that lost the answer learns that its work was taken; another one that it came too late."""
         handle = await waiting(exchange)

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from baton.artifacts.activity import ArtifactDesk
+from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import LocalArtifactStore, MemoryArtifactStore
 from baton.errors import ArtifactConflictError, ArtifactNotFoundError
 from baton.wire.tokens import estimate_tokens
 
 
-async def desk(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> ArtifactDesk:
+async def desk(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> ArtifactAccess:
     """Return a desk that was handed references to some texts."""
     store = MemoryArtifactStore()
     refs = [ArtifactRef(id=id, type="text", hash=await store.put(data)) for id, data in texts]
-    return ArtifactDesk(store, refs, list(scope), estimate_tokens)
+    return ArtifactAccess(store, refs, list(scope), estimate_tokens)
 
 
 class TestWrite:
-    """`ArtifactDesk.write`."""
+    """`ArtifactAccess.write`."""
 
     async def test_it_returns_a_reference_to_the_stored_bytes(self) -> None:
         """Id, hash and length, no content (S1-design-j, C-11)."""
@@ -56,7 +56,7 @@ class TestWrite:
 
 
 class TestRead:
-    """`ArtifactDesk.read`."""
+    """`ArtifactAccess.read`."""
 
     async def test_an_unknown_id_is_an_error_that_names_the_known_ones(self) -> None:
         """A typing mistake is seen at once."""
@@ -70,7 +70,7 @@ class TestRead:
 
 
 class TestSelect:
-    """`ArtifactDesk.select`."""
+    """`ArtifactAccess.select`."""
 
     async def test_it_returns_the_texts_that_fit_those_in_scope_first(self) -> None:
         """`work_scope` and the budget decide (S1-cmp-d, S1-cmp-h, S1-design-g)."""
@@ -102,7 +102,7 @@ async def test_a_store_that_cannot_be_written_is_waited_for(
 
     monkeypatch.setattr(logging.getLogger("baton.artifacts.activity"), "filters", [heard])
     root.touch()  # no folder can be made in its place
-    one = ArtifactDesk(LocalArtifactStore(root), [], [], estimate_tokens)
+    one = ArtifactAccess(LocalArtifactStore(root), [], [], estimate_tokens)
 
     writing = asyncio.create_task(one.write("plan", "the plan", type="plan"))
     await said.wait()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.keys.store_keyring import Keyring
-from baton.personal.activity import PersonalDesk, UndeclaredPersonalDataError
+from baton.personal.activity import PersonalDataAccess, UndeclaredPersonalDataError
 from baton.personal.errors import SubjectErasedError
 from baton.personal.records import Erased
 from baton.personal.store import Vault
@@ -22,12 +22,12 @@ async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
 
 
 class TestPersonalDesk:
-    """`PersonalDesk`."""
+    """`PersonalDataAccess`."""
 
     async def test_a_stage_gets_the_fields_that_it_declared(self, vault: Vault) -> None:
         """It gets no others, also where it asks for none by name (S3-12.3-b)."""
         payload = await vault.seal("ann", TASK, {"email": "ann@x", "salary": 9})
-        desk = PersonalDesk(vault, "greet", {"email", "phone"}, TASK, payload)
+        desk = PersonalDataAccess(vault, "greet", {"email", "phone"}, TASK, payload)
 
         assert list((await desk.read()).values()) == [{"email": "ann@x"}]
         assert list((await desk.read("email")).values()) == [{"email": "ann@x"}]
@@ -36,8 +36,8 @@ class TestPersonalDesk:
     async def test_what_was_not_declared_is_refused_with_the_remedy(self, vault: Vault) -> None:
         """A stage gets personal data only if its contract says so (S3-12.3-b)."""
         payload = await vault.seal("ann", TASK, {"email": "ann@x"})
-        none = PersonalDesk(vault, "score", (), TASK, payload)
-        some = PersonalDesk(vault, "score", ["email"], TASK, payload)
+        none = PersonalDataAccess(vault, "score", (), TASK, payload)
+        some = PersonalDataAccess(vault, "score", ["email"], TASK, payload)
 
         remedy = r"declares none; .*@stage\(personal_data=\['email'\]\)"
         for asking in (none.read(), none.seal_artifact("ann", "cv", "x"), none.open_artifact("cv", b"")):
@@ -50,7 +50,7 @@ class TestPersonalDesk:
 
     async def test_what_it_writes_is_handed_on(self, vault: Vault) -> None:
         """The payload has what came and what was written, all of it sealed (S3-12.3-b)."""
-        desk = PersonalDesk(vault, "ask", ["email", "phone"], TASK)
+        desk = PersonalDataAccess(vault, "ask", ["email", "phone"], TASK)
         await desk.write("ann", {"email": "ann@x"})
         handed = await desk.write("ann", {"phone": "1"})
 
@@ -60,7 +60,7 @@ class TestPersonalDesk:
 
     async def test_of_an_erased_subject_it_gets_the_mark(self, vault: Vault) -> None:
         """A stage that runs after an erasure goes on, and can bring nothing back (C-24)."""
-        desk = PersonalDesk(vault, "greet", ["email"], TASK, await vault.seal("ann", TASK, {"email": "ann@x"}))
+        desk = PersonalDataAccess(vault, "greet", ["email"], TASK, await vault.seal("ann", TASK, {"email": "ann@x"}))
         sealed = await desk.seal_artifact("ann", "cv", "curriculum")
         assert await desk.open_artifact("cv", sealed) == b"curriculum"
         await vault.erase("ann", "r-1")
@@ -73,4 +73,4 @@ class TestPersonalDesk:
     async def test_a_worker_without_a_vault_says_so(self) -> None:
         """The remedy is in the text (S3-12.3-b)."""
         with pytest.raises(RuntimeError, match="this worker has no vault; give it one"):
-            await PersonalDesk(None, "greet", ["email"], TASK).read()
+            await PersonalDataAccess(None, "greet", ["email"], TASK).read()

@@ -15,7 +15,7 @@ from baton.cli.options import GlobalOptions
 from baton.cli.output import moment
 from baton.cli.session import Session
 from baton.client import WaitingHandoff
-from baton.core.verdict import Code, Fate, Finding
+from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason, text_at
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 
@@ -32,7 +32,7 @@ def pending(**members: Any) -> PendingHandoff:
         "sender": "extract",
         "receiver": "score",
         "reason": Code.SAFETY_VIOLATION,
-        "fate": Fate.DEAD_LETTER,
+        "fate": Disposition.DEAD_LETTER,
         "details": "Injection pattern detected in context",
         "since": NOW - timedelta(hours=3),
         "until": NOW + timedelta(days=7),
@@ -151,7 +151,7 @@ class TestReason:
     def test_it_is_the_code_or_what_happened(self) -> None:
         """A receiver that failed has no code."""
         assert reason(pending()) == "SAFETY_VIOLATION"
-        assert reason(pending(reason=None, fate=Fate.ESCALATE)) == "receiver failed"
+        assert reason(pending(reason=None, fate=Disposition.ESCALATE)) == "receiver failed"
 
 
 class TestTextAt:

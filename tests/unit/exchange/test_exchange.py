@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from baton.core.verdict import Code, Finding, Verdict, rejected
 from baton.exchange import records as exchange
 from baton.exchange.records import (
+    AckMatch,
     Acknowledgement,
-    Intake,
     Outbox,
-    Place,
+    ProcessedHandoffs,
+    QueueKey,
     Reply,
     Sent,
-    Taken,
     message_digest,
     next_in_line,
 )
@@ -102,20 +102,20 @@ class TestOutbox:
         outbox = Outbox()
         outbox.put(sent())
 
-        assert outbox.take(ack()) is Taken.FIRST
-        assert outbox.take(ack()) is Taken.REPEATED
-        assert outbox.take(ack(answer=Reply.REJECTED)) is Taken.CONTRADICTS
+        assert outbox.take(ack()) is AckMatch.FIRST
+        assert outbox.take(ack()) is AckMatch.REPEATED
+        assert outbox.take(ack(answer=Reply.REJECTED)) is AckMatch.CONTRADICTS
         assert outbox.answer(id_of(1)) == ack()
 
     @pytest.mark.parametrize(
         ("answer", "taken"),
         [
-            pytest.param(ack(2), Taken.UNKNOWN, id="to a handoff that was not sent"),
-            pytest.param(ack(digest=B), Taken.OTHER_MESSAGE, id="to another message under its id"),
-            pytest.param(ack(by="mallory"), Taken.OTHER_AGENT, id="accepted by somebody else"),
+            pytest.param(ack(2), AckMatch.UNKNOWN, id="to a handoff that was not sent"),
+            pytest.param(ack(digest=B), AckMatch.OTHER_MESSAGE, id="to another message under its id"),
+            pytest.param(ack(by="mallory"), AckMatch.OTHER_AGENT, id="accepted by somebody else"),
         ],
     )
-    def test_what_does_not_answer_the_message_is_not_taken(self, answer: Acknowledgement, taken: Taken) -> None:
+    def test_what_does_not_answer_the_message_is_not_taken(self, answer: Acknowledgement, taken: AckMatch) -> None:
         """It is bound to the id, the content and the receiver."""
         outbox = Outbox()
         outbox.put(sent())
@@ -128,7 +128,7 @@ class TestOutbox:
         outbox = Outbox()
         outbox.put(sent())
 
-        assert outbox.take(ack(by="summary", answer=Reply.REJECTED)) is Taken.FIRST
+        assert outbox.take(ack(by="summary", answer=Reply.REJECTED)) is AckMatch.FIRST
 
     def test_a_late_answer_is_told_apart(self) -> None:
         """Nobody waits for it any more."""
@@ -136,7 +136,7 @@ class TestOutbox:
         outbox.put(sent())
         outbox.close(id_of(1))
 
-        assert outbox.take(ack()) is Taken.LATE
+        assert outbox.take(ack()) is AckMatch.LATE
         assert outbox.waiting() == []
 
     def test_a_mended_message_keeps_the_id_and_is_another_attempt(self) -> None:
@@ -150,8 +150,8 @@ class TestOutbox:
         assert outbox.attempt(id_of(1)) == 2
         outbox.put(sent(digest=B))
 
-        assert outbox.take(ack(answer=Reply.NEEDS_INPUT)) is Taken.OTHER_MESSAGE
-        assert outbox.take(ack(digest=B)) is Taken.FIRST
+        assert outbox.take(ack(answer=Reply.NEEDS_INPUT)) is AckMatch.OTHER_MESSAGE
+        assert outbox.take(ack(digest=B)) is AckMatch.FIRST
         assert Outbox(json.loads(json.dumps(outbox.carried()))).attempt(id_of(1)) == 3
 
     def test_it_forgets_what_is_closed_and_never_what_is_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,23 +165,25 @@ class TestOutbox:
 
         assert [one.handoff_id for one in outbox.waiting()] == [id_of(0)]
         assert len(outbox.carried()) <= 4
-        assert outbox.take(ack(1)) is Taken.UNKNOWN
+        assert outbox.take(ack(1)) is AckMatch.UNKNOWN
 
 
 class TestIntake:
-    """`Intake`."""
+    """`ProcessedHandoffs`."""
 
     def test_the_same_message_gets_the_same_answer(self) -> None:
         """Also after the run was continued as new (C-20)."""
-        intake = Intake()
+        intake = ProcessedHandoffs()
         assert intake.before(id_of(1), A, by="risk", at=AT) is None
         intake.keep(ack())
 
-        assert Intake(json.loads(json.dumps(intake.carried()))).before(id_of(1), A, by="risk", at=AT) == ack()
+        assert (
+            ProcessedHandoffs(json.loads(json.dumps(intake.carried()))).before(id_of(1), A, by="risk", at=AT) == ack()
+        )
 
     def test_other_content_after_acceptance_is_tampering(self) -> None:
         """It is rejected, and the acceptance stays (C-20)."""
-        intake = Intake()
+        intake = ProcessedHandoffs()
         intake.keep(ack())
         answer = intake.before(id_of(1), B, by="risk", at=AT)
 
@@ -192,7 +194,7 @@ class TestIntake:
 
     def test_other_content_after_a_refusal_is_a_mended_attempt(self) -> None:
         """It is judged anew."""
-        intake = Intake()
+        intake = ProcessedHandoffs()
         intake.keep(ack(answer=Reply.NEEDS_INPUT))
 
         assert intake.before(id_of(1), B, by="risk", at=AT) is None
@@ -202,7 +204,7 @@ class TestIntake:
     def test_refusals_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its memory is bounded, and what protects from executing twice is kept longest."""
         monkeypatch.setattr(exchange, "MOST_REMEMBERED", 2)
-        intake = Intake()
+        intake = ProcessedHandoffs()
         intake.keep(ack(1))
         for number in (2, 3, 4):
             intake.keep(ack(number, answer=Reply.REJECTED))
@@ -237,15 +239,15 @@ class TestNextInLine:
     )
     def test_parents_come_before_their_children(self, waiting: list[Any], first: int) -> None:
         """And nothing that a sender says can stop the queue."""
-        places = [Place.of({"handoffId": one[0], "parentHandoffId": one[1]} if one else None) for one in waiting]
+        places = [QueueKey.of({"handoffId": one[0], "parentHandoffId": one[1]} if one else None) for one in waiting]
 
         assert next_in_line(places) == first
 
     def test_fewer_hops_of_the_same_task_go_first(self) -> None:
         """Where messages say how far their task has come."""
 
-        def place(task: str, hops: int) -> Place:
-            return Place.of({"taskId": task, "trail": {"hops": hops}})
+        def place(task: str, hops: int) -> QueueKey:
+            return QueueKey.of({"taskId": task, "trail": {"hops": hops}})
 
         assert next_in_line([place("t", 3), place("u", 1), place("t", 2)]) == 2
 
@@ -260,14 +262,14 @@ class TestNextInLine:
     )
     def test_no_message_makes_it_raise(self, message: Any) -> None:
         """Whatever unverified bytes say."""
-        assert next_in_line([Place.of(message), Place.of(message)]) in (0, 1)
+        assert next_in_line([QueueKey.of(message), QueueKey.of(message)]) in (0, 1)
 
 
 class Network:
     """Two pipelines and whatever may happen to the messages between them."""
 
     def __init__(self) -> None:
-        self.outbox, self.intake = Outbox(), Intake()
+        self.outbox, self.intake = Outbox(), ProcessedHandoffs()
         self.handoffs: list[tuple[int, str]] = []
         self.answers: list[Acknowledgement] = []
         self.executed: list[tuple[int, str]] = []
@@ -298,7 +300,7 @@ class Network:
         """Let one of the answers on the way arrive."""
         if self.answers:
             answer = self.answers[at % len(self.answers)]
-            if self.outbox.take(answer) in (Taken.FIRST, Taken.LATE):
+            if self.outbox.take(answer) in (AckMatch.FIRST, AckMatch.LATE):
                 number = int(answer.handoff_id[-12:], 16)
                 assert number not in self.first, "an answer counted twice"
                 self.first[number] = answer
@@ -310,7 +312,7 @@ class Network:
     def continue_as_new(self) -> None:
         """Let both run on with what they carry over, as JSON."""
         self.outbox = Outbox(json.loads(json.dumps(self.outbox.carried())))
-        self.intake = Intake(json.loads(json.dumps(self.intake.carried())))
+        self.intake = ProcessedHandoffs(json.loads(json.dumps(self.intake.carried())))
 
 
 NUMBERS, PLACES = st.integers(0, 3), st.integers(0, 30)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.exchange.broadcast import Broadcast, Standing
+from baton.exchange.broadcast import Broadcast
+from baton.exchange.broadcast import BroadcastStatus as Status
 from baton.exchange.records import Acknowledgement, Reply
 from tests.unit.exchange.test_exchange import ack
 
@@ -25,26 +26,45 @@ class TestStanding:
     @pytest.mark.parametrize(
         ("sent", "before", "after"),
         [
-            pytest.param(broadcast({}), Standing.OPEN, Standing.FAILED, id="nobody has answered"),
-            pytest.param(broadcast(dict.fromkeys("ab", YES)), Standing.OPEN, Standing.FAILED, id="one is silent"),
-            pytest.param(broadcast(dict.fromkeys("abc", YES)), Standing.ALL, Standing.ALL, id="all have accepted"),
-            pytest.param(broadcast({"a": NO}), Standing.FAILED, Standing.FAILED, id="one of all refuses"),
-            pytest.param(broadcast({"a": YES}, quorum=2), Standing.OPEN, Standing.FAILED, id="no quorum yet"),
-            pytest.param(broadcast(dict.fromkeys("ac", YES), quorum=2), Standing.QUORUM, Standing.QUORUM, id="quorum"),
+            pytest.param(broadcast({}), Status.OPEN, Status.FAILED, id="nobody has answered"),
+            pytest.param(broadcast(dict.fromkeys("ab", YES)), Status.OPEN, Status.FAILED, id="one is silent"),
+            pytest.param(broadcast(dict.fromkeys("abc", YES)), Status.ALL, Status.ALL, id="all have accepted"),
+            pytest.param(broadcast({"a": NO}), Status.FAILED, Status.FAILED, id="one of all refuses"),
+            pytest.param(broadcast({"a": YES}, quorum=2), Status.OPEN, Status.FAILED, id="no quorum yet"),
             pytest.param(
-                broadcast(dict.fromkeys("ab", NO), quorum=2), Standing.FAILED, Standing.FAILED, id="no quorum possible"
-            ),
-            pytest.param(broadcast({"a": YES}, enough=True), Standing.OPEN, Standing.TIMEOUT, id="one until the end"),
-            pytest.param(
-                broadcast({"a": YES, "b": NO}, enough=True), Standing.OPEN, Standing.TIMEOUT, id="one may still come"
+                broadcast(dict.fromkeys("ac", YES), quorum=2),
+                Status.QUORUM,
+                Status.QUORUM,
+                id="quorum",
             ),
             pytest.param(
-                broadcast({"a": YES, "b": NO, "c": NO}, enough=True), Standing.TIMEOUT, Standing.TIMEOUT, id="all came"
+                broadcast(dict.fromkeys("ab", NO), quorum=2),
+                Status.FAILED,
+                Status.FAILED,
+                id="no quorum possible",
             ),
-            pytest.param(broadcast({}, enough=True), Standing.OPEN, Standing.FAILED, id="nobody until the end"),
+            pytest.param(
+                broadcast({"a": YES}, enough=True),
+                Status.OPEN,
+                Status.TIMEOUT,
+                id="one until the end",
+            ),
+            pytest.param(
+                broadcast({"a": YES, "b": NO}, enough=True),
+                Status.OPEN,
+                Status.TIMEOUT,
+                id="one may still come",
+            ),
+            pytest.param(
+                broadcast({"a": YES, "b": NO, "c": NO}, enough=True),
+                Status.TIMEOUT,
+                Status.TIMEOUT,
+                id="all came",
+            ),
+            pytest.param(broadcast({}, enough=True), Status.OPEN, Status.FAILED, id="nobody until the end"),
         ],
     )
-    def test_nothing_is_aggregated_before_it_stands(self, sent: Broadcast, before: Standing, after: Standing) -> None:
+    def test_nothing_is_aggregated_before_it_stands(self, sent: Broadcast, before: Status, after: Status) -> None:
         """All, or the declared quorum, or the declared timeout (S3-14.2-d)."""
         assert (sent.standing(time_is_up=False), sent.standing(time_is_up=True)) == (before, after)
 
@@ -58,9 +78,9 @@ class TestStanding:
         sent = broadcast(answers, quorum=quorum, enough=enough)
         for time_is_up in (False, True):
             standing = sent.standing(time_is_up=time_is_up)
-            if standing in (Standing.ALL, Standing.QUORUM):
+            if standing in (Status.ALL, Status.QUORUM):
                 assert len(sent.accepted) >= (quorum or 3)
-            assert not (time_is_up and standing is Standing.OPEN)
+            assert not (time_is_up and standing is Status.OPEN)
 
 
 class TestWithAnswer:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.exchange.external import Move, MoveKind, OutsideDesk, OutsideHandoff, OutsideResult
+from baton.exchange.external import ActionKind, AgentAction, ExternalHandoffs, OutsideHandoff, OutsideResult
 from baton.exchange.records import Reply
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -16,15 +16,15 @@ ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 DIGEST = "sha256:" + "a" * 64
 
 
-def move(kind: str, holder: str = "ann", **members: Any) -> Move:
+def move(kind: str, holder: str = "ann", **members: Any) -> AgentAction:
     """Return a move of a reviewer."""
     given = {"handoff_id": ID, "digest": DIGEST, "agent": "reviewer", "at": AT, **members}
-    return Move(kind=MoveKind(kind), holder=holder, **given)
+    return AgentAction(kind=ActionKind(kind), holder=holder, **given)
 
 
-def desk(*moves: Move) -> OutsideDesk:
+def desk(*moves: AgentAction) -> ExternalHandoffs:
     """Return a desk with one handoff, after moves that are all allowed."""
-    it = OutsideDesk()
+    it = ExternalHandoffs()
     it.put(
         OutsideHandoff(
             handoff_id=ID,
@@ -45,7 +45,7 @@ CLAIM, ACCEPT = move("claim"), move("accept")
 
 
 class TestRefusal:
-    """`OutsideDesk.refusal`."""
+    """`ExternalHandoffs.refusal`."""
 
     @pytest.mark.parametrize(
         ("before", "one", "after", "why"),
@@ -64,7 +64,7 @@ class TestRefusal:
         ],
     )
     def test_a_move_out_of_turn_is_refused_with_what_to_do(
-        self, before: list[Move], one: Move, after: int, why: str
+        self, before: list[AgentAction], one: AgentAction, after: int, why: str
     ) -> None:
         """The claim, the acceptance and the time all count."""
         refusal = desk(*before).refusal(one, AT + timedelta(seconds=after))
@@ -83,13 +83,13 @@ class TestRefusal:
             pytest.param([CLAIM, ACCEPT, move("report")], move("report"), 5_000, id="returned twice"),
         ],
     )
-    def test_a_move_in_turn_is_allowed(self, before: list[Move], one: Move, after: int) -> None:
+    def test_a_move_in_turn_is_allowed(self, before: list[AgentAction], one: AgentAction, after: int) -> None:
         """Repeated ones too: their answer may have been lost."""
         assert desk(*before).refusal(one, AT + timedelta(seconds=after)) is None
 
 
 class TestMake:
-    """`OutsideDesk.make`."""
+    """`ExternalHandoffs.make`."""
 
     def test_a_new_holder_begins_anew(self) -> None:
         """What another one accepted and did not finish is not accepted by the next."""
@@ -113,10 +113,12 @@ class TestMake:
 
     @given(
         st.lists(
-            st.tuples(st.sampled_from(MoveKind), st.sampled_from(["ann", "bob"]), st.integers(0, 900)), max_size=25
+            st.tuples(st.sampled_from(ActionKind), st.sampled_from(["ann", "bob"]), st.integers(0, 900)), max_size=25
         )
     )
-    def test_only_who_accepted_on_a_good_claim_returns_anything(self, events: list[tuple[MoveKind, str, int]]) -> None:
+    def test_only_who_accepted_on_a_good_claim_returns_anything(
+        self, events: list[tuple[ActionKind, str, int]]
+    ) -> None:
         """Whatever order the moves come in, also over continuing as new."""
         it, now, accepted_by = desk(), AT, None
         for kind, holder, seconds in events:
@@ -126,10 +128,10 @@ class TestMake:
             assert before is not None
             if it.refusal(one, now) is None:
                 after = it.make(one, now)
-                if before.end is None and kind in (MoveKind.PATCH, MoveKind.REPORT):
+                if before.end is None and kind in (ActionKind.PATCH, ActionKind.REPORT):
                     assert accepted_by == holder == before.held_by(now)
                 accepted_by = after.holder if after.accepted else None
-            it = OutsideDesk(json.loads(json.dumps(it.carried())))
+            it = ExternalHandoffs(json.loads(json.dumps(it.carried())))
 
 
 class TestDone:
@@ -141,11 +143,11 @@ class TestDone:
         it = desk(CLAIM, ACCEPT, first)
         it.remove(ID)
         for _ in range(2):
-            it = OutsideDesk(json.loads(json.dumps(it.carried())))
+            it = ExternalHandoffs(json.loads(json.dumps(it.carried())))
         [done] = it.done()
 
         assert done.end is not None
-        assert (done.end.kind, done.end.holder, done.end.patch, done.end.report) == (MoveKind.PATCH, "ann", {}, None)
+        assert (done.end.kind, done.end.holder, done.end.patch, done.end.report) == (ActionKind.PATCH, "ann", {}, None)
         assert done.end.brought(first)
         assert not done.end.brought(move("patch", patch={"decision_log": ["Fine"]}))
 
@@ -159,7 +161,7 @@ class TestDone:
                 it.make(one, AT)
             it.remove(id)
 
-        numbers = [int(one.handoff_id[-12:]) for one in OutsideDesk(json.loads(json.dumps(it.carried()))).done()]
+        numbers = [int(one.handoff_id[-12:]) for one in ExternalHandoffs(json.loads(json.dumps(it.carried()))).done()]
         assert numbers == [*range(2, 102)]
 
 
@@ -175,7 +177,7 @@ class TestOutsideResult:
             pytest.param(move("needs_input", unmet=["send it"]), Reply.NEEDS_INPUT, id="needs input"),
         ],
     )
-    def test_it_is_the_answer_and_what_was_returned(self, end: Move, answer: Reply) -> None:
+    def test_it_is_the_answer_and_what_was_returned(self, end: AgentAction, answer: Reply) -> None:
         """For the pipeline's code, the same as of another pipeline."""
         result = OutsideResult.of(end)
 

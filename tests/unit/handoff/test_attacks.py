@@ -14,7 +14,7 @@ import pytest
 import rfc8785
 
 from baton.core.history import Spend
-from baton.core.verdict import Code, Fate
+from baton.core.verdict import Code, Disposition
 from baton.handoff.receipts import Receipt
 from baton.handoff.sealed import ED25519, HMAC_SHA256
 from baton.handoff.store_gate import Freshness, Gate
@@ -32,12 +32,12 @@ OTHER_TASK = "4f1d2a86-3c5e-4c07-9f51-0a7e2f4b8c11"
 RETIRED = "seal-retired"
 SIGNATURE, SCHEMA = Code.SIGNATURE_INVALID, Code.SCHEMA_INVALID
 FATES = {
-    SIGNATURE: Fate.DEAD_LETTER,
-    Code.SAFETY_VIOLATION: Fate.DEAD_LETTER,
-    SCHEMA: Fate.BACK_TO_SENDER,
-    Code.ROUTING_ERROR: Fate.REROUTE,
-    Code.INCOMPLETE_CONTEXT: Fate.BACK_TO_SENDER,
-    Code.BUDGET_EXHAUSTED: Fate.TOP_UP,
+    SIGNATURE: Disposition.DEAD_LETTER,
+    Code.SAFETY_VIOLATION: Disposition.DEAD_LETTER,
+    SCHEMA: Disposition.BACK_TO_SENDER,
+    Code.ROUTING_ERROR: Disposition.REROUTE,
+    Code.INCOMPLETE_CONTEXT: Disposition.BACK_TO_SENDER,
+    Code.BUDGET_EXHAUSTED: Disposition.TOP_UP,
 }
 
 MESSAGE: dict[str, Any] = {
@@ -359,7 +359,7 @@ class TestReplay:
 
         first, second = [(await desk.answer(raw))[0] for _ in range(2)]
 
-        assert (first.verdict.reason, first.verdict.fate()) == (SIGNATURE, Fate.DEAD_LETTER)
+        assert (first.verdict.reason, first.verdict.fate()) == (SIGNATURE, Disposition.DEAD_LETTER)
         assert second.verdict.reason is SIGNATURE
         headers = [header_members(one.header) for one in await desk.on_record()]
         assert [one["status"] for one in headers] == ["ACCEPTED", "REJECTED"]

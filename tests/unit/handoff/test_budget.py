@@ -73,7 +73,7 @@ class TestReserve:
 
     def test_a_late_bill_is_paid_without_a_reservation(self) -> None:
         """What a lost attempt cost is known only afterwards."""
-        assert budget().owe("extract", Spend(micro_usd=70)).spent_micro_usd == 70
+        assert budget().charge_unreserved("extract", Spend(micro_usd=70)).spent_micro_usd == 70
 
     @pytest.mark.parametrize(
         ("act", "why"),
@@ -134,7 +134,9 @@ class TestShortage:
 
     def test_what_is_set_aside_is_for_closing_stages(self) -> None:
         """There is money left to say how far the work came."""
-        low = budget(100, set_aside_micro_usd=30, then=OnExhaustion.WRAP_UP).owe("extract", Spend(micro_usd=70))
+        low = budget(100, set_aside_micro_usd=30, then=OnExhaustion.WRAP_UP).charge_unreserved(
+            "extract", Spend(micro_usd=70)
+        )
         lack = low.shortage("score", 10)
 
         assert lack is not None
@@ -197,7 +199,7 @@ class TestShares:
     def test_a_child_has_what_was_reserved_for_it(self) -> None:
         """And what it did not spend comes back (S3-9-c)."""
         parent = budget(1_000).reserve("4", "child", 300)
-        child = parent.for_child("4").owe("work", Spend(micro_usd=120))
+        child = parent.for_child("4").charge_unreserved("work", Spend(micro_usd=120))
         after = parent.charge("4", Charge(id="child", kind=ChargeKind.CHILD, spend=child.spent)).settle("4")
 
         assert child.remaining_micro_usd == 180
@@ -217,7 +219,7 @@ class TestRelay:
 
     def test_the_receiving_pipeline_goes_on_with_it(self) -> None:
         """One ceiling for the whole chain, across pipelines (S3-9-c)."""
-        sent = budget(400_000).owe("extract", Spend(micro_usd=80_000, prompt_tokens=7)).top_up(100)
+        sent = budget(400_000).charge_unreserved("extract", Spend(micro_usd=80_000, prompt_tokens=7)).top_up(100)
         taken = budget(900_000).model_copy(update={"then": OnExhaustion.STOP}).relayed(sent.cost_tracking())
 
         assert taken.cost_tracking() == sent.cost_tracking()
@@ -246,7 +248,7 @@ class TestSum:
                 bills += cost
                 records.append(charge)
                 if outcome == "lost" and attempt == 0:
-                    one = one.owe("work", charge.spend)
+                    one = one.charge_unreserved("work", charge.spend)
                     continue
                 one = one.charge(name, charge)
                 if outcome == "twice":

@@ -123,7 +123,7 @@ class Chain:
         if job.kind == "child":
             child = self.budget.for_child(name)
             for cost in job.costs:
-                child = kept(child.owe("child", self.billed(agent, cost)))
+                child = kept(child.charge_unreserved("child", self.billed(agent, cost)))
             self.keep(self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=child.spent)))
         else:
             for number, cost in enumerate(job.costs):
@@ -148,7 +148,7 @@ class Chain:
             made = Compressed(summary="s", verbatim=[], before_tokens=2, after_tokens=1, spend=bill)
             charge = kept(made).charge(str(number))
         if job.kind == "lost" and number == 0:
-            self.keep(self.budget.owe(agent, bill))
+            self.keep(self.budget.charge_unreserved(agent, bill))
             return
         self.keep(self.budget.charge(name, charge))
         if job.kind == "twice":
@@ -345,7 +345,7 @@ class TestDeduction:
     )
     def test_a_receiver_does_not_execute_without_money(self, spent: int, reason: Code | None) -> None:
         """It checks before it begins (S3-9-b, S3-9-c)."""
-        budget = Budget(initial_micro_usd=400_000).owe("extract", bill_of(spent))
+        budget = Budget(initial_micro_usd=400_000).charge_unreserved("extract", bill_of(spent))
         message = {**EXAMPLE, "costTracking": budget.cost_tracking().to_json_object()}
         verdict = validate_handoff(message, RECEIVER, scan=lambda _: [])
 

@@ -10,10 +10,10 @@ from baton.core.verdict import (
     LONGEST_FINDING,
     MOST_FINDINGS,
     Code,
-    Fate,
+    Disposition,
     Finding,
     Verdict,
-    fate_of,
+    disposition_of,
     rejected,
 )
 
@@ -113,7 +113,7 @@ class TestVerdict:
 
 
 class TestFate:
-    """`fate_of` and `Verdict.fate`: the table of the design."""
+    """`disposition_of` and `Verdict.fate`: the table of the design."""
 
     @pytest.mark.parametrize(
         ("code", "fates"),
@@ -130,23 +130,26 @@ class TestFate:
     )
     def test_every_code_has_its_own(self, code: Code, fates: list[str]) -> None:
         """Retried where the sender can mend it, and nowhere else (S3-6.1-k, n, o, S3-6.3-g, C-14, C-20, C-21)."""
-        assert [fate_of(code, attempt).value for attempt in (1, 2, 3)] == fates
+        assert [disposition_of(code, attempt).value for attempt in (1, 2, 3)] == fates
         assert [rejected(code, "x").fate(attempt).value for attempt in (1, 2, 3)] == fates
 
     def test_every_code_has_one(self) -> None:
         """None is forgotten when a code is added."""
-        assert all(isinstance(fate_of(code), Fate) for code in Code)
+        assert all(isinstance(disposition_of(code), Disposition) for code in Code)
 
     def test_an_accepted_handoff_runs(self) -> None:
         """A verdict without findings is no fault of anybody's."""
-        assert Verdict.of([]).fate() is Fate.RUN
+        assert Verdict.of([]).fate() is Disposition.RUN
 
     def test_the_number_of_attempts_is_declared(self) -> None:
         """Three by default; exhaustion and escalation coincide (C-20, S3-6.3-a, S3-6.3-g)."""
-        assert [fate_of(Code.SCHEMA_INVALID, attempt) for attempt in (2, 3)] == [Fate.BACK_TO_SENDER, Fate.ESCALATE]
-        assert fate_of(Code.SCHEMA_INVALID, attempt=1, most=1) is Fate.ESCALATE
-        assert fate_of(Code.SCHEMA_INVALID, attempt=4, most=5) is Fate.BACK_TO_SENDER
+        assert [disposition_of(Code.SCHEMA_INVALID, attempt) for attempt in (2, 3)] == [
+            Disposition.BACK_TO_SENDER,
+            Disposition.ESCALATE,
+        ]
+        assert disposition_of(Code.SCHEMA_INVALID, attempt=1, most=1) is Disposition.ESCALATE
+        assert disposition_of(Code.SCHEMA_INVALID, attempt=4, most=5) is Disposition.BACK_TO_SENDER
 
     def test_only_what_runs_or_goes_back_leaves_the_checkpoint_alone(self) -> None:
         """The metric of roll-backs has every other fate as a reason from the start (S3-8.1-f)."""
-        assert {fate for fate in Fate if not fate.rolls_back} == {Fate.RUN, Fate.BACK_TO_SENDER}
+        assert {fate for fate in Disposition if not fate.rolls_back} == {Disposition.RUN, Disposition.BACK_TO_SENDER}

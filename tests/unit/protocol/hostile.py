@@ -11,7 +11,7 @@ from baton.contract.records import HandoffContract
 from baton.core.baton import BatonPatch
 from baton.core.messages import Decision, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.exchange.chunks import Chunk
-from baton.exchange.external import Move
+from baton.exchange.external import AgentAction
 from baton.exchange.records import Acknowledgement
 from baton.handoff.pending import HandoffDecision
 from baton.handoff.records import Handoff
@@ -27,7 +27,7 @@ WIRE_RECORDS: tuple[type[BaseModel], ...] = (
     HandoffContract,
     HandoffDecision,
     HandoffReport,
-    Move,
+    AgentAction,
     PipelineInput,
     PipelineResult,
     StageInput,

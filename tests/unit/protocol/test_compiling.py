@@ -14,7 +14,7 @@ from baton.contract.draft import (
     ContractPolicy,
     ContractRequest,
     Draft,
-    EventFate,
+    EventOutcome,
     Processor,
     contract_tokens,
     render_contract,
@@ -56,7 +56,7 @@ GOOD = result("The recipient is an existing enterprise customer.", id="evt-9a3b2
 def told(compiled: Compiled) -> dict[str, str]:
     """Return what became of each event, in the words of the oracle."""
     return {
-        one.event_id: one.label or ("fact" if one.fate is EventFate.FACT else f"consumed by {one.consumed_by}")
+        one.event_id: one.label or ("fact" if one.fate is EventOutcome.FACT else f"consumed by {one.consumed_by}")
         for one in compiled.report.dispositions
     }
 
@@ -72,17 +72,17 @@ class TestEverySession:
 
         assert [one.event_id for one in report.dispositions] == [one.id for one in events]
         assert [one.event_id for one in contract.facts] == [
-            one.id for one in events if one.id in report.ids(EventFate.FACT)
+            one.id for one in events if one.id in report.ids(EventOutcome.FACT)
         ]
         kinds = {one.id: one.type for one in events}
         for one in report.dispositions:
-            assert (one.label is not None) is (one.fate is EventFate.EXCLUDED)
-            assert (one.consumed_by is not None) is (one.fate is EventFate.CONSUMED)
+            assert (one.label is not None) is (one.fate is EventOutcome.EXCLUDED)
+            assert (one.consumed_by is not None) is (one.fate is EventOutcome.CONSUMED)
             if one.consumed_by is not None:
                 assert (kinds[one.event_id], kinds[one.consumed_by]) == (EventType.TOOL_CALL, EventType.TOOL_RESULT)
         results = [one.consumed_by for one in report.dispositions if one.consumed_by]
         assert len(results) == len(set(results))
-        assert sum(dict(contract.excluded_counts or {}).values()) == len(report.ids(EventFate.EXCLUDED))
+        assert sum(dict(contract.excluded_counts or {}).values()) == len(report.ids(EventOutcome.EXCLUDED))
         assert contract.excluded_context == list(report.label_counts)
 
     @given(events=sessions(), wanted=requests())
@@ -120,7 +120,7 @@ class TestEverySession:
             verdict.model_dump_json(),
         ]
 
-        crossed = made.report.ids(EventFate.FACT)
+        crossed = made.report.ids(EventOutcome.FACT)
         for number, one in enumerate(events):
             if one.id not in crossed:
                 assert not any(f"marker-{number}-end" in surface for surface in surfaces)

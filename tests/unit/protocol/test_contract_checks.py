@@ -9,7 +9,7 @@ from baton.contract.compiler import compile_contract
 from baton.contract.draft import contract_tokens
 from baton.contract.records import Check, HandoffContract, verdict_log_fields
 from baton.contract.validation import MOST_CONTRACT_FINDINGS, ContractLimits
-from baton.core.verdict import Fate, Verdict
+from baton.core.verdict import Disposition, Verdict
 from tests.unit.protocol.contract_material import (
     EXAMPLE,
     IDEA,
@@ -352,6 +352,6 @@ class TestVerdict:
 
         assert [(one.text, one.at) for one in wrong.findings] == [(one.text, one.at) for one in nobody.errors]
         assert not nobody
-        assert wrong.fate() is Fate.REROUTE
-        assert shapeless.fate() is Fate.BACK_TO_SENDER
+        assert wrong.fate() is Disposition.REROUTE
+        assert shapeless.fate() is Disposition.BACK_TO_SENDER
         assert bool(Verdict.of(verdict(EXAMPLE).findings()))

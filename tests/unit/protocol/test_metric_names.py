@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from baton.core.verdict import Code, Fate
+from baton.core.verdict import Code, Disposition
 from baton.telemetry.metric_names import BUCKETS, LATENCY, METRICS, SLOS, Kind, Metric, Slo, Transport, slo_breach
 
 each_metric = pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -41,7 +41,7 @@ class TestMetrics:
         begun = {metric.name: set(metric.at_start) for metric in METRICS}
 
         assert set(Code) <= begun["baton_handoffs_total"]
-        assert {fate.value for fate in Fate if fate.rolls_back} <= begun["baton_rollbacks_total"]
+        assert {fate.value for fate in Disposition if fate.rolls_back} <= begun["baton_rollbacks_total"]
 
 
 class TestSlos:
