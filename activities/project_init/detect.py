@@ -16,25 +16,6 @@ from activities.project_init.manifests import read_manifests
 from activities.project_init.records import EntryPoint, Evidence, Language, License, Manifest, Technology, TechStack
 
 UNKNOWN = "LicenseRef-unrecognised"
-_PACKAGES = """
-web framework: fastapi=FastAPI django=Django flask=Flask starlette=Starlette aiohttp=aiohttp express=Express
-  next=Next.js github.com/gin-gonic/gin=Gin axum=Axum actix-web=Actix
-user interface: react=React vue=Vue svelte=Svelte @angular/core=Angular textual=Textual streamlit=Streamlit
-database: sqlalchemy=SQLAlchemy psycopg=psycopg asyncpg=asyncpg pymongo=PyMongo redis=redis prisma=Prisma sqlx=SQLx
-jobs and messaging: temporalio=Temporal celery=Celery kafka-python=Kafka pika=RabbitMQ
-language models: openai=OpenAI anthropic=Anthropic pydantic-ai=Pydantic_AI pydantic-ai-slim=Pydantic_AI
-  langchain=LangChain langgraph=LangGraph openai-agents=OpenAI_Agents_SDK mcp=MCP transformers=Transformers
-data and science: numpy=NumPy pandas=pandas polars=Polars torch=PyTorch scikit-learn=scikit-learn
-library: pydantic=Pydantic httpx=HTTPX requests=Requests typer=Typer click=Click rich=Rich tokio=Tokio serde=Serde
-tests: pytest=pytest hypothesis=Hypothesis jest=Jest vitest=Vitest
-lint and types: ruff=Ruff mypy=mypy eslint=ESLint typescript=TypeScript
-"""
-_KNOWN = {
-    package: (name.replace("_", " "), category)
-    for category, pairs in re.findall(r"^([\w ]+): ((?:.|\n  )+)", _PACKAGES, re.MULTILINE)
-    for package, name in (pair.split("=") for pair in pairs.split())
-}
-_MINOR = ("tests", "lint and types", "continuous integration")
 _LICENSES = {  # words of a licence's first lines, most telling first
     "AGPL-3.0": "affero general public license version 3",
     "LGPL-3.0": "lesser general public license version 3",
@@ -78,7 +59,7 @@ def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
         description=next((each.description for each in manifests if each.description), ""),
         languages=languages,
         manifests=manifests,
-        technologies=tuple(_technologies(tree, manifests)),
+        technologies=tuple(_services(tree)),
         commands=find_commands(tree, manifests, tests),
         ci=find_ci(tree),
         entry_points=tuple(_entry_points(tree, manifests)),
@@ -108,7 +89,7 @@ def has_lock(tree: SourceTree, stack: TechStack, ecosystem: str) -> bool:
     """Return whether an ecosystem's dependencies are pinned: by a lock file, or by exact versions only."""
     mine = [each for each in stack.manifests if each.ecosystem == ecosystem]
     exact = all(wanted.requirement.startswith("==") for each in mine for wanted in each.dependencies)
-    return exact or any(each.builder == "compiled" for each in mine) or bool(tree.named(*LOCKS[ecosystem]))
+    return exact or any(each.pinned for each in mine) or bool(tree.named(*LOCKS[ecosystem]))
 
 
 def _languages(tree: SourceTree) -> tuple[Language, ...]:
@@ -145,15 +126,8 @@ def _pytest_patterns(tree: SourceTree) -> list[str]:
     return found
 
 
-def _technologies(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[Technology]:
-    seen: set[str] = set()
-    for manifest in manifests:
-        for wanted in manifest.dependencies:
-            known = _KNOWN.get(wanted.name.lower())
-            if known and known[0] not in seen:
-                seen.add(known[0])
-                name, category = known
-                yield Technology(name=name, category=category, version=wanted.requirement, evidence=wanted.evidence)
+def _services(tree: SourceTree) -> Iterator[Technology]:
+    """Yield the services of compose files, and the one that runs continuous integration."""
     for path in compose_files(tree):
         text = tree.text(path) or ""
         document = read_yaml(text)
@@ -234,13 +208,12 @@ def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     shares = ", ".join(f"{each.name} {each.lines / lines:.0%}" for each in code[:3] if each.lines * 100 >= lines > 0)
     size = f"{lines:,} lines of code ({shares})" if code else "none of them code"
     yield f"{stack.name}: {len(tree.listing.files):,} files, {size}"
-    if used := [each.name for each in stack.technologies if each.category not in (*_MINOR, "service")]:
-        yield f"Built with {_first(used)}"
     wanted = [each for manifest in stack.manifests for each in manifest.dependencies]
     if wanted:
         locks = [path for names in LOCKS.values() for path in tree.named(*names) if "/" not in path]
         pinned = f"pinned by {', '.join(locks)}" if locks else "no lock file"
-        yield f"{len(wanted)} dependencies declared; {pinned}"
+        names = list(dict.fromkeys(each.name for each in wanted if each.group == "runtime"))
+        yield f"{len(wanted)} dependencies declared, {pinned}" + (f": {_first(names)}" if names else "")
     command = best_command(stack, "test")
     run = f"run with `{command.line}`" if command else "no command known to run them"
     yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No tests found"

@@ -34,10 +34,11 @@ class Source:
         return self.text.split("\n")
 
     def at(self, word: str) -> Evidence:
-        """Return the first line that has a word of its own; the file if no line has."""
+        """Return the first line that starts with a word, else the first that has it; the file if no line has it."""
         pattern = re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])")
-        line = next((number for number, text in enumerate(self.lines, 1) if pattern.search(text)), None)
-        return Evidence(path=self.path, line=line)
+        found = [number for number, text in enumerate(self.lines, 1) if pattern.search(text)]
+        first = [number for number in found if self.lines[number - 1].lstrip(" \t\"'").startswith(word)]
+        return Evidence(path=self.path, line=next(iter(first or found), None))
 
     def dependency(self, name: str, requirement: object, group: Group = "runtime") -> Dependency:
         """Return a dependency by its name and the version that is asked for."""
@@ -84,7 +85,6 @@ def _pyproject(source: Source) -> Manifest | None:
         description=_line(project.get("description") or poetry.get("description")),
         license=_line(license.get("text") if isinstance(license, Mapping) else license),
         runtime=f"Python {python}".strip() if python else "",
-        builder=str(_table(data, "build-system").get("build-backend", "")).partition(".")[0],
         dependencies=tuple(each for each in dependencies if each.name.lower() not in ("python", name.lower())),
         entry_points=tuple(
             EntryPoint(name=script, kind="console script", target=str(target), evidence=source.at(script))
@@ -132,7 +132,7 @@ def _requirements(source: Source) -> Manifest:
     return Manifest(
         path=source.path,
         ecosystem="python",
-        builder="compiled" if is_compiled else "",
+        pinned=is_compiled,
         dependencies=() if is_compiled else tuple(found),
     )
 
@@ -175,7 +175,6 @@ def _cargo(source: Source) -> Manifest:
         description=_line(package.get("description")),
         license=_line(package.get("license")),
         runtime=f"Rust {runtime}" if isinstance(runtime, str) else "",
-        builder="cargo",
         dependencies=tuple(
             source.dependency(name, wanted, group)
             for key, group in groups.items()
@@ -202,7 +201,6 @@ def _go_mod(source: Source) -> Manifest:
         ecosystem="go",
         name=module[1] if module else "",
         runtime=f"Go {version[1]}" if version else "",
-        builder="go",
         dependencies=tuple(
             source.dependency(name, wanted)
             for name, wanted, indirect in _GO_REQUIRE.findall(source.text)

@@ -109,7 +109,7 @@ class Manifest(Record):
         description: One line.
         license: As declared.
         runtime: The platform that it asks for, for example `Python >=3.11`.
-        builder: The build backend.
+        pinned: Whether it pins every version, indirect ones too.
         dependencies: What it asks for.
         entry_points: What it installs to be run.
         scripts: Its named tasks and what they run.
@@ -122,7 +122,7 @@ class Manifest(Record):
     description: str = ""
     license: str = ""
     runtime: str = ""
-    builder: str = ""
+    pinned: bool = False
     dependencies: tuple[Dependency, ...] = ()
     entry_points: tuple[EntryPoint, ...] = ()
     scripts: dict[str, str] = Field(default_factory=dict)

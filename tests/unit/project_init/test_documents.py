@@ -54,9 +54,7 @@ class TestPages:
         """What it is, how to work on it, how it hangs together, and what to do next, each with a link to its file."""
         project, commands, agents = (shop.page(name) for name in ("PROJECT.md", "COMMANDS.md", "AGENTS.md"))
         assert "> Shop sells things over HTTP and keeps its books in Postgres." in project
-        assert (
-            "| FastAPI | web framework | `>=0.110` | [`pyproject.toml:12`](../project/pyproject.toml#L12) |" in project
-        )
+        assert "| `fastapi` | `>=0.110` | runtime | [`pyproject.toml:12`](../project/pyproject.toml#L12) |" in project
         assert "```sh\nmake test\n```" in commands
         assert "| `make test` | run every test | declared, [`Makefile:2`](../project/Makefile#L2) |" in commands
         assert "```text\nruff check .\nmypy\n" in commands

@@ -1,1 +1,0 @@
-"""Words and parameters that the shipped pipelines share."""
