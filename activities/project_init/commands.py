@@ -33,7 +33,7 @@ _RUNNERS = {
 
 _NPM_HOOK = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build)|prepare|prepublishOnly")
 _NODE_MANAGERS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
-_CI = re.compile(r"\.(github|forgejo|gitea)/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml")
+_CI = re.compile(r"\.(github|forgejo|gitea)/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|\.ci/[^/]+")
 _CI_KEYS = ("run", "script", "before_script", "command")
 _COMPOSE = re.compile(r"(.*/)?(docker-)?compose([.-][\w.-]+)?\.ya?ml")
 _LONGEST_YAML = 256 * 1024

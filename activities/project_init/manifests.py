@@ -16,7 +16,7 @@ from activities.project_init.records import Dependency, EntryPoint, Evidence, Ma
 Group = Any  # one of the groups of `Dependency`
 
 _MOST_MANIFESTS = 200
-_REQUIREMENTS = re.compile(r"(requirements|constraints)[\w.-]*\.txt")
+_REQUIREMENTS = re.compile(r"((requirements|constraints)[\w.-]*|requirements/[\w.-]+)\.txt")
 _GO_REQUIRE = re.compile(r"^\s*(?:require\s+)?([\w.-]+\.[\w./~-]+)\s+(v[\w.+-]+)(\s*//\s*indirect)?", re.MULTILINE)
 _DEVELOPMENT = re.compile(r"(?i)dev|test|lint|doc|type")
 
@@ -51,7 +51,7 @@ class Source:
 def read_manifests(tree: SourceTree) -> tuple[Manifest, ...]:
     """Return every manifest that speaks for the project itself; one that cannot be read says why in `problem`."""
     paths = tree.named(*_READERS)
-    paths += [path for path in tree.by_path if "/" not in path and _REQUIREMENTS.fullmatch(path)]
+    paths += [path for path in tree.by_path if _REQUIREMENTS.fullmatch(path)]
     return tuple(
         manifest
         for path in paths[:_MOST_MANIFESTS]
