@@ -35,18 +35,19 @@ from baton.contract.records import EventType
 
 Context = StageContext[Baton]
 
-_HEARTBEAT, _TIMEOUT = timedelta(seconds=10), timedelta(minutes=10)
-_RETRIES = Retries(never=("TypeError", "ComplianceError", "ToolDeniedError"))  # they do not become right by waiting
+_TERMS: dict[str, Any] = {
+    "version": VERSION,
+    "timeout": timedelta(minutes=10),
+    "heartbeat": timedelta(seconds=10),
+    "retries": Retries(never=("TypeError", "ComplianceError", "ToolDeniedError")),  # they stay wrong
+}
 
 
 @stage(
     name=RESEARCHER,
-    version=VERSION,
     reads=[],
     writes=["current_state", "decision_log"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=TOOLS,
     task="Gather what the policy's rules need to know of the proposed outbound email, with sources and times.",
 )
@@ -85,12 +86,9 @@ async def gather_facts(context: Context) -> StageResult:
 
 review_email = agent_stage(
     Reviewer(),
-    version=VERSION,
     reads=["current_state"],
     writes=["current_state", "decision_log", "open_questions", "artifacts"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     forbids=FORBIDDEN,
     output=DECISION,
     task="Evaluate whether the proposed outbound email violates internal policy.",
@@ -101,12 +99,9 @@ review_email = agent_stage(
 
 @stage(
     name=WRITER,
-    version=VERSION,
     reads=["current_state"],
     writes=["current_state", "decision_log", "artifacts", "work_scope"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     task="Explain the compliance decision to the person who wants to send the email.",
 )
 async def explain_decision(context: Context) -> StageResult:

@@ -21,7 +21,7 @@ _ROLE = re.compile(
 )
 _NOT_A_ROLE = re.compile(r"(?i)agreement|date|services?|term|parties|fees?|purpose|platform|order|software|terms")
 _AFTER_NAME = re.compile(r",(?! ?(?:Inc|Ltd|LLC|L\.?P|Corp|S\.?A|N\.?V|B\.?V|PLC|plc|GmbH|AG|s\.r\.o)\b)| (?:a|an) ")
-_BEFORE_NAME = re.compile(r".*\b(?:between|among|and|by) (?=[A-ZÀ-Ý])")
+_BEFORE_NAME = re.compile(r".*?\b(?:between|among)\b:? (?=[A-ZÀ-Ý])|.*?\bby (?=[A-ZÀ-Ý])")
 _SMALL_WORD = re.compile(r"\b(?:the|and|to|of|any|by|for|this|that|with|or|is|be|in|a|an|it|you|are|on|not)\b")
 _FEWEST_WORDS, _FEWEST_SMALL_WORDS, _SHARE_OF_LATIN = 30, 0.12, 0.8
 _MOST_CLAUSES = 20_000
@@ -215,7 +215,7 @@ def _parties(text: str) -> dict[str, str]:
     """Return the parties' names by the roles that a preamble gives them."""
     parties: dict[str, str] = {}
     for found in _ROLE.finditer(text[:6_000]):
-        name = _AFTER_NAME.split(_BEFORE_NAME.sub("", found["name"]).lstrip(" ,"), maxsplit=1)[0].strip(" ,")
+        name = _AFTER_NAME.split(_BEFORE_NAME.sub("", found["name"], count=1).lstrip(" ,"), maxsplit=1)[0].strip(" ,")
         if not _NOT_A_ROLE.fullmatch(found["role"]):
             parties.setdefault(found["role"], name)
     return parties

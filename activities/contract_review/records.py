@@ -43,16 +43,7 @@ class Document(Record):
 
 
 class Clause(Record):
-    """A clause.
-
-    Attributes:
-        id: Its number in the contract (`5.2`, `Article IV`), made unique.
-        title: Its heading, or that of the clause around it.
-        kind: What it is about, one of the kinds in `rules.toml`; `general` where no rule says.
-        text: Its words on one line, as they are in the contract.
-        page: Where it begins.
-        line: Where it begins: in the file, or on the page of a PDF.
-    """
+    """A clause: its number in the contract (made unique), what it is about, its words on one line, where it begins."""
 
     id: str
     title: str
@@ -100,20 +91,9 @@ class Prices(Record):
 
 
 class Finding(Record):
-    """Something in the contract that a party may come to regret.
+    """Something that a party may come to regret: a quotation of a clause, or a kind of clause that is absent.
 
-    Attributes:
-        id: `F-01`, in the order of the clauses; what is missing comes last.
-        rule: The rule that found it, such as `LIA-1`; `LLM-1` for a model's.
-        title: What it is.
-        why: Why it matters.
-        clause: Where it is; None where something is missing.
-        quote: The contract's own words; empty where something is missing.
-        absent: The kind of clause that is missing.
-        likelihood: The rule's grade.
-        consequence: The rule's grade.
-        because: What the rule compared, in words.
-        doubt: Why a model doubts it. A finding of a rule is never removed by a model.
+    A model's findings have the rule `LLM-1`; its doubts about others are noted, and remove none.
     """
 
     id: str = "F-00"
@@ -130,24 +110,7 @@ class Finding(Record):
 
 
 class Risk(Record):
-    """One risk, taken through the process of ISO 31000:2018.
-
-    Attributes:
-        id: `R-01`, the highest first.
-        finding: What it comes from.
-        clause: Where that is; None where something is missing.
-        title: What it is.
-        event: What may happen (6.4.2, identification).
-        likelihood: 1 to 5 (6.4.3, analysis).
-        consequence: 1 to 5.
-        score: Likelihood times consequence.
-        level: The band of the score.
-        accepted: Whether the score is within the appetite (6.4.4, evaluation).
-        treatment: What to do (6.5).
-        action: How, in a sentence.
-        wording: Words to propose; empty where none are needed.
-        residual: The score that is left after the treatment.
-    """
+    """One risk, taken through the process of ISO 31000:2018 (6.4.2 to 6.5); `residual` is the score after treatment."""
 
     id: str
     finding: str
@@ -237,12 +200,7 @@ class RiskFlag(Record):
 
 
 class ContractBaton(Baton):
-    """The baton of `contract_review`: the eight fields, the clauses by id, the risks by rule.
-
-    Attributes:
-        extracted_clauses: The clauses whose kind is known, the first 60.
-        risk_flags: The risks, the highest first once they are scored, the first 30.
-    """
+    """The baton of `contract_review`: the eight fields, the first 60 clauses by id, the first 30 risks by rule."""
 
     extracted_clauses: list[ClauseKey] = Field(default_factory=list)
     risk_flags: list[RiskFlag] = Field(default_factory=list)

@@ -148,6 +148,7 @@ def analyse(report: Report, policy: Policy) -> Report:
             if (place or absent) not in seen and len(seen) < _MOST_OF_A_RULE:
                 seen.add(place or absent)
                 findings.append(_finding(rule, contract, sentence, because, absent))
+    covered |= {one.clause for one in findings if one.clause}
     looked_at = [one for one in report.clauses[1:] if len(one.text) > 40]
     return report.model_copy(
         update={

@@ -13,52 +13,45 @@ from activities.contract_review.records import ContractBaton
 from baton import Retries
 from baton.agents.port import AgentLimits, agent_stage
 
-_MINUTES, _HEARTBEAT = timedelta(minutes=20), timedelta(seconds=10)
-_RETRIES = Retries(never=("TypeError", "ReviewError"))  # a wrong file or parameter stays wrong
-_LIMITS = AgentLimits(requests=4)
-_RESERVE = 100_000  # micro-dollars
+_TERMS: dict[str, Any] = {
+    "timeout": timedelta(minutes=20),
+    "heartbeat": timedelta(seconds=10),
+    "retries": Retries(never=("TypeError", "ReviewError")),  # a wrong file or parameter stays wrong
+}
 
 extract_clauses = agent_stage(
     Extractor(),
-    baton_type=ContractBaton,
     writes=["current_state", "decision_log", "constraints", "artifacts", "open_questions", "extracted_clauses"],
-    timeout=_MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    baton_type=ContractBaton,
+    **_TERMS,
 )
 """Read the contract and take it apart: clauses with kind and place, parties, type."""
 
 analyse_clauses = agent_stage(
     Analyst(),
-    baton_type=ContractBaton,
     writes=["current_state", "decision_log", "artifacts", "risk_flags"],
-    timeout=_MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
-    limits=_LIMITS,
-    reserve_micro_usd=_RESERVE,
+    baton_type=ContractBaton,
+    **_TERMS,
+    limits=AgentLimits(requests=4),
+    reserve_micro_usd=100_000,
 )
 """Apply every rule to every clause, and ask the model for more."""
 
 score_risk = agent_stage(
     Scorer(),
-    baton_type=ContractBaton,
     writes=["current_state", "decision_log", "artifacts", "acceptance", "risk_flags"],
-    timeout=_MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    baton_type=ContractBaton,
+    **_TERMS,
 )
 """Take each finding through the risk process of ISO 31000: identify, analyse, evaluate, treat."""
 
 write_summary = agent_stage(
     Writer(),
-    baton_type=ContractBaton,
     writes=["current_state", "decision_log", "artifacts", "open_questions", "work_scope"],
-    timeout=_MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
-    limits=_LIMITS,
-    reserve_micro_usd=_RESERVE,
+    baton_type=ContractBaton,
+    **_TERMS,
+    limits=AgentLimits(requests=4),
+    reserve_micro_usd=100_000,
 )
 """Write the report, one page first; every statement in it says what it rests on."""
 

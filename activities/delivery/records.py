@@ -42,14 +42,7 @@ Command = Annotated[tuple[str, ...], BeforeValidator(_as_command), Field(min_len
 
 
 class Edit(Record):
-    """Replace a text in some files, or write a new file.
-
-    Attributes:
-        path: A path in the repository, or a pattern such as `src/**/*.py`.
-        find: The text to replace, to the letter except for line ends; empty to write a new file.
-        replace: The new text.
-        expect: How often `find` must be found; None for at least once.
-    """
+    """Replace a text in the files of a path or pattern (`src/**/*.py`), or write a new file if `find` is empty."""
 
     path: str = Field(min_length=1, max_length=500)
     find: str = ""
@@ -58,14 +51,7 @@ class Edit(Record):
 
 
 class Change(Record):
-    """One change: exactly one of a unified diff, a list of edits, and a command that makes it.
-
-    Attributes:
-        patch: A unified diff, or the path of a file with one.
-        edits: Texts to replace.
-        command: What to run, for example a formatter or a codemod.
-        title: The subject of the commit.
-    """
+    """One change: exactly one of a unified diff, a list of edits, and a command that makes it."""
 
     patch: str | None = None
     edits: tuple[Edit, ...] | None = Field(default=None, min_length=1)
@@ -95,12 +81,7 @@ class Change(Record):
 
 
 class Draft(Record):
-    """What the implementer answers: edits that it drafted, or none for the change that was ordered.
-
-    Attributes:
-        title: The subject of the commit.
-        edits: What to replace; `find` must occur exactly once in the file.
-    """
+    """What the implementer answers: edits of texts that occur once, or none for the change that was ordered."""
 
     title: str = Field(min_length=1, max_length=120)
     edits: list[Edit] = Field(default_factory=list, max_length=100)
@@ -189,16 +170,7 @@ class Order(Record):
 
 
 class Plan(Record):
-    """What the planner decided; later stages read it and detect nothing a second time.
-
-    Attributes:
-        repository: The checkout's top folder.
-        base: The commit that the work starts from.
-        branch: The branch to offer.
-        changes: The changes; diffs as their text.
-        test: The test command.
-        order: The parameters.
-    """
+    """What the planner decided; later stages read it and detect nothing a second time."""
 
     repository: str
     base: str
@@ -209,16 +181,7 @@ class Plan(Record):
 
 
 class TestRun(Record):
-    """One run of the project's tests.
-
-    Attributes:
-        commit: What was tested.
-        command: The command that decided: the tests', or the one that prepares them if that failed.
-        code: Its exit code; None where it was stopped for taking too long.
-        seconds: How long it took, rounded.
-        output: What it printed, without the middle where that is long.
-        prepared: Whether the preparation succeeded.
-    """
+    """One run of the project's tests, or of the command that prepares them if that failed; code None: out of time."""
 
     __test__ = False
 
@@ -247,15 +210,7 @@ class TestRun(Record):
 
 
 class Remark(Record):
-    """A remark of the reviewer on a place in the change.
-
-    Attributes:
-        path: The file.
-        line: The line in the new text; 0 for the file as a whole.
-        blocks: Whether the change must not be offered with it.
-        rule: The rule's name.
-        message: What is wrong, in one sentence.
-    """
+    """A remark of the reviewer on a line of the new text; line 0 means the file as a whole."""
 
     path: str
     line: int = Field(default=0, ge=0)

@@ -25,8 +25,11 @@ from baton.agents.port import AgentLimits, agent_stage
 Context = StageContext[Baton]
 T = TypeVar("T")
 
-_HEARTBEAT, _MINUTES = timedelta(seconds=10), timedelta(minutes=1)
-_RETRIES = Retries(never=("TypeError", "DeliveryError", "ToolDeniedError"))
+_MINUTES = timedelta(minutes=1)
+_TERMS: dict[str, Any] = {
+    "heartbeat": timedelta(seconds=10),
+    "retries": Retries(never=("TypeError", "DeliveryError", "ToolDeniedError")),
+}
 _MOST_LISTED, _LONGEST_LINE = 6, 200
 _LONGEST_OUTPUT = 4_000  # characters of failing tests that the next round reads
 
@@ -35,8 +38,7 @@ _LONGEST_OUTPUT = 4_000  # characters of failing tests that the next round reads
     name="plan-change",
     writes=["current_state", "decision_log", "acceptance", "artifacts", "work_scope"],
     timeout=10 * _MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["git", "files"],
 )
 async def plan_change(context: Context) -> StageResult:
@@ -97,8 +99,7 @@ draft_change = agent_stage(
     Implementer(),
     writes=[],
     timeout=10 * _MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     limits=AgentLimits(requests=4),
 )
 """The implementer: the change that was ordered for this round, or edits that the configured model drafts."""
@@ -108,8 +109,7 @@ draft_change = agent_stage(
     name="implement-change",
     writes=["current_state", "decision_log", "artifacts"],
     timeout=60 * _MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["git", "edit", "patch", "command"],
 )
 async def implement_change(context: Context) -> StageResult:
@@ -144,8 +144,7 @@ async def implement_change(context: Context) -> StageResult:
     name="test-change",
     writes=["current_state", "artifacts", "open_questions"],
     timeout=timedelta(hours=25),  # preparing and testing, of the change and of its base, may take six hours each
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["tests"],
 )
 async def test_change(context: Context) -> StageResult:
@@ -180,8 +179,7 @@ async def test_change(context: Context) -> StageResult:
     name="review-change",
     writes=["current_state", "decision_log", "artifacts", "work_scope"],
     timeout=10 * _MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["git", "rules"],
 )
 async def review_change(context: Context) -> StageResult:
@@ -219,8 +217,7 @@ async def review_change(context: Context) -> StageResult:
     name="offer-branch",
     writes=["current_state", "decision_log", "artifacts"],
     timeout=10 * _MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["git"],
 )
 async def offer_branch(context: Context) -> StageResult:
@@ -261,8 +258,7 @@ async def offer_branch(context: Context) -> StageResult:
     name="withdraw-branch",
     writes=["current_state", "decision_log"],
     timeout=10 * _MINUTES,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["git"],
 )
 async def withdraw_branch(context: Context) -> StageResult:

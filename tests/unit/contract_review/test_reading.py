@@ -123,10 +123,12 @@ def test_clauses_keep_number_title_and_place(tmp_path: Path) -> None:
     assert (clauses["2"].title, clauses["2"].kind, clauses["2"].line) == ("LIABILITY", "liability", 10)
     nda = {clause.id for clause in extract(read_document(NDA)).clauses}
     assert {"Article I", "1.1", "2.2", "Article V", "5.2"} <= nda
-    assert extract(read_document(NDA)).parties == {
-        "Calder": "Calder Robotics, Inc.",
-        "Ostrava": "Ostrava Castings s.r.o.",
-    }
+    for path, parties in (
+        (NDA, {"Calder": "Calder Robotics, Inc.", "Ostrava": "Ostrava Castings s.r.o."}),
+        (SERVICES, {"Supplier": "Halden Analytics Ltd", "Customer": "Northmoor Logistics B.V."}),
+        (SAAS, {"Provider": "Tidewater Software GmbH", "Customer": "Fenwick Dairies Cooperative"}),
+    ):
+        assert extract(read_document(path)).parties == parties
 
 
 def test_a_report_replaces_its_own_and_no_other(tmp_path: Path) -> None:

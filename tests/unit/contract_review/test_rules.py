@@ -334,6 +334,7 @@ def test_whole_contracts_give_what_was_planted_and_nothing_else(tmp_path: Path) 
             assert {one.rule: one.clause for one in report.findings} == rules, source
             assert len(report.findings) == len(rules)
             assert citation_faults(report) == []
+            assert not {one.clause for one in report.findings} & set(report.uncovered)
 
 
 def test_ligatures_and_full_width_digits_are_read_for_what_they_mean(tmp_path: Path) -> None:
