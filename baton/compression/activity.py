@@ -1,7 +1,7 @@
-"""The compression step: the agent's own cheap model writes the summary, and rules see to it that nothing is lost.
+"""The activity that compresses a history: by the agent's own cheap model, or by rules where that is not used.
 
-A model that fails, says nothing or would cost too much is no reason to fail a handoff: the summary is then made of
-the turns' own sentences, and the record says why. What was paid is reported in any case (EAAPL-MAG006 §6.4, §9).
+A model that fails, says nothing or would cost too much does not fail a handoff: the summary is then made of the
+turns' own sentences, and the record says why. What was paid is reported in any case (EAAPL-MAG006 §6.4, §9).
 """
 
 import asyncio
@@ -36,15 +36,12 @@ async def compress_history(
     *,
     counter: TokenEstimator = estimate_tokens,
 ) -> Compressed:
-    """Return a history that fits its receiver; it is the given one if that fits already (S3-6.4).
+    """Return a history that fits its receiver, with its cost; it is the given one if that fits already.
 
     Args:
         given: The turns, the receiver's window, and what the upstream call cost.
-        summariser: The agent's own cheap model; without one the summary is made of the turns' own sentences.
+        summariser: The agent's own cheap model; None for a summary of the turns' own sentences.
         counter: Counts the tokens of a text.
-
-    Returns:
-        The history, with what it cost.
 
     Raises:
         ContextTooLargeError: It cannot be made to fit without losing what must not be lost.
@@ -56,7 +53,7 @@ async def compress_history(
         >>> made.replaced, len(made.verbatim), made.before_tokens, made.fallback_reason
         (4, 5, 523, 'no model for summaries is set up')
     """
-    # In a thread: a long history takes a tenth of a second, in which other stages want to send heartbeats.
+    # In a thread: a long history takes a tenth of a second, and other stages send heartbeats.
     made = await asyncio.to_thread(plan, given, counter)
     if made is None:
         before = given.tokens(counter)
@@ -74,30 +71,20 @@ async def compress_history(
 
 @activity.defn(name=COMPRESS)
 async def compress(given: CompressInput) -> Compressed:
-    """Compress a history with what the worker provides: its model for summaries and its token counter.
-
-    Args:
-        given: What is to be compressed.
-
-    Returns:
-        The history that fits.
-
-    Raises:
-        ApplicationError: It cannot be made to fit; trying again does not help.
-    """
+    """Compress a history with the worker's model for summaries and its token counter."""
     parts = current_parts()
     try:
         with heartbeats(activity.info().heartbeat_timeout):
             made = await compress_history(given, parts.summariser, counter=parts.counter)
             if parts.gate is not None and given.event is not None and made.spend:
-                await _put_on_record(parts.gate, given.event, made)
+                await _record(parts.gate, given.event, made)
             return made
     except ContextTooLargeError as error:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
 
 
-async def _put_on_record(gate: ReceiversGate, event: RecordedEvent, made: Compressed) -> None:
-    """Put on record what a model was paid: a run that ends here, or a fork, has no handoff that would tell of it."""
+async def _record(gate: ReceiversGate, event: RecordedEvent, made: Compressed) -> None:
+    """Record what a model was paid: a run that ends here, or a fork, has no handoff that says so."""
     cost = None if event.cost is None else cost_with(event.cost, made.spend)
     told = event.model_copy(update={"cost": cost, "details": made.fallback_reason})
     entry = entry_of(told, run_of_activity())
@@ -110,7 +97,7 @@ async def _by_model(
     """Return what a model wrote, what that cost, and why it is not to be used, if so."""
     if summariser is None:
         return "", Spend(), "no model for summaries is set up"
-    most, nonce = made.room, secrets.token_hex(8)  # which nobody who spoke can know
+    most, nonce = made.room, secrets.token_hex(8)  # unknown to whoever spoke
     prompt = compression_prompt(made.replaced, earlier_summary=made.earlier, max_tokens=most, nonce=nonce)
     if reason := too_dear(prompt, most, summariser.price, made.given.upstream, counter=counter):
         return "", Spend(), reason
@@ -118,7 +105,7 @@ async def _by_model(
         answer = await summariser.model(prompt, most)
     except SummaryFailedError as error:
         return "", error.spend, f"the model for summaries gave none: {error}"
-    except Exception as error:  # of whatever library; its text may quote the conversation, so it is not repeated
+    except Exception as error:  # its text may quote the conversation
         return "", Spend(), f"the model for summaries failed with {type(error).__name__}"
     if not answer.text.strip():
         return "", answer.spend, "the model for summaries answered with nothing"

@@ -1,6 +1,6 @@
 """Statements that compression carries word for word: decisions, constraints, flags and numbers, found by rules.
 
-A model that summarises forgets, and nobody sees what; so these are listed beside what it writes (EAAPL-MAG006 §6.4,
+A model that summarises forgets without saying so; these are listed beside what it writes (EAAPL-MAG006 §6.4,
 §11). The rules keep too much rather than too little. They know English, German and French by their words, and numbers
 in any language; a decision in other words is not found.
 """
@@ -23,7 +23,7 @@ class PinKind(StrEnum):
     CONSTRAINT = "constraint"
     """A rule, such as `key:value` or "must not"."""
     FLAG = "flag"
-    """A warning, something open, something that stands in the way."""
+    """A warning, something open, an obstacle."""
     NUMBER = "number"
     """An amount, a date, an id, a measure: anything with a digit, or a number in words."""
 

@@ -10,7 +10,7 @@ if they alone have no room, no message is built. What is left out is named in th
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate, groupby
@@ -52,7 +52,6 @@ _DIGITS = re.compile(r"\d+")
 _TELLING = re.compile(r"[^\W\d_]{4,40}")  # short words are mostly articles and the like, in every language
 _FEWEST_WORDS = 4
 _LONGEST_SPEAKER = 40
-_HISTORY = ("conversationHistorySummary", "conversationHistoryVerbatim")
 
 Turns = Annotated[
     list[Turn],
@@ -71,8 +70,8 @@ class ContextTooLargeError(HandoffError):
 
     def __init__(self, needed: int, allowed: int, window: int, other: int) -> None:
         super().__init__(
-            f"the compressed message needs {needed} tokens ({other} of them are no history) and may have {allowed} of "
-            f"the receiver's window of {window}: name a receiver with a larger window, or hand on less state"
+            f"the compressed message needs {needed} tokens ({other} of them beside the history) and may have {allowed} "
+            f"of the receiver's window of {window}: name a receiver with a larger window, or hand on less state"
         )
         self.needed = needed
         self.allowed = allowed
@@ -83,13 +82,13 @@ class CompressInput(CompactRecord):
 
     Attributes:
         turns: The conversation, oldest turn first.
-        window: The receiver's context window in tokens, from its registry entry .
-        other_tokens: What the rest of the message costs; see `other_tokens`.
+        window: The receiver's context window in tokens, from its registry entry.
+        other_tokens: What the message costs without its history.
         summary: The summary that came with the history, of what was before the first turn.
         threshold: The share of the window that the message may fill.
         keep: How many of the newest turns stay verbatim.
         summary_tokens: The most that the narrative may cost.
-        upstream: What the call cost whose history this is; a model's summary stays under 5 % of it .
+        upstream: What the call cost whose history this is; a model's summary stays under 5 % of it.
         event: What to put on record of a summary that was paid for, but for its bill; None: nothing.
     """
 
@@ -119,7 +118,7 @@ class CompressInput(CompactRecord):
         return self.other_tokens + turns + counter(_json(self.summary))
 
     def exceeds(self, counter: TokenEstimator = estimate_tokens) -> bool:
-        """Return whether the message must be compressed: it costs strictly more than it may (S3-6.4, C-19)."""
+        """Return whether the message must be compressed: it costs strictly more than it may."""
         return self.tokens(counter) > self.allowed
 
 
@@ -149,11 +148,7 @@ class Compressed(CompactRecord):
     warnings: list[str] = Field(default_factory=list)
 
     def charge(self, id: str) -> Charge:
-        """Return the bill for the budget.
-
-        Args:
-            id: Names the bill within its reservation.
-        """
+        """Return the bill for the budget, under an id that names it within its reservation."""
         return Charge(id=id, kind=ChargeKind.COMPRESSION, spend=self.spend)
 
 
@@ -400,7 +395,7 @@ def _shape(said: _Said) -> str:
     return f"{said.pin.text}" if said.pin.kind is PinKind.DECISION else _DIGITS.sub("0", said.pin.text)
 
 
-def _without_numbers(kept: _Kept, said: Sequence[_Said], most: int, price: Any) -> tuple[_Kept, int]:
+def _without_numbers(kept: _Kept, said: Sequence[_Said], most: int, price: Callable[[Line], int]) -> tuple[_Kept, int]:
     """Return what is kept without the oldest lines with numbers, and how many are left out; none, if it never fits."""
     notice = Line("[… 9999999 lines with numbers left out …]")
     numbers = {index for index, (place, _) in enumerate(kept) if said[place].pin.kind is PinKind.NUMBER}
@@ -481,15 +476,7 @@ def cut_to(text: str, max_tokens: int, counter: TokenEstimator = estimate_tokens
 
 
 def cut_turn(turn: Turn, max_tokens: int, counter: TokenEstimator = estimate_tokens) -> Turn | None:
-    r"""Return a turn with the middle of its content left out, so that it costs at most so many tokens.
-
-    Args:
-        turn: The turn.
-        max_tokens: What it may cost, its role and further members included.
-        counter: Counts the tokens of a text.
-
-    Returns:
-        The turn; None if it cannot be cut so far.
+    r"""Return a turn with the middle of its content left out, to cost at most so many tokens, or None.
 
     Example:
         >>> cut_turn(Turn(content="abcdefghij" * 40), 30).content
@@ -522,20 +509,6 @@ def _least_turn(turn: Turn, counter: TokenEstimator) -> int:
 def turn_tokens(turn: Turn, counter: TokenEstimator = estimate_tokens) -> int:
     """Return what a turn costs as it stands in a message, the comma after it included."""
     return counter(_json(turn.to_json_object()) + ",")
-
-
-def other_tokens(message: Mapping[str, Any], counter: TokenEstimator = estimate_tokens) -> int:
-    """Return what a message costs without its history.
-
-    Args:
-        message: A handoff as a JSON object.
-        counter: Counts the tokens of a text.
-
-    Example:
-        >>> other_tokens({"taskId": "t", "conversationHistoryVerbatim": [{"content": "x" * 999}]})
-        4
-    """
-    return counter(_json({name: value for name, value in message.items() if name not in _HISTORY}))
 
 
 def _json(value: Any) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 
 DEFAULT_ENCODING = "o200k_base"
-"""The vocabulary that counts are made with if nobody says otherwise."""
+"""The default vocabulary."""
 
 
 def exact_counter(encoding: str = DEFAULT_ENCODING) -> TokenEstimator:

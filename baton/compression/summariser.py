@@ -1,8 +1,7 @@
-"""Summaries by a model: what it is told, what it may cost, and the port that any model can stand behind.
+"""Summaries by a model: the port, the prompt, and what a summary may cost.
 
-The model is the agent's own cheap one, never the one that did the work: a summary may cost less than a twentieth of
-the call whose history it shortens (EAAPL-MAG006 §9). What a model must not forget does not rest on it: decisions,
-constraints, flags and numbers are carried word for word beside what it writes (`baton.compression.pins`).
+The model is the agent's own cheap one. What must not be lost does not depend on it: decisions, constraints, flags and
+numbers are carried word for word beside what it writes (`baton.compression.pins`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from baton.wire.records import CompactRecord
 from baton.wire.tokens import TokenEstimator, estimate_tokens
 
 ONE_IN = 20
-"""A compression costs less than one part in so many of the upstream call: under 5 % (S3-9-d)."""
+"""A compression costs less than one part in so many of the upstream call: under 5 % (EAAPL-MAG006 §9)."""
 
 _TASK = """\
 Below is the older part of a conversation between agents. Another agent goes on with the task and will not see it:
@@ -47,11 +46,7 @@ class Summary(CompactRecord):
 
 
 class SummaryFailedError(BatonError):
-    """A model gave no summary and costs money all the same; other exceptions are taken to have cost nothing.
-
-    Attributes:
-        spend: What the call cost.
-    """
+    """A model gave no summary, and its call costs ``spend`` all the same; other exceptions cost nothing."""
 
     def __init__(self, reason: str, spend: Spend) -> None:
         super().__init__(reason)
@@ -62,11 +57,7 @@ class Compressor(Protocol):
     """A model that summarises: the port."""
 
     async def __call__(self, prompt: str, max_tokens: int) -> Summary:
-        """Return a summary.
-
-        Args:
-            prompt: The whole prompt, for the user's turn.
-            max_tokens: How long the answer may be.
+        """Return a summary of at most so many tokens, asked for by a prompt for the user turn.
 
         Raises:
             SummaryFailedError: There is none, and the call is to be paid.
@@ -90,19 +81,16 @@ class Summariser:
 def compression_prompt(
     turns: Sequence[Turn], *, earlier_summary: str = "", max_tokens: int = 1_000, nonce: str = ""
 ) -> str:
-    """Return the prompt that asks a model to summarise turns, with the four rules of preservation (S3-6.4-f).
+    """Return the prompt that asks a model to summarise turns, with the four rules of preservation.
 
-    The turns stand in it as data, inside the fence. That is no proof that a model does not obey them; what it
-    answers is data again for the receiver, and is scanned with the rest of the message.
+    The turns are data in it, inside the fence. A model may obey them all the same; its answer is data again for the
+    receiver, and is scanned with the rest of the message.
 
     Args:
         turns: The turns, oldest first.
         earlier_summary: The summary of what was said before them.
-        max_tokens: How long the answer may be.
+        max_tokens: The most tokens of the answer.
         nonce: A part of the delimiters that the turns' authors cannot know.
-
-    Returns:
-        The prompt.
 
     Example:
         >>> print(compression_prompt([Turn(role="user", content="Use Postgres.")])[-108:], end="")
@@ -121,16 +109,7 @@ def compression_prompt(
 def too_dear(
     prompt: str, max_tokens: int, price: Price, upstream: Spend, *, counter: TokenEstimator = estimate_tokens
 ) -> str | None:
-    """Return why a summary would cost too much, or None if its most is under 5 % of the upstream call (S3-9-d).
-
-    What costs nothing is never too much.
-
-    Args:
-        prompt: The whole prompt.
-        max_tokens: How long the answer may be.
-        price: What the model costs.
-        upstream: What the call cost whose history is compressed.
-        counter: Counts the tokens of the prompt.
+    """Return why a summary would cost too much, or None if its most is under 5 % of the upstream call, or nothing.
 
     Example:
         >>> cheap = Price(input=0.1, output=0.4)
@@ -149,7 +128,7 @@ def too_dear(
 
 
 def within_share(micro_usd: int, upstream: Spend) -> bool:
-    """Return whether an amount is under 5 % of what the upstream call cost (S3-9-d).
+    """Return whether an amount is under 5 % of what the upstream call cost.
 
     Example:
         >>> within_share(49, Spend(micro_usd=1_000)), within_share(50, Spend(micro_usd=1_000))

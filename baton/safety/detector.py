@@ -18,14 +18,14 @@ from baton.safety.scan import Category, Suspicion
 from baton.safety.spellings import SEPARATOR, Spelling, letters, spellings, tidy, words
 from baton.wire.json_values import well_formed
 
-PASSAGE, OVERLAP = 800, 300
-"""So many characters make a passage, within which points add up; so many of them are also in the next one."""
+WINDOW, OVERLAP = 800, 300
+"""So many characters make a window, within which points add up; so many of them are also in the next one."""
 
 HIDDEN = 4
 """Points that are added where a sign was disguised."""
 
 REJECTED = 10
-"""Once a message has a passage of so many points, a disguise is searched only for what was not in plain sight."""
+"""Once a message has a window of so many points, a disguise is searched only for what was not in plain sight."""
 
 STRONG = 5
 """A sign of so many points may be spread over several texts; weaker ones add up within one only."""
@@ -38,7 +38,7 @@ def detect(texts: Sequence[str]) -> list[Suspicion]:
     """Return which texts carry marks of an attack, and how many.
 
     Args:
-        texts: The texts of one message, in their order; see `baton.safety.scan.texts`. All of every text is
+        texts: The texts of one message, in their order; see `baton.safety.scan.leaves`. All of every text is
             read, however long.
 
     Returns:
@@ -70,7 +70,7 @@ class _Search:
 
     def read(self, spelling: Spelling) -> None:
         """Search one spelling."""
-        whole = _Passage(spelling.text, spelling.native)
+        whole = _Window(spelling.text, spelling.native)
         known: set[Rule] = set()
         if spelling.disguised and any(one.score >= REJECTED for one in self.strongest.values()):
             known.update(*self._in_plain_sight.values())
@@ -78,28 +78,28 @@ class _Search:
         if not hits:
             return
         candidates = [*hits, *known]
-        if len(spelling.text) <= PASSAGE:
-            self._read_passage(whole, 0, candidates, spelling)
+        if len(spelling.text) <= WINDOW:
+            self._read_window(whole, 0, candidates, spelling)
             return
         text, at = tidy(spelling.text), 0
-        for begin in range(0, max(1, len(text) - OVERLAP), PASSAGE - OVERLAP):
-            passage = _Passage(text[begin : begin + PASSAGE], spelling.native, begin > 0)
-            if _found(hits, passage):
-                self._read_passage(passage, at, candidates, spelling)
-            at += text.count(SEPARATOR, begin, begin + PASSAGE - OVERLAP)
+        for begin in range(0, max(1, len(text) - OVERLAP), WINDOW - OVERLAP):
+            window = _Window(text[begin : begin + WINDOW], spelling.native, begin > 0)
+            if _found(hits, window):
+                self._read_window(window, at, candidates, spelling)
+            at += text.count(SEPARATOR, begin, begin + WINDOW - OVERLAP)
 
-    def _read_passage(self, passage: "_Passage", at: int, candidates: Sequence[Rule], spelling: Spelling) -> None:
-        """Note what a passage comes to: each of its texts by itself, then those that follow one another."""
-        found = _found(candidates, passage)
-        pieces = passage.text.split(SEPARATOR)
+    def _read_window(self, window: "_Window", at: int, candidates: Sequence[Rule], spelling: Spelling) -> None:
+        """Note what a window comes to: each of its texts by itself, then those that follow one another."""
+        found = _found(candidates, window)
+        pieces = window.text.split(SEPARATOR)
         if len(pieces) == 1:
-            self._judge(at, passage, found, spelling)
+            self._judge(at, window, found, spelling)
             return
         run: list[str] = []
         for number, piece in enumerate([*pieces, None]):
             here = []
             if piece is not None:
-                alone = _Passage(piece, spelling.native, passage.is_middle and not number)
+                alone = _Window(piece, spelling.native, window.is_middle and not number)
                 here = _found(found, alone)
                 self._judge(at + number, alone, here, spelling)
                 if not any(rule.points >= STRONG for rule in here):
@@ -110,24 +110,24 @@ class _Search:
 
     def _read_run(self, run: Sequence[str], at: int, candidates: Sequence[Rule], spelling: Spelling) -> None:
         """Note what several texts come to together, none of which has a strong sign by itself."""
-        together = _Passage(SEPARATOR.join(run), spelling.native)
+        together = _Window(SEPARATOR.join(run), spelling.native)
         found = _found(candidates, together) if len(run) > 1 else []
         strong = [rule for rule in found if rule.points >= STRONG]
         if strong:
 
             def is_short(start: int) -> bool:
-                return _found(strong, _Passage(SEPARATOR.join(run[start:]), spelling.native)) != strong
+                return _found(strong, _Window(SEPARATOR.join(run[start:]), spelling.native)) != strong
 
             first = bisect_left(range(1, len(run)), True, key=is_short)
             self._judge(at + first, together, found, spelling, "joined+")
 
-    def _judge(self, at: int, passage: "_Passage", found: Sequence[Rule], spelling: Spelling, spread: str = "") -> None:
+    def _judge(self, at: int, window: "_Window", found: Sequence[Rule], spelling: Spelling, spread: str = "") -> None:
         """Note a text for the signs that were found in it."""
         if not found or (spelling.disguised and self._in_plain_sight[at].issuperset(found)):
             return
         if not spelling.disguised:
             self._in_plain_sight[at].update(found)
-        closer = (one for rule in found for one in rule.closer if one.occurs(passage.form(one.form)))
+        closer = (one for rule in found for one in rule.closer if one.occurs(window.form(one.form)))
         ranked = sorted([*found, *closer], key=lambda rule: -rule.points)
         names = tuple(dict.fromkeys(rule.name for rule in ranked if rule.points))
         score = _score(ranked, spelling.disguised)
@@ -139,8 +139,8 @@ class _Search:
             self.strongest[key] = suspicion
 
 
-class _Passage:
-    """A passage in the forms in which rules are searched; each is made when it is first asked for."""
+class _Window:
+    """A window in the forms in which rules are searched; each is made when it is first asked for."""
 
     def __init__(self, text: str, native: bool, is_middle: bool = False) -> None:
         self.text = text
@@ -149,7 +149,7 @@ class _Passage:
         self._forms: dict[str, str] = {}
 
     def form(self, name: str) -> str:
-        """Return the passage in a form; nothing if it has none."""
+        """Return the window in a form; nothing if it has none."""
         if name not in self._forms:
             self._forms[name] = self._made(name)
         return self._forms[name]
@@ -164,8 +164,8 @@ class _Passage:
         return f"{'' if self.is_middle else chr(10)}{self.text.replace(SEPARATOR, chr(10))}\n"
 
 
-def _found(candidates: Iterable[Rule], passage: _Passage) -> list[Rule]:
-    return [rule for rule in candidates if rule.occurs(passage.form(rule.form))]
+def _found(candidates: Iterable[Rule], window: _Window) -> list[Rule]:
+    return [rule for rule in candidates if rule.occurs(window.form(rule.form))]
 
 
 def _score(found: Sequence[Rule], disguised: bool) -> int:

@@ -41,13 +41,13 @@ class Rule:
 
     Attributes:
         name: Family and sign, for findings and audit: `disclosure.secrets`.
-        points: How much it says, 1 to 10. The score of a passage is the sum over its rules.
-        pattern: Occurs where it does, in a passage that is brought to its form.
+        points: How much it says, 1 to 10. The score of a window is the sum over its rules.
+        pattern: Occurs where it does, in a window that is brought to its form.
         form: The form.
         group: Of the rules of one group only the highest counts.
         mild: Whether it is also an everyday sentence, unless a rule of the group `plain` occurs beside it.
         unless: Makes a sentence count for nothing where it occurs in it; None if nothing does.
-        closer: Further rules, which are searched only in passages in which this one occurs.
+        closer: Further rules, which are searched only in windows in which this one occurs.
         phrases: The phrases that it was made of, their lists filled in.
     """
 
@@ -63,7 +63,7 @@ class Rule:
 
     @cached_property
     def search(self) -> Search:
-        """Finds it in a passage that is brought to its form."""
+        """Finds it in a window that is brought to its form."""
         return automaton(self.pattern)
 
     @property
@@ -71,13 +71,13 @@ class Rule:
         """What kind of attack it is a sign of."""
         return Category.JAILBREAK if self.name.startswith("jailbreak.") else Category.PROMPT_INJECTION
 
-    def occurs(self, passage: str) -> bool:
-        """Return whether it occurs in a passage, which must be in its form."""
-        if not self.search(passage):
+    def occurs(self, window: str) -> bool:
+        """Return whether it occurs in a window, which must be in its form."""
+        if not self.search(window):
             return False
         if self.unless is None:
             return True
-        sentences = (f".{sentence}." for sentence in passage.split("."))
+        sentences = (f".{sentence}." for sentence in window.split("."))
         return any(self.search(sentence) and not self.unless(sentence) for sentence in sentences)
 
 
@@ -99,14 +99,14 @@ class Family:
         """Finds something exactly where a rule occurs."""
         return automaton(_any(rule.pattern for rule in self.rules))
 
-    def found_in(self, passage: str, known: Collection[Rule] = ()) -> list[Rule]:
-        """Return the rules that occur in a passage, which must be in the family's form, but for the known ones."""
-        if not (passage and self.gate(passage)):
+    def found_in(self, window: str, known: Collection[Rule] = ()) -> list[Rule]:
+        """Return the rules that occur in a window, which must be in the family's form, but for the known ones."""
+        if not (window and self.gate(window)):
             return []
-        together = len(self.rules) > FEW or len(passage) < SHORT
-        if together and not self.any_rule(passage):
+        together = len(self.rules) > FEW or len(window) < SHORT
+        if together and not self.any_rule(window):
             return []
-        return [rule for rule in self.rules if rule not in known and rule.occurs(passage)]
+        return [rule for rule in self.rules if rule not in known and rule.occurs(window)]
 
 
 @cache

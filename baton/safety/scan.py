@@ -106,7 +106,7 @@ class ScanFinding(CompactRecord):
         category: The kind of attack.
         level: What follows from it under the pipeline's policy.
         rule: The strongest sign that was found.
-        also: Further signs in the same passage.
+        also: Further signs in the same window.
         path: A JSON pointer to the member, at most `LONGEST_PATH` characters of it. A key that is not a plain name,
             and could be the attack itself, is replaced by its position in braces: `/notes/{2}`.
         in_key: Whether it is in the member's key and not in its value.
@@ -221,11 +221,6 @@ def leaves(message: Any) -> Iterator[Leaf]:
         elif isinstance(value, list | tuple):
             stack += [((place, at), member) for at, member in reversed([*enumerate(value)])]
     yield from keys
-
-
-def texts(message: Any) -> list[str]:
-    """Return the texts of `leaves`."""
-    return [leaf.text for leaf in leaves(message)]
 
 
 def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> ScanReport:

@@ -100,7 +100,7 @@ def letters(text: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """Return a text in which floods of blanks or of one sign are cut short, so that they part no passages.
+    """Return a text in which floods of blanks or of one sign are cut short, so that they part no windows.
 
     Example:
         >>> tidy("ignore" + " " * 700 + "all"), tidy("a" + "=" * 700)

@@ -16,7 +16,6 @@ from baton.compression.rules import (
     ContextTooLargeError,
     Line,
     Plan,
-    other_tokens,
     plan,
     read_summary,
     turn_tokens,
@@ -91,12 +90,6 @@ class TestThreshold:
 
         assert plan(given) is None
         assert plan(given.model_copy(update={"other_tokens": 2_500})) is not None
-
-    def test_the_other_tokens_are_those_without_the_history(self) -> None:
-        """What a sender counts before it has a history."""
-        message = {"taskId": "t", "conversationHistorySummary": "x" * 99, "conversationHistoryVerbatim": [{}]}
-
-        assert other_tokens(message) == estimate_tokens('{"taskId":"t"}')
 
     @pytest.mark.parametrize(
         "bad", [{"window": 0}, {"threshold": 0.0}, {"threshold": 1.1}, {"keep": 0}, {"summary_tokens": 47}]
@@ -284,7 +277,7 @@ class TestContextTooLargeError:
 
         assert caught.value.needed > caught.value.allowed == given.allowed
         assert f"window of {given.window}" in str(caught.value)
-        assert f"{caught.value.needed} tokens ({given.other_tokens} of them are no history)" in str(caught.value)
+        assert f"{caught.value.needed} tokens ({given.other_tokens} of them beside the history)" in str(caught.value)
 
     @settings(max_examples=150)
     @given_any(
@@ -451,7 +444,7 @@ class TestMessage:
 
         turns = history(50_000).turns
         raw = build("", turns)
-        given = CompressInput(turns=turns, window=16_000, other_tokens=other_tokens(raw, counter) + 20)
+        given = CompressInput(turns=turns, window=16_000, other_tokens=size(build("", [])) + 20)
         made = finished(given, counter)
         message = build(made.summary, made.verbatim)
 

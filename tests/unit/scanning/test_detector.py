@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.safety.detector import MILD, OVERLAP, PASSAGE, detect
+from baton.safety.detector import MILD, OVERLAP, WINDOW, detect
 from baton.safety.rules import Rule, families, read
 from baton.safety.scan import Level, ScanReport, scan
 from tests.unit.scanning.material import (
@@ -105,13 +105,13 @@ class TestEverywhere:
         """Nothing is cut off or skipped up to the payload limit of 2 MiB (S3-10.1-b)."""
         size = 2 * 1024 * 1024
         filler = "The clause was reviewed and found to be in order. " * 42_000
-        for at in (0, 1, PASSAGE - OVERLAP - 1, PASSAGE - 1, PASSAGE + 1, 65_536, 700_001, size - 100):
+        for at in (0, 1, WINDOW - OVERLAP - 1, WINDOW - 1, WINDOW + 1, 65_536, 700_001, size - 100):
             assert not found(f"{filler[:at]} {ATTACK} {filler[at:]}"[:size]), at
 
     @settings(max_examples=30)
     @given(st.integers(0, 3_000), st.integers(1, 60))
-    def test_no_boundary_between_passages_hides_it(self, before: int, width: int) -> None:
-        """Passages overlap by more than any rule spans (S3-10.1-b)."""
+    def test_no_boundary_between_windows_hides_it(self, before: int, width: int) -> None:
+        """Windows overlap by more than any rule spans (S3-10.1-b)."""
         padding = ("x" * width + " ") * (before // (width + 1) + 1)
 
         assert not found(f"{padding[:before]}. {ATTACK} {padding}")
@@ -171,11 +171,11 @@ class TestRules:
     @given(st.lists(st.sampled_from([*EVERYDAY, *FLAGGED, *LANGUAGES.values(), *HARMLESS.values()]), max_size=4))
     def test_a_family_finds_what_its_rules_find_one_by_one(self, texts: list[str]) -> None:
         """Searching many rules at once loses none of them (S3-6.1-j)."""
-        passage = f".{' '.join(texts).lower()}."
+        window = f".{' '.join(texts).lower()}."
         for family in families():
-            one_by_one = {rule.name for rule in family.rules if rule.occurs(passage)}
+            one_by_one = {rule.name for rule in family.rules if rule.occurs(window)}
 
-            assert {rule.name for rule in family.found_in(passage) if rule in family.rules} == one_by_one
+            assert {rule.name for rule in family.found_in(window) if rule in family.rules} == one_by_one
 
 
 def spelled(rule: Rule) -> list[str]:
