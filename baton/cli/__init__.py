@@ -36,14 +36,14 @@ def main() -> NoReturn:
         code = ExitCode.NO
     except KeyboardInterrupt:  # while a command was still being loaded, or its usage told
         code = ExitCode.INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has gone
+    except BrokenPipeError:  # the reader of the output has gone
         code = ExitCode.NO
-    except Exception:  # a bug, then; whoever mends it needs to see where
+    except Exception:  # a bug: show where
         traceback.print_exc()
         code = ExitCode.NO
     if isinstance(code, str):
         print(code, file=sys.stderr)
-    if code == _TERMINATED:  # whoever sent the signal shall see that it was that
+    if code == _TERMINATED:  # the parent process sees that it was the signal
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
     leave(code if isinstance(code, int) else ExitCode.NO if code else ExitCode.OK)

@@ -67,22 +67,27 @@ COMMANDS = (
     Listed("dev", "cli.dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
     Listed("run", "runs.cli_run", _START, "Start a pipeline."),
     Listed("mcp", "exchange.cli_mcp", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
-    Listed("outside serve", "exchange.cli_external", _START, "Serve handoffs to agents outside over HTTP."),
-    Listed("list", "runs.cli_list", _LOOK, "List runs, those that go on first."),
-    Listed("show", "runs.cli_show", _LOOK, "Show a run: its baton, how it stands, and what it waits for."),
-    Listed("history", "runs.cli_history", _LOOK, "Tell who changed what, and when."),
+    Listed(
+        "outside serve",
+        "exchange.cli_external",
+        _START,
+        "Serve handoffs to agents outside over HTTP, each with a token of its own.",
+    ),
+    Listed("list", "runs.cli_list", _LOOK, "List runs, open ones first."),
+    Listed("show", "runs.cli_show", _LOOK, "Show a run: its baton, its status, and what it waits for."),
+    Listed("history", "runs.cli_history", _LOOK, "Show who changed what, and when."),
     Listed("diff", "runs.cli_history", _LOOK, "Compare the batons after two stages, field by field."),
     Listed("explain", "runs.cli_explain", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
     Listed("watch", "runs.cli_watch", _LOOK, "Follow a run while it happens, to its end."),
-    Listed("approve", "runs.cli_decide", _DECIDE, "Say yes to what a run asks for."),
-    Listed("deny", "runs.cli_decide", _DECIDE, "Say no to what a run asks for."),
+    Listed("approve", "runs.cli_decide", _DECIDE, "Approve what a run asks for."),
+    Listed("deny", "runs.cli_decide", _DECIDE, "Deny what a run asks for."),
     Listed(
         "rollback",
         "runs.cli_rollback",
         _DECIDE,
         "Roll a run back to right before a stage; it continues from there.",
     ),
-    Listed("fork", "runs.cli_run", _DECIDE, "Start a new run that takes over everything before a stage."),
+    Listed("fork", "runs.cli_run", _DECIDE, "Start a new run that keeps everything before a stage."),
     Listed("inbox list", "handoff.cli_inbox", _DECIDE, "List the handoffs that wait for a person, the oldest first."),
     Listed(
         "inbox show",
@@ -94,7 +99,7 @@ COMMANDS = (
         "inbox release",
         "handoff.cli_inbox",
         _DECIDE,
-        "Say that a safety finding is a false alarm; the handoff is audited again with your name.",
+        "Declare a safety finding a false alarm; the handoff is audited again with your name.",
     ),
     Listed(
         "inbox requeue", "handoff.cli_inbox", _DECIDE, "Send a handoff again as it is; it is judged and audited again."
@@ -106,8 +111,8 @@ COMMANDS = (
         _DECIDE,
         "Put money into a run's budget, and send the handoff that waits for it.",
     ),
-    Listed("inbox abandon", "handoff.cli_inbox", _DECIDE, "Give a handoff up: its stage fails."),
-    Listed("replay", "runs.cli_replay", _CHECK, "Check that the code of today still fits histories of yesterday."),
+    Listed("inbox abandon", "handoff.cli_inbox", _DECIDE, "Give up a handoff: its stage fails."),
+    Listed("replay", "runs.cli_replay", _CHECK, "Replay recorded histories against the current code."),
     Listed("export", "runs.cli_replay", _CHECK, "Save a run's history as JSON, to replay it later."),
     Listed("schema", "cli.schema", _CHECK, "Print the JSON Schema of a record."),
     Listed(
@@ -142,7 +147,7 @@ COMMANDS = (
     Listed("keys rotate", "keys.cli", _PROVE, "Make new keys current; the old ones still open what they sealed."),
     Listed("keys rewrap", "ledger.cli_maintenance", _PROVE, "Wrap the keys of personal data anew, after a rotation."),
     Listed("keys public", "keys.cli", _PROVE, "Print the public keys, with which others verify."),
-    Listed("version", "cli.schema", _CHECK, "Print the versions of Baton and what it stands on."),
+    Listed("version", "cli.schema", _CHECK, "Print the versions of Baton and its dependencies."),
 )
 """Every command, in the order of `--help`."""
 

@@ -116,7 +116,7 @@ def verdict_on(error: Exception) -> tuple[ExitCode, str] | None:
         error: What was raised.
 
     Returns:
-        Both, or None for what is nobody's fault but ours.
+        Both, or None for a bug of Baton.
 
     Example:
         >>> verdict_on(ServerError("no server"))
@@ -127,7 +127,7 @@ def verdict_on(error: Exception) -> tuple[ExitCode, str] | None:
     if isinstance(error, BatonError):
         return ExitCode.NO, str(error)
     if isinstance(error, WorkflowAlreadyStartedError):
-        return ExitCode.NO, f"a run with the id {error.workflow_id!r} goes on already; watch it, or choose another --id"
+        return ExitCode.NO, f"a run with the id {error.workflow_id!r} is open already; watch it, or choose another --id"
     if isinstance(error, WorkflowQueryFailedError) and _NONDETERMINISM in str(error):
         remedy = "start a worker whose code fits, then try again (`baton replay` tells whether code does)"
         return ExitCode.NO, f"the worker's code does not fit the run: {error}; {remedy}"

@@ -71,7 +71,7 @@ async def dev(
     With FILE, a worker serves all pipelines and stages of that file or package, and starts again when its code changes;
     runs that the new code does not fit are suspended until they fit. Without FILE, the worker is ./worker.py.
 
-    The server listens on this machine only and keeps its state in .baton/dev, so runs go on where they were
+    The server listens on this machine only and keeps its state in .baton/dev, so runs resume where they were
     when it is started again. The UI shows compressed payloads through a codec server that is started beside
     it. With BATON_ENCRYPT=true, it decrypts for the UI what is encrypted with the keys of this machine, made in
     .baton/keys.toml if there are none: worker.py of a checkout then encrypts everything that the server stores, a
@@ -168,7 +168,7 @@ def _cancelled_by_signals(session: Session) -> Iterator[list[int]]:
 
 def _mention(session: Session, text: str) -> None:
     """Say how far it is with stopping, if there is still somebody to read it: a terminal that is closed hangs up."""
-    with contextlib.suppress(OSError, SystemExit):  # the second is what rich makes of a pipe that nobody reads
+    with contextlib.suppress(OSError, SystemExit):  # the second is what rich makes of a pipe without a reader
         session.err.print(plain(text, "dim"))
 
 

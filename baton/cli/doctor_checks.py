@@ -117,7 +117,7 @@ async def codec() -> Finding:
     [encoded] = await coder.encode([payload])
     [decoded] = await coder.decode([encoded])
     if decoded != payload or len(encoded.data) >= len(payload.data):
-        return Finding("compression", Mark.FAIL, "a payload does not come back as it was", "install Baton anew")
+        return Finding("compression", Mark.FAIL, "a payload does not come back as it was", "reinstall Baton")
     return Finding("compression", Mark.OK, "payloads are compressed, and read again")
 
 
@@ -164,7 +164,7 @@ def trust(settings: dict[str, Any]) -> Finding:
     return Finding(
         "protection",
         Mark.WARN,
-        f"neither TLS nor a key on the way to {host}; whoever is on it can read batons and decide",
+        f"neither TLS nor a key on the way to {host}; anyone on that network can read batons and decide",
         "set TEMPORAL_API_KEY or TEMPORAL_TLS, or use a profile of temporal.toml that has them",
     )
 
@@ -255,19 +255,19 @@ def _given_no_runs(answer: DescribeTaskQueueResponse, task_queue: str) -> Findin
     unchosen = unchosen_workers(answer)
     if unchosen is None:
         return None
-    found = f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no build of theirs is given runs"
+    found = f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no run is given to their builds"
     if unchosen.current is None:
         return Finding("workers", Mark.WARN, found, unchosen.remedy)
     return Finding(
         "workers",
         Mark.WARN,
-        f"{found}: build {unchosen.current!r} is, of which no worker is there",
+        f"{found}: build {unchosen.current!r} is, and it has no workers",
         f"start workers of build {unchosen.current!r}, or {unchosen.remedy}",
     )
 
 
 async def _stranded(client: Client, task_queue: str) -> Finding | None:
-    """Return that runs are pinned to builds of which no worker is there any more; None where none is."""
+    """Return a finding if runs are pinned to builds without workers."""
     builds = await polling_builds(client, task_queue)
     query = pinned_elsewhere(task_queue, [build for build in builds if build])
     count = (await client.count_workflows(query)).count
@@ -279,14 +279,14 @@ async def _stranded(client: Client, task_queue: str) -> Finding | None:
         return Finding(
             "workers",
             Mark.WARN,
-            f"{found}, such as {run.id!r} to {build.id!r}: nothing of them moves",
+            f"{found}, such as {run.id!r} to {build.id!r}: they cannot continue",
             f"start workers of such a build again, or move its runs: `baton show {shlex.quote(run.id)}` tells how",
         )
     return None
 
 
 async def runs(client: Client) -> Finding:
-    """Check that the payloads of a run, the newest that goes on if one does, can be read here."""
+    """Check that the payloads of the newest run, an open one if there is one, can be read here."""
     listed = await list_runs(client, RunFilter(children=True), 1)
     if not listed:
         return Finding("runs", Mark.OK, "none yet")
@@ -311,7 +311,7 @@ async def clock(client: Client) -> Finding:
     poll = PollWorkflowTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=task_queue), identity="baton doctor"
     )
-    with contextlib.suppress(RPCError, TimeoutError):  # nobody starts anything there
+    with contextlib.suppress(RPCError, TimeoutError):  # nothing is started there
         async with asyncio.timeout(_POLL_SECONDS):
             # The server refuses to wait for less than two seconds, so the waiting is ended on this side.
             await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=10), retry=False)

@@ -22,6 +22,6 @@ class ExitCode(IntEnum):
 
 MEANINGS = (
     "Exit codes: 0 done; 1 what was asked about failed, was refused or denied, or does not exist; "
-    "2 wrong usage; 3 no server answers; 4 nothing proves it; 130 Ctrl-C."
+    "2 wrong usage; 3 no server answers; 4 unverified (no proof either way); 130 Ctrl-C."
 )
 """The exit codes for the end of `--help`."""

@@ -48,7 +48,7 @@ ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Write over a f
 
 
 def check_new(file: Path, force: bool, hint: str) -> None:
-    """Refuse to write over a file that nobody gave up.
+    """Refuse to overwrite a file without --force.
 
     Args:
         file: The file to write.

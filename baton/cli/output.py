@@ -54,7 +54,7 @@ class _Output(io.TextIOWrapper):
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Raise a `BatonError` where there is no room, once: what comes after goes nowhere.
+        """Raise a `BatonError` once if nothing can be written; later output is dropped.
 
         A reader that has gone away is nothing to complain of, and stays the `BrokenPipeError` that it is.
         """
@@ -71,9 +71,9 @@ class _Output(io.TextIOWrapper):
 
 
 def prepare_streams() -> None:
-    """Make the streams of the process such that everything is told, or its loss is.
+    """Set up the process's streams so that output is written whole or its loss is reported.
 
-    What the terminal's encoding lacks is written as JSON escapes it: also in a locale without UTF-8 all is told. In
+    What the terminal's encoding lacks is written as JSON escapes, so nothing is lost without UTF-8. In
     `--json` it is the same document then; elsewhere it can be read. An output that cannot be written raises a
     `BatonError`. What goes to a stream that was closed before the process began goes nowhere, as Python has it.
     """
@@ -94,7 +94,7 @@ def prepare_streams() -> None:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Return the escapes of what cannot be encoded, and where to go on."""
+    """Return the escapes of what cannot be encoded, and where to continue."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end

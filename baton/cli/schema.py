@@ -44,7 +44,7 @@ async def schema(
 
 @command
 async def version(session: Session) -> None:
-    """Print the versions of Baton and what it stands on."""
+    """Print the versions of Baton and its dependencies."""
     versions = {name: installed(name) or "not installed" for name in _STANDS_ON} | {"python": platform.python_version()}
     if session.json:
         session.write_json(versions)

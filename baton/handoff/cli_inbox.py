@@ -58,7 +58,9 @@ def _micro_usd(given: str) -> int:
     except InvalidOperation:
         amount = Decimal("NaN")
     if not amount.is_finite() or not 1 <= amount * MICRO_PER_USD <= MOST_USD * MICRO_PER_USD:
-        raise typer.BadParameter(f"{given!r} is no amount above zero in US dollars, such as 5.00", param_hint="--usd")
+        raise typer.BadParameter(
+            f"{given!r} is not an amount above zero in US dollars, such as 5.00", param_hint="--usd"
+        )
     return micro_usd(amount)
 
 
@@ -159,7 +161,7 @@ def _decision(action: HandoffAction, help: str) -> Callable[..., None]:
 
 release = _decision(
     HandoffAction.RELEASE,
-    """Say that a safety finding is a false alarm; the handoff is audited again with your name.
+    """Declare a safety finding a false alarm; the handoff is audited again with your name.
 
     Only the texts that are shown are released. The same text passes in later handoffs of the task, any other one
     is rejected as before.
@@ -174,7 +176,7 @@ requeue = _decision(
 )
 abandon = _decision(
     HandoffAction.ABANDON,
-    """Give a handoff up: its stage fails.
+    """Give up a handoff: its stage fails.
 
     The run fails unless the pipeline handles that.
     """,

@@ -22,7 +22,7 @@ MOST_RUNS = 100
 """How many runs are asked unless the caller says otherwise."""
 
 WAITING_RUNS = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
-"""The open runs of which the server says that a handoff waits for a person, in its query language."""
+"""The open runs with a handoff that waits for a person, in the server's query language."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
         The handoffs; none for a run that has ended.
 
     Raises:
-        HistoryError: No worker answers, and the workflow is no pipeline or its payloads cannot be read.
+        HistoryError: No worker answers, and the workflow is not a pipeline, or its payloads cannot be read.
         temporalio.service.RPCError: There is no such run, or the server cannot be asked.
     """
     run = await describe(client, workflow_id, run_id)
@@ -114,7 +114,7 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
 async def resolve_handoff(
     client: Client, workflow_id: str, decision: HandoffDecision, run_id: str | None = None
 ) -> HandoffDecision:
-    """Decide about a handoff that waits; who and why go on record.
+    """Decide about a handoff that waits; who and why are recorded.
 
     Args:
         client: A connected client.
@@ -140,7 +140,7 @@ async def resolve_handoff(
 
 
 async def _runs(client: Client, limit: int) -> list[Execution]:
-    """Return the runs of which the server says that a handoff waits."""
+    """Return the runs with a handoff that waits, as the server indexes them."""
     try:
         return [run async for run in list_executions(client, WAITING_RUNS, most=limit)]
     except RPCError as error:

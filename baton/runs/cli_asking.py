@@ -42,7 +42,7 @@ async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) 
 
 
 async def must_be_answerable(client: Client, target: Target) -> str:
-    """Check that a run is its workflow's newest, goes on, and has a worker, so that something can be decided.
+    """Check that a run is its workflow's newest, is open, and has a worker, so that a decision is possible.
 
     Args:
         client: A connected client.
@@ -57,13 +57,13 @@ async def must_be_answerable(client: Client, target: Target) -> str:
     """
     description = await describe(client, target.workflow_id)
     if target.run_id not in (None, description.run_id):
-        raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} goes on as {description.run_id}")
+        raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} continues as {description.run_id}")
     if description.close_time is not None:
-        raise PipelineError(f"{target.workflow_id!r} waits for no decision any more: it is {description.status}")
+        raise PipelineError(f"{target.workflow_id!r} no longer waits for a decision: it is {description.status}")
     if paused := description.pause:
         raise PipelineError(
             f"{target.workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
-            f"decided. Let it go on, by `{unpause(target.workflow_id)}`, and decide again"
+            f"decided. Unpause it ({unpause(target.workflow_id)}) and decide again"
         )
     if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
         raise nobody(description.task_queue, build)

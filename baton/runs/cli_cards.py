@@ -82,16 +82,16 @@ def _ended(run: RunRecord, why: str) -> str:
 
 
 def suspension(reason: str, waits: Waits | None = None) -> str:
-    """Return why the worker's code cannot go on with a run, and what follows from it."""
+    """Return why the worker's code cannot continue a run, and what follows from that."""
     tries = f" {waits.tries} times" if waits and waits.tries > 1 else ""
     return (
-        f"its worker's code has failed{tries}: {reason}. The run goes on by itself once a worker has code that fits it"
+        f"its worker's code has failed{tries}: {reason}. The run continues by itself once a worker has code that fits"
     )
 
 
 def _misfit(fault: str) -> str:
     """Return what it means that a worker cannot go through the history of a run that waits."""
-    return f"its worker's code cannot go on with it: {fault}. Nobody can decide until a worker has code that fits"
+    return f"its worker's code cannot continue it: {fault}. No decision is possible until a worker has code that fits"
 
 
 def _unanswered(waits: Waits) -> str:
@@ -103,7 +103,7 @@ def _unanswered(waits: Waits) -> str:
 
 
 def standing(run: RunRecord, waits: Waits | None = None) -> str:
-    """Return how the run stands in one word: its status, or why it does not go on by itself."""
+    """Return the run's status in one word, or why it does not continue by itself."""
     if waits and waits.pause:
         return PAUSED
     if run.suspended:
@@ -155,7 +155,7 @@ def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
 
 
 def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
-    """Return what the run waits for, and how to go on."""
+    """Return what the run waits for, and the commands that help."""
     held = {one.seq for one in run.pending_handoffs}
     rows = [_pending_handoff(run, one) for one in run.pending_handoffs]
     rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
@@ -168,31 +168,31 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
 
 
 def _paused(run: RunRecord, pause: Pause) -> RenderableType:
-    """Return that the run is paused, by whom and why, and how it goes on."""
+    """Return by whom and why the run is paused, and the command that unpauses it."""
     told = f"paused by {pause.by} at {moment(pause.since, run.began)}{f': {pause.why}' if pause.why else ''}"
     return stack(
-        plain(f"{told}; nothing moves and nothing can be decided until it goes on, by", "yellow"),
+        plain(f"{told}; nothing runs and nothing can be decided until it is unpaused:", "yellow"),
         Command(unpause(run.workflow_id)),
     )
 
 
 def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
-    """Return that no worker can go on with the run, and of a run that is pinned to a build what else helps."""
+    """Return that no worker can continue the run, and what helps."""
     queue, build, unchosen = shlex.quote(waits.task_queue), waits.build, waits.unchosen
     if unchosen is not None:
         if unchosen.current is None:
-            told = "none of their builds is current, so none is given the run: nothing moves until one is, by"
+            told = "none of their builds is current, so none is given the run. Make one current:"
         else:
             told = (
-                f"none is of the current build {unchosen.current}, so none is given the run: nothing moves until one "
-                "of that build does, or until theirs is current, by"
+                f"none is of the current build {unchosen.current}, so none is given the run. Start one "
+                "of that build, or make theirs current:"
             )
         return stack(
-            plain(f"workers ask the task queue {queue} for work, but {told}", "yellow"),
+            plain(f"workers poll the task queue {queue}, but {told}", "yellow"),
             Command(unchosen.remedy),
         )
     if build is None:
-        return plain(f"no worker asks the task queue {queue} for work: nothing moves until one does", "yellow")
+        return plain(f"no worker polls the task queue {queue}; the run cannot continue until one does", "yellow")
     move = (
         f"temporal workflow update-options --workflow-id {shlex.quote(run.workflow_id)} "
         f"--versioning-override-behavior pinned --versioning-override-deployment-name {shlex.quote(build.deployment)} "
@@ -200,8 +200,8 @@ def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
     )
     return stack(
         plain(
-            f"no worker of build {build.id}, to which the run is pinned, asks the task queue {queue} for work: nothing "
-            "moves until one does, or until you move the run to another build whose code fits it:",
+            f"no worker of build {build.id}, to which the run is pinned, polls the task queue {queue}. Start one, or "
+            "move the run to another build whose code fits it:",
             "yellow",
         ),
         Command(move),

@@ -43,7 +43,7 @@ async def approve(
     who: WhoOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Say yes to what a run asks for.
+    """Approve what a run asks for.
 
     Shows what is being approved and asks for confirmation; without a terminal, --yes is required. The decision
     counts only for the baton that was shown: if it changes before the decision arrives, the decision is refused.
@@ -60,7 +60,7 @@ async def deny(
     who: WhoOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Say no to what a run asks for.
+    """Deny what a run asks for.
 
     Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
     unless the pipeline handles a denial.

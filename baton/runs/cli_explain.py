@@ -19,9 +19,9 @@ StageArgument = Annotated[
 async def explain(session: Session, run: RunArgument, stage: StageArgument) -> None:
     """Explain a stage: what its agent saw, what was left out and why.
 
-    Each fact comes with its source and how sure it is, and the tools and the cost in tokens are told as well. It is
-    read from the run's history: no worker is needed, and runs that ended are explained as well. What was left
-    out is told by event and reason, never by its content.
+    Each fact is listed with its source and its confidence, then the tools and the cost in tokens. Reads the run's
+    history: no worker is needed, and ended runs are explained too. What was left out is named by event and reason,
+    never by its content.
     """
     target = Target.of(run)
     client = await session.client()

@@ -24,7 +24,7 @@ BEGINNING = "start"
 
 @command
 async def history(session: Session, run: RunArgument) -> None:
-    """Tell who changed what, and when.
+    """Show who changed what, and when.
 
     A row for each step: when it ended, how long it took and how many attempts were refused before, who approved or
     denied where a person decided, and every entry of the baton that came (+) or went (-). Below it stand warnings, and

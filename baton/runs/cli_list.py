@@ -12,7 +12,7 @@ from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs
 
 
 def parse_status(given: str) -> str:
-    """Return a status as it is spelt.
+    """Return a status in its official spelling.
 
     Raises:
         typer.BadParameter: It is not one.
@@ -32,7 +32,7 @@ async def list_(
         typer.Option(
             metavar="STATUS",
             callback=lambda given: given and parse_status(given),
-            help=f"Only runs that stand so: {', '.join(STATUSES)}.",
+            help=f"Only runs with this status: {', '.join(STATUSES)}.",
         ),
     ] = None,
     stage: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs at this stage or approval.")] = None,
@@ -43,7 +43,7 @@ async def list_(
         bool, typer.Option("--all", help="Also workflows without Baton's search attributes, or of other software.")
     ] = False,
 ) -> None:
-    """List runs, those that go on first.
+    """List runs, open ones first.
 
     After them come the latest to end; of each workflow its newest run is listed. The server's index may lag
     behind by a moment. A terminal that is too narrow for it all is shown the first columns.

@@ -80,9 +80,9 @@ def _said(news: News, run: RunRecord) -> str:
         case NewsKind.RUN_SUSPENDED:
             return suspension(news.text)
         case NewsKind.RUN_PAUSED:
-            return f"paused {news.text}; nothing moves until it goes on ({unpause(run.workflow_id)})"
+            return f"paused {news.text}; unpause it by `{unpause(run.workflow_id)}`"
         case NewsKind.RUN_UNPAUSED:
-            return f"goes on: unpaused {news.text}"
+            return f"unpaused {news.text}"
         case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
             return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
         case NewsKind.STEP_STARTED:

@@ -77,7 +77,7 @@ async def replay(
         Path, typer.Option("--path", metavar="DIR", exists=True, file_okay=False, help="Where to import from.")
     ] = Path("."),
 ) -> None:
-    """Check that the code of today still fits histories of yesterday.
+    """Replay recorded histories against the current code.
 
     Each history is replayed in the workflow sandbox: no stage is executed and nothing is written. The exit code
     is 1 if the code asks for something else than one of the histories tells.
@@ -258,7 +258,7 @@ def _print(session: Session, verdicts: list[_Verdict]) -> None:
     bad = sum((one.problem or "").startswith(_OF_THE_CODE) for one in verdicts)
     if bad:
         session.note(
-            f"{bad} of {len(verdicts)} could not go on with this code. Runs that have ended do not mind; for those "
-            "that go on, bring the old code back, or guard the change with workflow.patched(), or by a parameter where "
+            f"{bad} of {len(verdicts)} cannot continue with this code. Ended runs are not affected; for open "
+            "runs, bring the old code back, or guard the change with workflow.patched(), or by a parameter where "
             "they continue as new"
         )

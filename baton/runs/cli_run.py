@@ -41,7 +41,7 @@ async def run(
     goal: Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is no JSON is taken as text."),
+        typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is not JSON is taken as text."),
     ] = None,
     baton: Annotated[
         Path | None,
@@ -74,7 +74,7 @@ async def run(
         begins = has_worker and not waits and not watch  # who watches is told anyway
         refused = await refused_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
     if not has_worker:
-        session.note(f"no worker asks the task queue {task_queue!r} for work: the run begins once one does")
+        session.note(f"no worker polls the task queue {task_queue!r}; the run begins once one does")
     elif waits:
         session.note(f"{waits.found}, so the run does not begin; what helps:")
         session.note(waits.remedy or "")
@@ -107,10 +107,10 @@ async def fork(
     ] = None,
     watch: WatchOption = False,
 ) -> None:
-    """Start a new run that takes over everything before a stage.
+    """Start a new run that keeps everything before a stage.
 
-    The stages before are not executed again. A patch mends the baton right before the stage. The old run is
-    left as it is.
+    The stages before are not executed again. A patch changes the baton right before the stage. The old run is
+    not changed.
     """
     target, by = Target.of(run), who_is(who)
     edit = json_object(patch, "--patch") if patch else None
@@ -180,7 +180,7 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: 
     except ValidationError as error:
         if all(fault["loc"][:1] == ("params",) for fault in error.errors()):
             raise typer.BadParameter(misfit(error), param_hint="--param") from error
-        raise typer.BadParameter(f"that is no baton: {misfit(error)}", param_hint="--baton") from error
+        raise typer.BadParameter(f"that is not a baton: {misfit(error)}", param_hint="--baton") from error
     return start
 
 
@@ -222,7 +222,7 @@ def _task(given: str) -> str:
         found = None
     if found is None or found.version != 4:
         raise typer.BadParameter(
-            f"{given!r} is no random UUID (version 4), which handoffs need; leave it out to have one made",
+            f"{given!r} is not a random UUID (version 4), which handoffs need; leave it out to generate one",
             param_hint="--task-id",
         )
     return str(found)

@@ -25,7 +25,7 @@ async def show(
     at: AtOption = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Only the baton, as the markdown agents read.")] = False,
 ) -> None:
-    """Show a run: its baton, how it stands, and what it waits for.
+    """Show a run: its baton, its status, and what it waits for.
 
     With --at, the baton as it was right after a stage. Needs no worker, and works on runs that ended.
     """

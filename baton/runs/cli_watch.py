@@ -31,7 +31,7 @@ async def watch(
     """Follow a run while it happens, to its end.
 
     On a terminal it is a page that keeps itself up to date, otherwise a line for each thing that happens. It
-    waits for a server that restarts, and goes on with the newer run after a roll-back or a continue-as-new.
+    waits for a server that restarts, and follows the newer run after a roll-back or a continue-as-new.
 
     With --json each line is an object; to resume where it was interrupted, give the last line's `cursor` to --from.
     The exit code is 1 if the run does not complete.

@@ -58,7 +58,7 @@ def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
 def difference(field: str, before: JsonValue, after: JsonValue, *, named: bool = True) -> Iterator[Text]:
     """Yield a line for each entry of a field that came or went; of a single value, for the old and the new one.
 
-    An object is told member by member, each by its path.
+    An object is compared member by member, each by its path.
 
     Args:
         field: The field.

@@ -16,7 +16,7 @@ _SILENT_FOR_SECONDS = 10.0
 
 
 class Asker:
-    """Sends queries to runs, a few at once; a task queue on which nobody answers is left alone for a while.
+    """Sends queries to runs, a few at once; a task queue without answers is skipped for a while.
 
     Args:
         client: A connected client.
@@ -70,5 +70,5 @@ class Asker:
             return answer
 
     def _silence(self, run: Execution) -> None:
-        """Take note that nobody answers on a run's task queue."""
+        """Note that no worker answers on a run's task queue."""
         self._silent[run.task_queue] = time.monotonic() + _SILENT_FOR_SECONDS

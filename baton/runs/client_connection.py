@@ -53,7 +53,7 @@ class Connection:
             '127.0.0.1:7233'
         """
         named = self.config_file or os.environ.get("TEMPORAL_CONFIG_FILE")
-        if named and not Path(named).exists():  # the SDK would go on with the defaults: another server
+        if named and not Path(named).exists():  # the SDK would use the defaults: another server
             raise ServerError(
                 f"there is no connection file {str(named)!r}; correct --config or TEMPORAL_CONFIG_FILE, or leave it out"
             )

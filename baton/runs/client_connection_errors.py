@@ -20,7 +20,7 @@ _WANTS_CERTIFICATE = (
 )
 
 _FAULTS: tuple[tuple[str, str, str], ...] = (
-    (r"invalid target URL: (.+)", "this is no address ({})", _ADDRESS),
+    (r"invalid target URL: (.+)", "this is not an address ({})", _ADDRESS),
     (r"HttpsUriWithoutTlsSupport", "the address is a URL", f"{_ADDRESS}; TEMPORAL_TLS=true switches TLS on"),
     (r"both client cert and private key", "a client certificate without its key, or a key without one", _PAIR),
     (r"PrivateKeyParseError|CertificateParseError", "the client's certificate or key cannot be read", _PAIR),

@@ -28,7 +28,7 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 @dataclass(frozen=True)
 class Pausing:
-    """That somebody paused a run, or let it go on.
+    """Somebody paused or unpaused a run.
 
     Attributes:
         paused: Whether it stood still from then on.
@@ -44,7 +44,7 @@ class Pausing:
 
 
 def pausings(events: Sequence[HistoryEvent]) -> Iterator[Pausing]:
-    """Yield who paused a run and who let it go on, in order."""
+    """Yield who paused and who unpaused a run, in order."""
     for event in events:
         if event.HasField("workflow_execution_paused_event_attributes"):
             paused = event.workflow_execution_paused_event_attributes

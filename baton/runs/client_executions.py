@@ -34,7 +34,7 @@ _STATUS = "WORKFLOW_EXECUTION_STATUS_"
 
 @dataclass(frozen=True)
 class Pause:
-    """Who paused a run, which stands still until somebody unpauses it.
+    """Who paused a run.
 
     Attributes:
         by: Who did.
@@ -91,7 +91,7 @@ class Execution:
 
     @property
     def close_time(self) -> datetime | None:
-        """When it ended; None while it goes on."""
+        """When it ended; None while it is open."""
         return _at(self.info.close_time) if self.info.HasField("close_time") else None
 
     @property
@@ -201,7 +201,7 @@ async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) ->
         if "WorkflowExecutionStatus" not in str(error):  # else the SDK cannot name the status with which it is refused
             raise
         raise PipelineError(
-            f"{handle.id!r} is paused: nothing can be asked or decided until it goes on ({unpause(handle.id)})"
+            f"{handle.id!r} is paused: nothing can be asked or decided until it is unpaused ({unpause(handle.id)})"
         ) from error
 
 
@@ -216,7 +216,7 @@ def is_unknown(query: str, error: WorkflowQueryFailedError) -> bool:
 
 
 def unpause(workflow_id: str) -> str:
-    """Return the command that lets a paused run go on.
+    """Return the command that unpauses a run.
 
     Example:
         >>> unpause("oauth2 login")

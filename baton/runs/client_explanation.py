@@ -83,7 +83,7 @@ def _why_none(kind: StepKind) -> str:
     if kind is StepKind.CHILD:
         return "it is a pipeline of its own; explain a stage of its run"
     if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):
-        return f"it is no stage, but of the kind {kind.value!r}"
+        return f"it is not a stage but a {kind.value}"
     return (
         "its pipeline makes none (`Pipeline(start, contracts=ContractTerms())` does), or it is a handoff to "
         "somebody outside"

@@ -269,7 +269,7 @@ class _Fold:
             self._children[event.event_id] = step
 
     def _begin(self, seq: int, name: str, kind: StepKind, event: HistoryEvent, task: int) -> Step:
-        """Note that a step began which is no stage."""
+        """Note that a step began that is not a stage."""
         self._steps[seq] = Step(seq, name, kind, began=time_of(event), reset_event=task)
         return self._steps[seq]
 

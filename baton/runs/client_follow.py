@@ -150,7 +150,7 @@ async def follow(
             run_id = successor
         elif told is None or told.status is not RunStatus.RUNNING:
             return
-        else:  # the server lets nobody wait for what a paused run does next
+        else:  # the server refuses to wait for a paused run
             await _until_unpaused(client, workflow_id, run_id)
 
 
@@ -174,7 +174,7 @@ async def refused_at_first(client: Client, workflow_id: str, run_id: str | None 
         run_id: The run.
 
     Returns:
-        The reason; None if the run has begun, or if nobody has answered after two seconds.
+        The reason; None if the run has begun, or if no worker has answered after two seconds.
     """
     with suppress(TimeoutError, BatonError, RPCError):  # it is only a hint: the run was started
         async with asyncio.timeout(_ANSWERED_WITHIN):
@@ -245,7 +245,7 @@ async def _until_unpaused(client: Client, workflow_id: str, run_id: str) -> None
 
 
 async def _successor(client: Client, run: RunRecord) -> str | None:
-    """Return the run that goes on in place of one that ended, if there is one."""
+    """Return the run that succeeds one that ended, if there is one."""
     if run.next_run_id:
         return run.next_run_id
     while True:

@@ -59,7 +59,7 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
         The run and its handoffs.
 
     Raises:
-        HistoryError: The workflow is no pipeline, or its payloads cannot be read.
+        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
         temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
     """
     run_id, events = await history(client, workflow_id, run_id)

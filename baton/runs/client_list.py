@@ -23,7 +23,7 @@ a person, `PENDING_HANDOFF` if a handoff of its does, and `SUSPENDED` once the s
 failed, by default five times."""
 _BUILD = "TemporalWorkerDeploymentVersion"
 _BEHAVIOR = "TemporalWorkflowVersioningBehavior"
-_PROBLEMS = "TemporalReportedProblems"  # the server sets it, and takes it away once the run goes on
+_PROBLEMS = "TemporalReportedProblems"  # the server sets it, and removes it once the run continues
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class ListedRun:
 
 
 async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[ListedRun]:
-    """Return runs, those that go on first, then the latest to end; of each workflow its newest run.
+    """Return runs, open ones first, then the latest to end; of each workflow its newest run.
 
     Args:
         client: A connected client.
@@ -158,7 +158,7 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
     runs: dict[str, ListedRun] = {}
     async for found in list_executions(client, query, page=min(1000, 2 * limit)):
         run = _listed(found)
-        # To the server a run that waits is one of those that go on.
+        # To the server a run that waits is open.
         if wanted.status in (None, run.status):
             runs.setdefault(run.workflow_id, run)
         if len(runs) == limit:
@@ -167,7 +167,7 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
 
 
 def pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> str:
-    """Return the query for runs of a task queue that go on and are pinned to other builds than these.
+    """Return the query for open runs of a task queue that are pinned to other builds than these.
 
     Args:
         task_queue: The task queue.

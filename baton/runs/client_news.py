@@ -1,4 +1,4 @@
-"""What happened between two readings of a run, for whoever follows it."""
+"""What happened between two readings of a run."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -71,13 +71,13 @@ def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on
     """Return what happened to a run from one reading to the next, in the order it happened.
 
     The readings may be of different runs of one workflow: after a roll-back or a continue-as-new, what both
-    have in common is no news.
+    have in common is left out.
 
     Args:
         before: The earlier reading, or None for everything that ever happened.
         after: The later reading.
         at: When the last of it happened, for what has no time of its own.
-        goes_on: Whether another run goes on in place of this one; then its end is none.
+        goes_on: Whether another run succeeds this one; then its end is not reported.
 
     Returns:
         The news, oldest first.
@@ -115,22 +115,22 @@ class _Told:
         return before is not None and before.run_id == after.run_id and before.status is after.status
 
     def run(self, after: RunRecord) -> Iterator[News]:
-        """Yield that the run began, or goes on as another."""
+        """Yield that the run began, or continues as another."""
         before = self._before
         if before is None:
             yield News(NewsKind.RUN_STARTED, after.began or self._now, after.start.goal)
         elif before.run_id != after.run_id:
             how = "continued as new" if before.next_run_id else "rolled back"
-            yield News(NewsKind.RUN_GOES_ON, before.ended or self._now, f"{how}; goes on as run {after.run_id}")
+            yield News(NewsKind.RUN_GOES_ON, before.ended or self._now, f"{how}; continues as run {after.run_id}")
 
     def suspended(self, after: RunRecord) -> Iterator[News]:
-        """Yield that the worker's code cannot go on with the run."""
+        """Yield that the worker's code cannot continue the run."""
         known = self._before.suspended if self._before and self._before.run_id == after.run_id else None
         if after.suspended not in (None, known):
             yield News(NewsKind.RUN_SUSPENDED, self._now, after.suspended)
 
     def pausings(self, after: RunRecord) -> Iterator[News]:
-        """Yield that somebody paused the run, or let it go on."""
+        """Yield that somebody paused or unpaused the run."""
         known = self._before.pausings if self._before else []
         for one in after.pausings:
             if one not in known:  # a roll-back keeps those that were before its point

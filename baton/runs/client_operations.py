@@ -139,7 +139,7 @@ async def _check_taken_over(handle: WorkflowHandle[Any, Any]) -> None:
 async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, patch: Mapping[str, Json]) -> None:
     """Ask a worker whether the pipeline refuses a patch: only its code knows what is protected, and its baton's type.
 
-    Where nobody answers, or workers of an older release do, the new run will tell.
+    If no worker answers, the new run reports it.
 
     Raises:
         PatchError: It does.

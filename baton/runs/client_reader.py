@@ -33,7 +33,7 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
         The record.
 
     Raises:
-        HistoryError: The workflow is no pipeline.
+        HistoryError: The workflow is not a pipeline.
         temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
     """
     run_id, events = await history(client, workflow_id, run_id)
@@ -73,7 +73,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
     texts = await decoded(events, converter)
     start = parsed(PipelineInput, texts.get(events[0].event_id)) if events else None
     if start is None:
-        raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is no Baton pipeline")
+        raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is not a Baton pipeline")
     started = events[0].workflow_execution_started_event_attributes
     try:
         state = PipelineState(first_baton(start, events, texts))

@@ -90,7 +90,7 @@ class RunRecord:
         reset: When it was last rolled back, or reset in another way; None if it never was.
         ended: When it closed.
         failure: Why it failed, was terminated or was left.
-        suspended: Why the worker's code cannot go on with it: it does not fit the history, does not know the pipeline,
+        suspended: Why the worker's code cannot continue it: it does not fit the history, does not know the pipeline,
             or a payload needs a key. The server has it tried again until it can; None if the last try succeeded.
         result: What it returned.
         children: Workflow id, run id and initiating event of every child that was started.
@@ -99,7 +99,7 @@ class RunRecord:
         notes: Roll-backs, those of the runs that it continues too, compensations that failed, and signals, as the
             history has them.
         undone_since: The first of the steps whose effects outside were undone; None if none were.
-        pausings: Who paused it and who let it go on, in order.
+        pausings: Who paused and who unpaused it, in order.
         last_event: The last event that was read.
         read_at: When that happened.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,

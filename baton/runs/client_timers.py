@@ -34,7 +34,7 @@ class Timer:
 
     @property
     def is_of_a_step(self) -> bool:
-        """Whether an approval, a sleep, or the wait for a person ends with it; each is told as such."""
+        """Whether an approval, a sleep, or the wait for a person ends with it; each is shown as such."""
         return any(kind.fullmatch(self.name) for kind in (APPROVAL_TIMER, SLEEP_TIMER, _HANDOFF_TIMER))
 
     def to_json_object(self) -> dict[str, Any]:

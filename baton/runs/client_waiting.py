@@ -121,13 +121,13 @@ class Pending:
 
 @dataclass(frozen=True)
 class Waits:
-    """What a run waits for, and whether somebody is there to go on with it.
+    """What a run waits for, and whether a worker can continue it.
 
     Attributes:
         pending: What is waited for, in the order of the steps.
         task_queue: Where the run's workers listen.
         has_worker: Whether a worker that may be given the run asked that task queue for work lately.
-        tries: How often the worker's code was last given the run: more than once, and it could not go on.
+        tries: How often the worker's code was last given the run: more than once means that it failed.
         build: The build that the run is pinned to, so that no other one is given it.
         fault: Why the worker that was asked about the run cannot answer: its code does not fit it.
         unchosen: The workers that are there, where none of them is given the run.

@@ -239,7 +239,7 @@ class TestDeciding:
         assert watching.returncode == 0
         assert "5 release: done" in lines.decode()
         again = await at_work.refused("approve", "asked", "--yes", "--why", "again")
-        assert "waits for no decision any more: it is COMPLETED" in again
+        assert "no longer waits for a decision: it is COMPLETED" in again
         [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
         assert (entry["by"], entry["approved"], entry["why"]) == ("ben", True, "it is tested")
 
@@ -388,7 +388,7 @@ class TestLabels:
             healed = await operator.json("doctor", "--fix", code=1)  # no worker is there for the run
 
         assert "lacks Baton's search attributes" in said
-        assert "no worker asks the task queue 'baton'" in said
+        assert "task queue 'baton'" in said
         assert [one["workflow_id"] for one in found] == ["bare"]
         assert "doctor --fix" in refused
         assert [mark_of(one, "search attributes") for one in (sick, healed)] == ["fail", "ok"]

@@ -255,7 +255,7 @@ class TestShow:
         await handle.terminate()
 
         assert "no handoff that waits" in await operator.refused("inbox", "show", handle.id)
-        assert "waits for no decision any more" in await operator.refused(
+        assert "no longer waits for a decision" in await operator.refused(
             "inbox", "abandon", handle.id, "--yes", "--why", "too late"
         )
         assert "no such run" in await operator.refused("inbox", "show", "nothing-of-the-kind")
@@ -456,7 +456,7 @@ class TestDecide:
         assert "goal" in patch[1]
         assert "is no JSON file" in " ".join(none.replace("│", " ").split())
         assert "say why" in reason
-        assert "is no amount above zero" in amount
+        assert "--usd" in amount
         said = [" ".join(one.replace("│", " ").split()) for one in names]
         assert ["a person's name goes on record: " in one for one in said] == [True] * len(names)
         assert ["\x1b[2K" in one for one in names] == [False] * len(names)

@@ -140,7 +140,7 @@ async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: py
     assert there.mark is Mark.OK
     assert (gone.mark, gone.found) == (
         Mark.WARN,
-        f"1 run is pinned to builds without workers, such as {name!r} to 'one': nothing of them moves",
+        f"1 run is pinned to builds without workers, such as {name!r} to 'one': they cannot continue",
     )
     assert gone.remedy == f"start workers of such a build again, or move its runs: `baton show {name}` tells how"
 

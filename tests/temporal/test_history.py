@@ -149,5 +149,5 @@ class TestRecord:
         handle = await client.start_workflow("Linear", "no input", id="no-pipeline", task_queue=worker.task_queue)
 
         await failure(handle)
-        with pytest.raises(HistoryError, match="was not started with a PipelineInput; it is no Baton pipeline"):
+        with pytest.raises(HistoryError, match="was not started with a PipelineInput; it is not a Baton pipeline"):
             await read_run(client, handle.id)

@@ -365,7 +365,7 @@ class TestResolveHandoff:
             pytest.param("release", {"who": "Ann\nSmith"}, "in one line", id="a name that cannot be recorded"),
             pytest.param("release", {"who": "\x9b2Kann"}, "in one line", id="a name that steers a terminal"),
             pytest.param("release", {"who": "nna\u202e"}, "in one line", id="a name that turns the line"),
-            pytest.param("abandon", {"why": "x" * 10_001}, "10,000 is the most", id="a reason that nobody reads"),
+            pytest.param("abandon", {"why": "x" * 10_001}, "10,000 is the most", id="a reason without a reader"),
             pytest.param("edit", {"edit": {"state": []}}, "no such member", id="an edit of what a baton has not"),
             pytest.param("edit", {"edit": {"goal": 7}}, "the edit is refused: goal", id="an edit of the wrong type"),
         ],

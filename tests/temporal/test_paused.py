@@ -125,9 +125,9 @@ async def test_who_follows_it_is_told_of_both(client: Client) -> None:
 
     lines = [line.plain for line in news_lines(news, run)]
     assert [line[9:] for line in lines] == [
-        "! paused by ann: the service was restored; nothing moves until it goes on "
-        f"(temporal workflow unpause --workflow-id {handle.id})",
-        "▶ goes on: unpaused by bob",
+        "! paused by ann: the service was restored; unpause it by "
+        f"`temporal workflow unpause --workflow-id {handle.id}`",
+        "▶ unpaused by bob",
     ]
     assert [one.to_json_object()["what"] for one in news] == ["run_paused", "run_unpaused"]
     assert news_of(run, run, datetime.now(UTC)) == []

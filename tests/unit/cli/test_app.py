@@ -115,7 +115,7 @@ class TestHelp:
         assert [one.name for one in COMMANDS if (one.group or one.name) not in shown.output] == []
         assert all(
             code in shown.output
-            for code in ("0 done", "1 what", "2 wrong usage", "3 no server", "4 nothing", "130 Ctrl-C")
+            for code in ("0 done", "1 what", "2 wrong usage", "3 no server", "4 unverified", "130 Ctrl-C")
         )
 
     def test_it_loads_no_temporal_sdk(self) -> None:
@@ -160,13 +160,13 @@ class TestUsage:
         pytest.param(["lst"], "Did you mean 'list'", id="a command that is none"),
         pytest.param(["show"], "Missing argument", id="no run"),
         pytest.param(["show", "r", "--nope"], "No such option", id="an option that is none"),
-        pytest.param(["list", "--status", "asleep"], "no status", id="a status that is none"),
+        pytest.param(["list", "--status", "asleep"], "asleep", id="a status that is none"),
         pytest.param(["run", "p"], "--goal", id="a run without a goal"),
         pytest.param(["run", "p", "--goal", "g", "--param", "depth"], "KEY=JSON", id="a parameter without a value"),
         pytest.param(["run", "p", "-g", "g", "-p", "a=1", "-p", "a=2"], "once", id="a parameter given twice"),
         pytest.param(["run", "p", "-g", "g", "--baton", "nowhere.json"], "does not exist", id="a file that is none"),
-        pytest.param(["run", "p", "-g", "g", "--task-id", "order-7"], "no random UUID", id="a task that is none"),
-        pytest.param(["run", "p", "-g", "g", "--task-id", ""], "no random UUID", id="a task without an id"),
+        pytest.param(["run", "p", "-g", "g", "--task-id", "order-7"], "UUID", id="a task that is none"),
+        pytest.param(["run", "p", "-g", "g", "--task-id", ""], "UUID", id="a task without an id"),
         pytest.param(["approve", "r"], "say why", id="a decision without a reason"),
         pytest.param(["rollback", "r", "--to", "plan"], "--why", id="a roll-back without a reason"),
         pytest.param(["schema", "nothing"], "there is no schema", id="a schema that is none"),

@@ -96,7 +96,7 @@ class TestGroup:
             pytest.param(["inbox", "edit", "r", "--why", "w"], "--patch", id="an edit without a patch"),
             pytest.param(["inbox", "top-up", "r", "--why", "w"], "--usd", id="a top-up without an amount"),
             *(
-                pytest.param(["inbox", "top-up", "r", "--why", "w", "--usd", amount], "no amount above zero", id=what)
+                pytest.param(["inbox", "top-up", "r", "--why", "w", "--usd", amount], "--usd", id=what)
                 for amount, what in [
                     ("0", "no money"),
                     ("-1", "money that is taken"),

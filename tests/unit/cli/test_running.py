@@ -23,7 +23,7 @@ class TestVerdictOn:
         pytest.param(HistoryError("no step 'x'"), ExitCode.NO, "no step 'x'", id="no such step"),
         pytest.param(PatchError(["a: no", "b: no"]), ExitCode.NO, "a: no; b: no", id="a refused patch"),
         pytest.param(
-            WorkflowAlreadyStartedError("id-1", "P"), ExitCode.NO, "'id-1' goes on already", id="an id in use"
+            WorkflowAlreadyStartedError("id-1", "P"), ExitCode.NO, "'id-1' is open already", id="an id in use"
         ),
         pytest.param(
             call(RPCStatusCode.NOT_FOUND, "workflow not found for ID: x"), ExitCode.NO, "baton list", id="no such run"

@@ -104,6 +104,7 @@ class TestWorkerEnvironment:
             "TEMPORAL_NAMESPACE": "n",
             "TEMPORAL_CONFIG_FILE": os.devnull,
             "BATON_ARTIFACTS": "a",
+            "BATON_GRACE_SECONDS": "20",
             "PYTHONUNBUFFERED": "1",
         }
 

@@ -102,7 +102,7 @@ class TestConnectionFault:
             ),
             pytest.param(
                 "invalid target URL: invalid port number",
-                "this is no address (invalid port number)",
+                "this is not an address (invalid port number)",
                 "host:port",
                 id="no address",
             ),
