@@ -26,6 +26,7 @@ _CODED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 _LONGEST_FILE = 1024 * 1024
 _MOST_CHARACTERS = 32_000_000
 _LONGEST_DIFF = 16_000_000
+_MOST_COMPARED = 5_000  # lines
 _SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 
@@ -181,11 +182,21 @@ def passages_between(old: str, new: str) -> Passages:
         ((2, 2), (4, 4))
     """
     before, after = _lines(old), _lines(new)
-    if max(len(before), len(after)) > 20_000:  # a comparison takes the square of what changed
+    shorter = min(len(before), len(after))
+    head = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+    tail = next((at for at in range(shorter - head) if before[-1 - at] != after[-1 - at]), shorter - head)
+    before, after = before[head : len(before) - tail], after[head : len(after) - tail]
+    if max(len(before), len(after)) <= _MOST_COMPARED:
+        codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        changed = [number for tag, _, _, low, high in codes if tag != "equal" for number in range(low, high)]
+    else:  # a comparison takes the square of what changed: take the lines that the old text has nowhere
         known = {*before}
-        return tuple((number, number) for number, line in enumerate(after, 1) if line not in known)
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    return tuple((low + 1, high) for tag, _, _, low, high in matcher.get_opcodes() if tag in ("replace", "insert"))
+        changed = [number for number, line in enumerate(after) if line not in known]
+    passages: list[tuple[int, int]] = []
+    for number in (head + at + 1 for at in changed):
+        first = passages.pop()[0] if passages and passages[-1][1] == number - 1 else number
+        passages.append((first, number))
+    return tuple(passages)
 
 
 def _lines(text: str) -> list[str]:
@@ -205,7 +216,7 @@ def _snapshot(
     size = 0
     for path in paths:
         content = tree.read(path)
-        text = texts.get(path) or ("" if content is None else as_text(content))
+        text = texts[path] if path in texts else as_text(content or b"")
         language = _language(path, text)
         if language is None:
             tree.leave_out("not a program", path)
@@ -289,7 +300,12 @@ def _path(patch: PatchedFile) -> str:
     path = str(patch.path)
     if path.startswith('"'):
         path = path.strip('"').removeprefix("b/").removeprefix("a/")
-        path = path.encode("latin-1", "replace").decode("unicode_escape").encode("latin-1", "replace").decode("utf-8")
+        path = (
+            path.encode("latin-1", "replace")
+            .decode("unicode_escape")
+            .encode("latin-1", "replace")
+            .decode("utf-8", "replace")
+        )
     if path.startswith("/") or ".." in path.split("/"):
         raise CodeReviewError(f"the diff names {path!r}, which is not a path of the project")
     return path
