@@ -72,6 +72,22 @@ class StageFailedError(PipelineError):
     """A stage failed, or was refused as often as its options allow; the baton is as it was before it."""
 
 
+class PayloadTooLargeError(StageFailedError):
+    """Something that a step sends, or a run returns, is larger than the server takes, and there is no artifact store.
+
+    Attributes:
+        size: Its size in bytes, compressed where payloads are.
+        limit: The most that is taken.
+    """
+
+    def __init__(self, kind: str, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(
+            f"{kind} has {size:,} bytes as it would be stored, and without an artifact store the server takes "
+            f"{limit:,}: give the workers one (BATON_ARTIFACTS, WorkerParts(artifacts=…)), or hand it on as an artifact"
+        )
+
+
 class ApprovalDeniedError(PipelineError):
     """A person, or the deadline, denied an approval."""
 

@@ -50,6 +50,11 @@ from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
     from baton.handoff.store_safeguards import Safeguards, SharedGate
 
+WORKFLOW_TASKS = 8
+"""How many workflow tasks a worker takes at a time. Workflow code runs one at a time anyway, under Python's lock.
+
+After a restart each task replays its run: of a hundred taken at once most would time out, and be done again.
+"""
 _SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _HEARTBEAT_PAUSE = timedelta(milliseconds=250)  # between two that are sent; so much of a bill a lost worker may cost
@@ -144,6 +149,8 @@ class BatonPlugin(SimplePlugin):
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
         config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
+        if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
+            config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
         early = EarlyQueries()
         config["workflow_runner"] = _refusing(config.get("workflow_runner"), early)
         config["unsandboxed_workflow_runner"] = _refusing(

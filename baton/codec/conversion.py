@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import itertools
 import os
+import zlib
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -33,7 +34,7 @@ from baton.codec.clear_text import ClearText
 from baton.codec.compression import CompressionCodec
 from baton.codec.encryption import EncryptionCodec, MissingKeyError, is_encrypted
 from baton.codec.external import external_storage
-from baton.errors import NewerPayloadError, PayloadError
+from baton.errors import NewerPayloadError, PayloadError, PayloadTooLargeError
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
 from baton.keys.store_keyring import Keyring, is_production
@@ -52,6 +53,8 @@ FAULT = "baton-fault"
 
 MOST_CONTAINERS = 100_000
 """A payload with more objects and lists is not read: it would hold up a workflow for longer than a task may take."""
+LARGEST_INLINE = 2 * 1024 * 1024 - 64 * 1024
+"""The most bytes of a payload without an artifact store: the server takes 2 MiB, with what goes around it."""
 EXTERNAL_ABOVE_BYTES = 256 * 1024
 """Payloads above this size go to the artifact store instead of into the history."""
 
@@ -107,6 +110,34 @@ class BatonPayloadConverter(CompositePayloadConverter):
             raise _invalid(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error
 
 
+class InlinePayloadConverter(BatonPayloadConverter):
+    """The same where there is no artifact store: what is too large for the server fails the step that sends it.
+
+    The server, and the SDK before it, would fail the workflow task instead, again and again.
+    """
+
+    _compresses = True
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Convert values to payloads.
+
+        Raises:
+            PayloadTooLargeError: One is larger than the server takes.
+        """
+        payloads = super().to_payloads(values)
+        for value, payload in zip(values, payloads, strict=True):
+            size = len(payload.data)
+            if size > LARGEST_INLINE and self._compresses:
+                size = len(zlib.compress(payload.data, 1))
+            if size > LARGEST_INLINE:
+                raise PayloadTooLargeError(type(value).__name__, size, LARGEST_INLINE)
+        return payloads
+
+
+class _UncompressedPayloadConverter(InlinePayloadConverter):
+    _compresses = False
+
+
 def data_converter(
     store: ArtifactStore | None = None,
     *,
@@ -134,9 +165,10 @@ def data_converter(
         raise ValueError("encrypt needs a keyring, for example keyring=Keyring.find_out(os.environ)")
     if keyring is not None and is_production(os.environ):
         keyring.require_production()
+    inline = InlinePayloadConverter if compress else _UncompressedPayloadConverter
     codec = (_EncryptingCodec if encrypt else _Codec)(compress=compress, keyring=keyring)
     return _DataConverter(
-        payload_converter_class=BatonPayloadConverter,
+        payload_converter_class=BatonPayloadConverter if store is not None else inline,
         payload_codec=codec,
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes if encrypt else DefaultFailureConverter,
         external_storage=None if store is None else external_storage(store, EXTERNAL_ABOVE_BYTES),

@@ -167,8 +167,7 @@ class HandoffCoordinator:
             BudgetExhaustedError: There is not enough, and the pipeline declared to stop or to wrap up.
             StageFailedError: A person, or the deadline, gave the handoff up.
         """
-        # Where nothing at all is left the receiver says so itself, on record; it does not execute (S3-6.1-l).
-        while (lack := self.account.shortage(passage.spec)) and self._leaves_something():
+        while lack := self.account.shortage(passage.spec):
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)
             verdict = Verdict(valid=False, reason=Code.BUDGET_EXHAUSTED, details=lack.text)
@@ -326,7 +325,3 @@ class HandoffCoordinator:
         """Wait until a person has decided about a handoff; on return it is to be sent again."""
         sender = self._relay.sender.agent_id if self._relay else workflow.info().workflow_type
         await self.escalation.decided(passage, verdict, fate, sender)
-
-    def _leaves_something(self) -> bool:
-        """Return whether the budget is not used up altogether, or no receiver would refuse the handoff on record."""
-        return self.account.budget.remaining_micro_usd > 0 or not self.escalation.on_record

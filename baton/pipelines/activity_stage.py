@@ -269,7 +269,8 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         The stage, or a decorator that makes one.
 
     Raises:
-        TypeError: The function is not async, or its one parameter is not annotated as a baton or context.
+        TypeError: The function is not async, its one parameter is not annotated as a baton or context, or `retries`
+            are not `Retries`.
         ValueError: `reads` or `writes` name a field the baton does not have.
 
     Example:
@@ -291,6 +292,11 @@ def _make(function: Any, terms: dict[str, Any]) -> Stage[Any, Any]:
         raise TypeError(f"@stage needs an async function; {function!r} is none (write `async def`)")
     given = {key: value for key, value in terms.items() if value is not None or key in ("decisions", "heartbeat")}
     given["name"] = given.get("name") or function.__name__
+    if not isinstance(given.get("retries", Retries()), Retries):
+        raise TypeError(
+            f"@stage of {given['name']!r}: retries is {type(given['retries']).__name__}; expected baton.Retries, for "
+            "example Retries(attempts=3, first=timedelta(seconds=1))"
+        )
     return Stage(function, StageSpec(**given))
 
 

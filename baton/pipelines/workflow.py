@@ -33,7 +33,7 @@ from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_awaiting import Calls, step
-from baton.pipelines.workflow_dispatch import Takes, child_patch, refund_on_failure, run_child, run_stage
+from baton.pipelines.workflow_dispatch import Takes, TaskRoom, child_patch, refund_on_failure, run_child, run_stage
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_outcomes import ContinueAfter, RecordedOutcomes
 from baton.pipelines.workflow_start import RunInput, publish_fields
@@ -116,6 +116,7 @@ class Pipeline:
         self._recorded = RecordedOutcomes(start, self.state, self._account)
         continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
+        self._room = TaskRoom()
         self._steps = Steps(
             self._run_input,
             self._handlers,
@@ -171,7 +172,7 @@ class Pipeline:
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
-            outcome = await run_stage(passage, self._handoffs, self._base, accept, task_queue)
+            outcome = await run_stage(passage, self._handoffs, self._base, accept, task_queue, self._room)
         return results_of(outcome)[0]
 
     @step
@@ -216,7 +217,7 @@ class Pipeline:
         passages = [self._outgoing_handoff(spec, seq, params, names) for spec in specs]
 
         def run(passage: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
-            return run_stage(passage, self._handoffs, self._base, accept, task_queue)
+            return run_stage(passage, self._handoffs, self._base, accept, task_queue, self._room)
 
         with self._steps.under_way(StepKind.MERGE, name, seq):
             ended = await asyncio.gather(*(run(passage) for passage in passages), return_exceptions=True)
@@ -348,6 +349,7 @@ class Pipeline:
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handoffs.for_child(),
             )
+            await self._room.take(given)
             with refund_on_failure(self._account, step):
                 result = await run_child(
                     kind, seq, step, given, task_queue, searchable=self._handlers.visibility.enabled

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import (
@@ -23,7 +23,7 @@ from baton.core.baton import Baton
 from baton.core.history import Spend, told_spend, told_top_up
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.stages import Retries
-from baton.errors import PatchError, StageFailedError
+from baton.errors import PatchError, PayloadTooLargeError, StageFailedError
 from baton.handoff.records import Handoff
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator
@@ -37,7 +37,28 @@ from baton.wire.markdown import inert
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
 
+_MOST_BYTES_IN_TASK = 3_000_000
 _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
+
+
+class TaskRoom:
+    """The bytes of input that one workflow task may send: the server ends a run whose task completes with 4 MB."""
+
+    def __init__(self) -> None:
+        self._task = 0
+        self._bytes = 0
+
+    async def take(self, message: BaseModel) -> None:
+        """Wait until a message fits the running workflow task; one that is alone always does."""
+        size = len(message.model_dump_json().encode())
+        while True:
+            task = workflow.info().get_current_history_length()
+            if task != self._task:
+                self._task, self._bytes = task, 0
+            if not self._bytes or self._bytes + size <= _MOST_BYTES_IN_TASK:
+                break
+            await workflow.sleep(timedelta(milliseconds=1), summary="the next slice of many large inputs")
+        self._bytes += size
 
 
 async def run_stage(
@@ -46,6 +67,7 @@ async def run_stage(
     base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
     task_queue: str | None,
+    room: TaskRoom,
 ) -> AcceptedT:
     """Run a stage until its handoff and its patch are accepted, or its attempts are used up.
 
@@ -55,6 +77,7 @@ async def run_stage(
         base: The baton to hand to each attempt, and how many steps had ended by then.
         accept: Applies the patch, given what was returned and the baton it was made on; raises `PatchError`.
         task_queue: Where its workers listen, or None for the pipeline's own queue.
+        room: What the running workflow task may still send.
 
     Returns:
         What ``accept`` returned.
@@ -82,8 +105,10 @@ async def run_stage(
                 }
             )
             message = handing.contracted(passage, await handing.fit(passage, message, task_queue))
+            outgoing = handing.outgoing(passage, message)
+            await room.take(outgoing)
             try:
-                returned = await execute(passage, handing.outgoing(passage, message), message.seq, message.attempt)
+                returned = await execute(passage, outgoing, message.seq, message.attempt)
             except StageRaisedError as error:
                 handing.account.raised(passage.key, message.attempt, error.spend)
                 passage.outages += error.is_outage
@@ -254,6 +279,7 @@ def _retry_policy(retries: Retries) -> RetryPolicy:
         backoff_coefficient=retries.factor,
         maximum_interval=max(retries.longest, retries.first, timedelta(milliseconds=1)),
         maximum_attempts=retries.attempts,
+        non_retryable_error_types=[PayloadTooLargeError.__name__],  # its answer would be paid again, and be as large
     )
 
 

@@ -79,6 +79,7 @@ class RunHandlers:
         self._roll_backs: list[RolledBack] = []
         self.interventions: list[Intervention] = []
         self.on_intervention: Callable[[], None] = lambda: None
+        self.roll_backs_heard = 0
         self.steps = 0
         self.defer_continue_as_new = 0
         self.visibility = Visibility()
@@ -96,6 +97,11 @@ class RunHandlers:
     def metrics(self) -> Metrics:
         """What the pipeline counts; silent while it is replayed."""
         return Metrics(workflow.metric_meter())
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the run has a budget."""
+        return self._account.limited
 
     @property
     def is_quiet(self) -> bool:
@@ -175,13 +181,19 @@ class RunHandlers:
         except ValidationError as error:
             self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {counted(error.error_count(), 'fault')}")
             return
-        children = f"; stopped children: {', '.join(told.stopped_children)}" if told.stopped_children else ""
-        self._account.charge_unreserved("", told.left)
-        self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
-        id = f"rollback:{told.from_run_id[:_LONGEST_ID]}"
-        self.interventions.append(Intervention("ROLL_BACK", id, told.to, told.from_run_id, told.by, told.why))
-        self.on_intervention()
-        self.note(told.note + children)
+        # A roll-back that stopped children is told twice: their last bills come behind the reset.
+        before = next((one for one in self._roll_backs if one.from_run_id == told.from_run_id), None)
+        others = [one for one in self._roll_backs if one is not before]
+        self._account.charge_unreserved("", told.left.beyond(before.left) if before else told.left)
+        self._roll_backs = [*others, told][-_NOTES_KEPT:]
+        if before is None:
+            self.roll_backs_heard += 1
+            id = f"rollback:{told.from_run_id[:_LONGEST_ID]}"
+            self.interventions.append(Intervention("ROLL_BACK", id, told.to, told.from_run_id, told.by, told.why))
+            self.on_intervention()
+            self.note(told.note)
+        if told.stopped_children:
+            self.note(f"stopped children: {', '.join(told.stopped_children)}")
 
 
 def _in_short(told: RolledBack) -> dict[str, JsonValue]:

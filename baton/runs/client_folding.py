@@ -71,6 +71,7 @@ class _Fold:
         self._compressions: dict[int, int] = {}
         self._child_ends: dict[int, HistoryEvent] = {}
         self._unexplained_resets = 0
+        self._roll_backs: dict[str, Spend] = {}
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
@@ -280,13 +281,19 @@ class _Fold:
 
     def child_completed(self, event: HistoryEvent) -> None:
         """Note when it was; the pipeline may take it over again, much later, in a run that was rolled back."""
+        self.child_ended(event)
         attributes = event.child_workflow_execution_completed_event_attributes
         step = self._children.get(attributes.initiated_event_id)
         if step is not None:
             step.ended = time_of(event)
             self._child_ends[step.seq] = event
 
+    def child_ended(self, event: HistoryEvent) -> None:
+        attributes = getattr(event, event.WhichOneof("attributes") or "")
+        self._run.ended_children[attributes.initiated_event_id] = event.event_id
+
     def child_failed(self, event: HistoryEvent) -> None:
+        self.child_ended(event)
         attributes = event.child_workflow_execution_failed_event_attributes
         step = self._children.get(attributes.initiated_event_id)
         if step is not None:
@@ -299,10 +306,13 @@ class _Fold:
         text = self._text(event)
         if name == HANDOFF_CHUNK and text is not None:
             self._run.chunks.append(text)
-        told = parsed(RolledBack, text) if name == ROLLED_BACK and self._unexplained_resets else None
-        if told is not None:  # anybody can send it: it is believed of a run that was reset, once
-            self._unexplained_resets -= 1
-            self._bill(event, max(self._steps, default=0) + 1, "", told.left)
+        told = parsed(RolledBack, text) if name == ROLLED_BACK else None
+        before = None if told is None else self._roll_backs.get(told.from_run_id)
+        if told is not None and (before is not None or self._unexplained_resets):
+            # Anybody can send it: it is believed of a run that was reset, once, and again for children it stopped.
+            self._unexplained_resets -= before is None
+            self._bill(event, max(self._steps, default=0) + 1, "", told.left.beyond(before or Spend()))
+            self._roll_backs[told.from_run_id] = told.left
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)
@@ -355,6 +365,9 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "child_workflow_execution_started": _Fold.child_started,
         "child_workflow_execution_completed": _Fold.child_completed,
         "child_workflow_execution_failed": _Fold.child_failed,
+        "child_workflow_execution_canceled": _Fold.child_ended,
+        "child_workflow_execution_timed_out": _Fold.child_ended,
+        "child_workflow_execution_terminated": _Fold.child_ended,
         "workflow_execution_signaled": _Fold.signaled,
         "workflow_execution_completed": _Fold.completed,
         "workflow_execution_failed": _Fold.failed,

@@ -94,6 +94,7 @@ class RunRecord:
             or a payload needs a key. The server has it tried again until it can; None if the last try succeeded.
         result: What it returned.
         children: Workflow id, run id and initiating event of every child that was started.
+        ended_children: By the initiating event of a child, the event that tells its end.
         previous_run_id: The run it continues, if it continued as new.
         next_run_id: The run that continues it.
         notes: Roll-backs, those of the runs that it continues too, compensations that failed, and signals, as the
@@ -130,6 +131,7 @@ class RunRecord:
     suspended: str | None = None
     result: PipelineResult | None = None
     children: list[tuple[str, str, int]] = field(default_factory=list)
+    ended_children: dict[int, int] = field(default_factory=dict)
     previous_run_id: str | None = None
     next_run_id: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -149,6 +151,20 @@ class RunRecord:
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    @property
+    def open_children(self) -> list[str]:
+        """Workflow ids of the children of which the run does not know the end."""
+        return [child for child, _, initiated in self.children if initiated not in self.ended_children]
+
+    def ended_child(self, step: Step) -> int | None:
+        """Return the event that tells the end of a step's child, or None if the run does not know it."""
+        ends = [
+            self.ended_children.get(initiated)
+            for child, _, initiated in self.children
+            if f".step{step.seq}." in child and initiated >= (step.reset_event or 0)
+        ]
+        return next((end for end in ends if end is not None), None)
 
     def billed_by(self, event: int) -> Spend:
         """Return what the run was charged by an event of its history, this one included.

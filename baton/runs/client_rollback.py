@@ -1,6 +1,5 @@
 """Roll a run back: find the point, reset the run to it, settle what the abandoned part had started and spent."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -11,12 +10,12 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.core.history import Spend
+from baton.core.history import Spend, StepKind
 from baton.core.messages import RolledBack
 from baton.errors import HistoryError, PipelineError
 from baton.handoff.pending import name_refusal
 from baton.runs.client_reader import read_run
-from baton.runs.client_record import RunRecord, Step
+from baton.runs.client_record import RunRecord, RunStatus, Step
 from baton.wire.names import ROLLED_BACK
 
 
@@ -38,8 +37,9 @@ class RollbackPoint:
 
     @property
     def also_again(self) -> list[Step]:
-        """Steps before the step that begin in the same workflow task, so they run again too."""
-        return [one for one in self.run.steps if one.reset_event == self.event and one.seq < self.step.seq]
+        """Steps before the step that began at or after the point, so they run again too."""
+        before = [one for one in self.run.steps if one.seq < self.step.seq]
+        return [one for one in before if one.reset_event is not None and one.reset_event >= self.event]
 
     @property
     def again(self) -> list[Step]:
@@ -67,7 +67,8 @@ class RolledBackRun:
         from_run_id: The run that was left.
         step: The step it was rolled back to before.
         event: The event it was reset to.
-        also_again: Names of steps before the step that share its workflow task, and so run again too.
+        also_again: Names of steps before the step that run again too: they share its workflow task, or that of a child
+            which has to run again because it ended after the step had begun.
         stopped_children: Workflow ids of the children of the left run that were terminated.
     """
 
@@ -111,7 +112,28 @@ async def find_point(client: Client, workflow_id: str, to: str, run_id: str | No
             )
         run = await read_run(client, workflow_id, run.previous_run_id)
         step = run.step(str(step.seq))
-    return RollbackPoint(run, step, step.reset_event, await read_run(client, workflow_id))
+    return RollbackPoint(run, step, _before_lost_children(run, step.reset_event), await read_run(client, workflow_id))
+
+
+def _before_lost_children(run: RunRecord, event: int) -> int:
+    """Return the event to go back to so that no child is waited for whose end lies behind it.
+
+    The server connects a run that is reset with its open children, and does not tell it of those that have ended, nor
+    end those that were canceled with a closed run: they begin again.
+    """
+    is_closed = run.status is not RunStatus.RUNNING
+    while True:
+        lost = [
+            one
+            for one in run.steps
+            if one.kind is StepKind.CHILD
+            and one.reset_event is not None
+            and one.reset_event < event
+            and (run.ended_child(one) or (event if is_closed else 0)) >= event
+        ]
+        if not lost:
+            return event
+        event = min(one.reset_event or event for one in lost)
 
 
 async def roll_back(
@@ -143,27 +165,37 @@ async def roll_back(
     if unnamed := name_refusal(by):
         raise PipelineError(unnamed)
     point = await find_point(client, workflow_id, to, run_id)
-    new_run_id = await _reset(client, point, by, why)
+    told = RolledBack(
+        to=point.step.name,
+        by=by,
+        why=why,
+        from_run_id=point.newest.run_id,
+        left=await _left(client, point),
+    )
+    new_run_id = await _reset(client, point, told)
+    await _tell(client, workflow_id, told)  # at once: a run with a budget waits for it before its first step
     stopped = [
         child
         for child in point.children
         if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")
     ]
-    await _settle(client, point, stopped, by, why)
+    if stopped:
+        left = await _left(client, point)  # what they spent until they were stopped
+        await _tell(client, workflow_id, told.model_copy(update={"stopped_children": stopped, "left": left}))
     also_again = [one.name for one in point.also_again]
     return RolledBackRun(new_run_id, point.newest.run_id, point.step, point.event, also_again, stopped)
 
 
-async def _reset(client: Client, point: RollbackPoint, by: str, why: str) -> str:
+async def _reset(client: Client, point: RollbackPoint, told: RolledBack) -> str:
     """Reset the run to the point, and return the new run's id."""
     answer = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=point.run.workflow_id, run_id=point.run.run_id),
-            reason=f"rolled back to before {point.step.name!r} by {by}: {why}",
+            reason=f"rolled back to before {point.step.name!r} by {told.by}: {told.why}",
             workflow_task_finish_event_id=point.event,
             request_id=str(uuid4()),
-            identity=by,
+            identity=told.by,
             reset_reapply_exclude_types=[
                 ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
                 ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
@@ -174,20 +206,18 @@ async def _reset(client: Client, point: RollbackPoint, by: str, why: str) -> str
     return answer.run_id
 
 
-async def _settle(client: Client, point: RollbackPoint, stopped: Sequence[str], by: str, why: str) -> None:
-    """Charge the workflow with what the abandoned part spent. It may have continued as new, or ended, already."""
+async def _left(client: Client, point: RollbackPoint) -> Spend:
+    """Return what the abandoned part has spent, its children included that have not told their parent yet."""
     spent = point.spent
-    for child in stopped:
-        spent += await _billed(client, child)
-    told = RolledBack(
-        to=point.step.name,
-        by=by,
-        why=why,
-        from_run_id=point.newest.run_id,
-        stopped_children=[*stopped],
-        left=spent,
-    )
-    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(point.run.workflow_id)
+    for child in point.newest.open_children:
+        if child in point.children:
+            spent += await _billed(client, child)
+    return spent
+
+
+async def _tell(client: Client, workflow_id: str, told: RolledBack) -> None:
+    """Charge the workflow with what the abandoned part spent. It may have continued as new, or ended, already."""
+    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id)
     try:
         await handle.signal(ROLLED_BACK, told)
     except RPCError as error:

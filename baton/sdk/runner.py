@@ -6,7 +6,7 @@ that take one (`WithSerializationContext`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temporalio.api.enums.v1 import CommandType
@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.codec.conversion import binds_to_workflow
 from baton.sdk.early_queries import EarlyQueries, GuardedInstance
+from baton.wire.names import FIRST_SEED
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PipelineRunner(SandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(super().create_instance(det), self.early)
+        return GuardedInstance(super().create_instance(_with_seed(det)), self.early)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ContextFreeRunner(PipelineRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance that is not asked for contexts."""
-        return _ContextFreeInstance(SandboxedWorkflowRunner.create_instance(self, det), self.early)
+        return _ContextFreeInstance(SandboxedWorkflowRunner.create_instance(self, _with_seed(det)), self.early)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class WorkflowContextRunner(PipelineRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance that is asked for the contexts of other workflows only."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
-        return _WorkflowContextInstance(SandboxedWorkflowRunner.create_instance(self, det), self.early, own)
+        return _WorkflowContextInstance(SandboxedWorkflowRunner.create_instance(self, _with_seed(det)), self.early, own)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class GuardedRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(self.given.create_instance(det), self.early)
+        return GuardedInstance(self.given.create_instance(_with_seed(det)), self.early)
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
         """Set which exceptions fail a run."""
@@ -94,6 +95,12 @@ def takes_context(converter: DataConverter) -> bool:
     """Return whether any part of the converter needs to know what a payload belongs to."""
     probe = WorkflowSerializationContext(namespace="namespace", workflow_id="workflow")
     return converter.with_context(probe) is not converter
+
+
+def _with_seed(det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
+    """Return the details with the seed that the run began with, by which workflow code knows that it was reset."""
+    seed = det.randomness_seed
+    return replace(det, extern_functions={**det.extern_functions, FIRST_SEED: lambda: seed})
 
 
 class _ContextFreeInstance(GuardedInstance):

@@ -43,5 +43,7 @@ MEMO_FIELDS = "baton_fields"
 MEMO_UNDONE = "baton_undone"
 """Memo: what a pipeline does to undo effects outside, a `CompensationRecord`; each upsert stays in the history."""
 
+FIRST_SEED = "baton_first_seed"
+"""The extern function that returns the random seed a run began with; a run that was reset has another one now."""
 SEALS = "baton_seals"
 """The extern function by which a worker tells workflow code that it signs handoffs."""

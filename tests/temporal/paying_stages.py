@@ -83,6 +83,12 @@ async def second(context: StageContext[Baton]) -> StageResult:
     return await _pay(context, "second")
 
 
+@stage(retries=Retries(attempts=1), reserve_micro_usd=100_000)
+async def dear(context: StageContext[Baton]) -> StageResult:
+    """Pay, much of which is set apart before."""
+    return await _pay(context, "dear")
+
+
 @stage(retries=AT_ONCE, requires=["work_scope"])
 async def picky(context: StageContext[Baton]) -> StageResult:
     """Pay, within a scope that nobody gives."""
@@ -122,5 +128,5 @@ async def summarise(prompt: str, max_tokens: int) -> Summary:
     return Summary(text="They looked at pages.", spend=SUMMARY)
 
 
-STAGES: list[Any] = [watched, first, second, picky, brief, talk, listen, scoped]
+STAGES: list[Any] = [watched, first, second, dear, picky, brief, talk, listen, scoped]
 BY_NAME: dict[str, Any] = {one.spec.name: one for one in STAGES}

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.budget.records import Budget, OnExhaustion
-from baton.client import fork, read_run
+from baton.client import fork, read_run, roll_back
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import HistoryError
@@ -33,7 +33,7 @@ from tests.support import (
     start,
     until_waiting,
 )
-from tests.temporal.undoing import PIPELINES, STAGES, Books, HasItBooked
+from tests.temporal.undoing import PIPELINES, STAGES, Books, HasItBooked, WorksBesideItsChild
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +157,19 @@ async def test_a_fork_takes_nothing_over_that_came_after_the_run_was_asked_to_ca
     await until_waiting(other, step.name)
     await other.cancel()
     assert (await canceled(worker, other, safeguards))[-1] == "tell"
+
+
+async def test_a_child_that_ended_behind_the_point_of_a_roll_back_begins_again(worker: Worker) -> None:
+    """It was canceled with its failed parent, and the server tells a run that is reset nothing of that."""
+    handle = await start(worker, WorksBesideItsChild.run)
+    assert "the model is down" in await failure(handle)
+    done = await roll_back(worker.client, handle.id, "stumbles", by="bob", why="the model is up again")
+    again = worker.client.get_workflow_handle(handle.id)
+    while not (children := (await read_run(worker.client, handle.id)).open_children):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    await approve(worker.client, worker.client.get_workflow_handle(children[0]), "the half")
+    result = await asyncio.wait_for(again.result(), LIMIT.total_seconds())
+
+    assert sorted(done.also_again) == ["asks", "tell"]
+    assert result["baton"]["decision_log"] == ["Booked", "Told", "Stumbled once"]
+    await assert_replays(again, PIPELINES, plugin=BatonPlugin())

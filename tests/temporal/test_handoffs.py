@@ -333,7 +333,10 @@ class TestBudget:
         assert (result.spend.micro_usd, EXECUTED[handle.id, "dear"]) == (230_000, 1)
 
     async def test_nothing_left_is_not_executed(self, worker: Worker, safeguards: Safeguards) -> None:
-        """The receiver says so itself, on record, and does not run (S3-6.1-l, S3-13.1-c)."""
+        """The pipeline asks for money, on record, before the handoff, and the receiver does not run.
+
+        S3-6.1-l, S3-13.1-c: no handoff is sent that its receiver would have to refuse.
+        """
         handle = await worker.client.start_workflow(
             FourAgents.run,
             PipelineInput(goal="Review", budget=Budget(initial_micro_usd=180_000)),
@@ -348,7 +351,8 @@ class TestBudget:
         await resolve(handle, pending, "top_up", micro_usd=100_000)
         result = await handle.result()
         task = await trace(safeguards, result.task_id)
-        assert ("handoff", "REJECTED", "score") in story(task)
+        assert ("rollback", "TOP_UP", "score") in story(task)
+        assert [one.fields.reason for one in task.records if one.fields.kind == "rollback"] == ["BUDGET_EXHAUSTED"]
         assert task.cost.micro_usd == 210_000
         await assert_replays(handle, PIPELINES)  # where nobody has the keys
 

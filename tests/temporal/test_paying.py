@@ -401,3 +401,40 @@ class TestRelay:
 
         assert [await self.left(worker, run) for run in (sender, receiver)] == [None, None]
         assert (told(sender), told(receiver)) == (2_000, 1_000)
+
+
+class _TellsAfterAWhile(Interceptor):
+    """Sends signals half a second late, in which a run could begin a stage."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        """Return the client's next interceptor with ours before it."""
+        return _AfterAWhile(next)
+
+
+class _AfterAWhile(OutboundInterceptor):
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:
+        """Send the signal."""
+        await asyncio.sleep(0.5)
+        await super().signal_workflow(input)
+
+
+async def test_roll_backs_do_not_overrun_the_budget(server: DevServer, worker: Worker, safeguards: Safeguards) -> None:
+    """A run knows what the part that it leaves has spent before it begins a stage, however often it goes back."""
+    plugin = BatonPlugin(safeguards=safeguards)
+    operator = await Client.connect(server.address, plugins=[plugin], interceptors=[_TellsAfterAWhile()])
+    does = {"dear": [{"charge": [640_000], "end": "raise for good"}]}
+    budget = Budget(initial_micro_usd=500_000)
+    runs = [await taken(worker, ["first", "dear"], does, budget, patient=True) for _ in range(4)]
+
+    for to in ("dear", "1"):  # after its first task, and right there
+        for run in runs:
+            await roll_back(operator, run.workflow_id, to, by="ann", why="try again")
+        for run in runs:
+            handle: Any = worker.client.get_workflow_handle(run.workflow_id)
+            now = await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+            assert (paid(run), now.billed and now.billed.micro_usd) == (641_000, 641_000)
+            [asked] = [one.handoff for one in await run_inbox(worker.client, run.workflow_id)]
+            assert asked is not None
+            assert asked.reason == "BUDGET_EXHAUSTED"
+    for run in runs:
+        await worker.client.get_workflow_handle(run.workflow_id).terminate()

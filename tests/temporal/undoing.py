@@ -111,5 +111,52 @@ class HasItBooked:
         await self.pipeline.stage(breaks)
 
 
-PIPELINES: list[type] = [Books, HasItBooked]
-STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund]
+_STUMBLED: set[str] = set()
+
+
+@stage(retries=Retries(attempts=1))
+async def stumbles(context: StageContext[Baton]) -> BatonPatch:
+    """Fail in a workflow once."""
+    if (task := context.given.task_id) not in _STUMBLED:
+        _STUMBLED.add(task)
+        raise RuntimeError("the model is down")
+    return BatonPatch(decision_log=["Stumbled once"])
+
+
+@workflow.defn
+class IsAsked:
+    """Asks a person."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Ask."""
+        await self.pipeline.approve("the half", within=timedelta(minutes=2))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class WorksBesideItsChild:
+    """Books, then has a child ask a person, while it stumbles itself."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Delegate, and stumble."""
+        await self.pipeline.stage(book)
+        await asyncio.gather(self.pipeline.child(IsAsked.run, "Ask", name="asks"), self._stumbles())
+        return self.pipeline.result()
+
+    async def _stumbles(self) -> None:
+        await self.pipeline.stage(tell)
+        await self.pipeline.stage(stumbles)
+
+
+PIPELINES: list[type] = [Books, HasItBooked, IsAsked, WorksBesideItsChild]
+STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund, stumbles]

@@ -22,6 +22,7 @@ PUBLISHED = {
     "MEMO_OUTCOME": "baton_outcome",
     "MEMO_FIELDS": "baton_fields",
     "MEMO_UNDONE": "baton_undone",
+    "FIRST_SEED": "baton_first_seed",
     "SEALS": "baton_seals",
 }
 
