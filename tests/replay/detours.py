@@ -7,28 +7,23 @@ from typing import Any
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.budget.records import Budget, OnExhaustion
-from baton.client import fork, resolve_handoff
+from baton.budget.records import Budget
+from baton.client import resolve_handoff
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
-from baton.wire.names import DECIDE, QUERY_INBOX
-from tests.support import GOAL, Handle, answer_to, approve, start, until, until_waiting
+from baton.wire.names import QUERY_INBOX
+from tests.support import GOAL, Handle, approve, start, until, until_waiting
 from tests.temporal import handoff_pipelines as handed
 from tests.temporal.exchange_pipelines import (
     Accepts,
     AsksTheInbox,
     Broadcasts,
-    GoesOn,
     HandsOutside,
     Receives,
-    StreamsInAndGoesOn,
-    StreamsOut,
-    ThereAndBack,
 )
 from tests.temporal.inbox_pipelines import ForgetsInABranch
-from tests.temporal.line_pipelines import Catches, Lines
 from tests.temporal.paying_pipelines import Takes
 from tests.temporal.pipelines import AsksWhileWorking
 from tests.temporal.undoing import Books
@@ -45,25 +40,6 @@ async def canceled(worker: Worker, id: str) -> Handle:
     return handle
 
 
-async def caught(worker: Worker, id: str) -> Handle:
-    """Return a run that goes on after a stage that failed."""
-    return await _done(await start(worker, Catches.run, id=id))
-
-
-async def lines_forked(worker: Worker, id: str) -> Handle:
-    """Return a fork, with an edit, of a run of two concurrent lines; the one that was started first ended last."""
-    handle = await start(worker, Lines.run, id=f"{id}-from")
-    await until_waiting(handle, "first", "second")
-    await handle.signal(DECIDE, await answer_to(handle, "second"))
-    await until_waiting(handle, "first")
-    await approve(worker.client, handle, "first")
-    await handle.result()
-    other = await fork(
-        worker.client, handle.id, "gamma", by="bob", why="cheaper", patch={"constraints": ["No SMS"]}, new_id=id
-    )
-    return await _done(other)
-
-
 async def undone_canceled(worker: Worker, id: str) -> Handle:
     """Return a run that was cancelled while it undid what a failed one had done, when it had grown long."""
     handle = await start(worker, Books.run, id=id, then="break", seconds=2, events=8)
@@ -73,22 +49,9 @@ async def undone_canceled(worker: Worker, id: str) -> Handle:
     return handle
 
 
-async def undone_unpaid(worker: Worker, id: str) -> Handle:
-    """Return a run that failed for want of money, and had none left for one of its compensations."""
-    given = PipelineInput(
-        goal=GOAL, budget=Budget(initial_micro_usd=1_200, then=OnExhaustion.STOP), params={"then": "pay"}
-    )
-    handle: Handle = await worker.client.start_workflow(Books.run, given, id=id, task_queue=worker.task_queue)
-    await _ended(handle)
-    return handle
-
-
 PLAIN: dict[str, Recording] = {
     "canceled": canceled,
     "undone-canceled": undone_canceled,
-    "undone-unpaid": undone_unpaid,
-    "caught": caught,
-    "lines-forked": lines_forked,
 }
 """Runs of workers without safeguards."""
 
@@ -138,12 +101,6 @@ async def requeued(worker: Worker, id: str) -> Handle:
     return handle
 
 
-async def first_lost(worker: Worker, id: str) -> Handle:
-    """Return a run whose first stage was lost for good, and which went on all the same."""
-    does = {"brief": [{"charge": [500], "end": "lost"}]}
-    return await _done(await start(worker, Takes.run, id=id, steps=["brief", "second"], does=does))
-
-
 async def personal(worker: Worker, id: str) -> Handle:
     """Return a run that handles data of a person, and waited in between."""
     handle = await start(worker, handed.Personal.run, id=id, wait=True)
@@ -164,28 +121,6 @@ async def asked(worker: Worker, id: str) -> Handle:
     await start(worker, Receives.run, id=f"{id}-to")
     await _decide(worker, handle, HandoffAction.REQUEUE)
     return await _done(handle)
-
-
-async def went_on(worker: Worker, id: str) -> Handle:
-    """Return a run that goes on after a handoff that nobody answered."""
-    handle = await start(worker, GoesOn.run, id=id, to=f"{id}-nobody")
-    await until_waiting(handle, "sleep")
-    await handle.cancel()
-    await _ended(handle)
-    return handle
-
-
-async def there_and_back(worker: Worker, id: str) -> Handle:
-    """Return a run that started the receiver of its handoff, and was handed the task back."""
-    return await _done(await start(worker, ThereAndBack.run, id=id, to=f"{id}-to"))
-
-
-async def streamed_on(worker: Worker, id: str) -> Handle:
-    """Return the last part of a run that took in a stream and continued as new afterwards."""
-    receiver = await start(worker, StreamsInAndGoesOn.run, id=id)
-    await start(worker, StreamsOut.run, id=f"{id}-from", to=receiver.id, count=3, rest=1)
-    newest: Handle = worker.client.get_workflow_handle(id)
-    return await _done(newest)
 
 
 def outside(safeguards: Safeguards) -> Recording:
@@ -215,19 +150,12 @@ OUTSIDE = ("outside",)
 
 HANDED: dict[str, Recording] = {
     "children": children,
-    "handoffs-continuing": lambda worker, id: continuing(worker, id, last=False),
     "handoffs-continued": lambda worker, id: continuing(worker, id, last=True),
-    "handoffs-edited": lambda worker, id: decided(worker, id, HandoffAction.EDIT, edit={"work_scope": ["clauses/*"]}),
-    "handoffs-abandoned": lambda worker, id: decided(worker, id, HandoffAction.ABANDON),
     "handoffs-requeued": requeued,
-    "handoffs-first-lost": first_lost,
     "undone": undone,
     "personal": personal,
     "broadcast": broadcast,
     "asked": asked,
-    "went-on": went_on,
-    "there-and-back": there_and_back,
-    "streamed-on": streamed_on,
 }
 """Runs of workers with safeguards."""
 

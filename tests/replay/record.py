@@ -171,20 +171,14 @@ async def exchanged(worker: Worker, id: str, sends: type, receives: type, *, rec
 
 HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "handoffs": lambda worker, id: plain(worker, handed.FourAgents, id),
-    "handoffs-fan-out": lambda worker, id: plain(worker, handed.FansOutSealed, id),
     "handoffs-mended": lambda worker, id: plain(worker, handed.Forgets, id),
     "handoffs-released": released,
     "handoffs-compressed": lambda worker, id: plain(worker, handed.Talks, id),
     "handoffs-topped-up": topped_up,
-    "handoffs-slept": slept,
     "handed-off": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
     "received": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=True),
     "streamed": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5),
     "streamed-to": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
-    "streamed-rested": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5, rest=1),
-    "streamed-to-rested": lambda worker, id: exchanged(
-        worker, id, StreamsOut, StreamsIn, receiver=True, count=5, rest=1
-    ),
     "contracts": contracted,
     **detours.HANDED,
 }

@@ -24,13 +24,9 @@ RECORDED = [pytest.param(file, id=file.stem) for file in sorted(HISTORIES.glob("
 
 ENDS = {
     "continuing": (RunStatus.CONTINUED_AS_NEW, 7),
-    "handoffs-continuing": (RunStatus.CONTINUED_AS_NEW, 3),
-    "handoffs-abandoned": (RunStatus.FAILED, 2),
     "handoffs-requeued": (RunStatus.FAILED, 2),
     "canceled": (RunStatus.CANCELED, 2),
-    "went-on": (RunStatus.CANCELED, 2),
     "undone-canceled": (RunStatus.CANCELED, 4),
-    "undone-unpaid": (RunStatus.FAILED, 4),
     "unawaited": (RunStatus.FAILED, 1),
 }
 """How those ended that did not complete, and after how many outcomes."""
