@@ -19,7 +19,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from baton import PatchError, fence
 from baton.agents import Agent, AgentError, AgentWork, AnswerForm
 from baton.agents.answers import answer_schema
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from baton.core.history import Spend as Spend
     from baton.core.history import StepKind as StepKind
     from baton.core.history import snapshots as snapshots
-    from baton.core.merge import merge_patch as merge_patch
-    from baton.core.merging import MergeStrategy as MergeStrategy
     from baton.core.messages import Decided as Decided
     from baton.core.messages import Decision as Decision
     from baton.core.messages import Overview as Overview
@@ -48,8 +46,10 @@ if TYPE_CHECKING:
     from baton.core.messages import StageResult as StageResult
     from baton.core.patching import PatchRules as PatchRules
     from baton.core.patching import apply_patch as apply_patch
+    from baton.core.patching import merge_patch as merge_patch
     from baton.core.rendering import render as render
     from baton.core.stages import Retries as Retries
+    from baton.core.state import MergeStrategy as MergeStrategy
     from baton.errors import ApprovalDeniedError as ApprovalDeniedError
     from baton.errors import ArtifactConflictError as ArtifactConflictError
     from baton.errors import ArtifactCorruptError as ArtifactCorruptError
@@ -90,8 +90,8 @@ if TYPE_CHECKING:
     from baton.safety.scan import ScanPolicy as ScanPolicy
     from baton.safety.scan import Suspicion as Suspicion
     from baton.wire.fencing import fence as fence
-    from baton.wire.tokens import TokenEstimator as TokenEstimator
-    from baton.wire.tokens import estimate_tokens as estimate_tokens
+    from baton.wire.text import TokenEstimator as TokenEstimator
+    from baton.wire.text import estimate_tokens as estimate_tokens
     from baton.worker import run_worker as run_worker
 
 __version__ = "0.1.0"
@@ -102,10 +102,9 @@ _HOMES = {
     "contract.workflow": "ContractTerms",
     "core.baton": "Baton BatonPatch",
     "core.history": "Conflict HistoryEntry Outcome Spend StepKind snapshots",
-    "core.merge": "merge_patch",
-    "core.merging": "MergeStrategy",
+    "core.patching": "merge_patch PatchRules apply_patch",
+    "core.state": "MergeStrategy",
     "core.messages": "Decided Decision Overview PipelineInput PipelineResult PipelineStatus StageResult",
-    "core.patching": "PatchRules apply_patch",
     "core.rendering": "render",
     "core.stages": "Retries",
     "errors": (
@@ -141,7 +140,7 @@ _HOMES = {
     "contract.compiler": "DEFAULT_PROCESSORS",
     "contract.draft": "Draft Processor",
     "wire.fencing": "fence",
-    "wire.tokens": "TokenEstimator estimate_tokens",
+    "wire.text": "TokenEstimator estimate_tokens",
     "worker": "run_worker",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}

@@ -44,8 +44,8 @@ from baton.telemetry.interceptors import tracing_interceptors
 from baton.telemetry.loop_watch import event_loop_watchdog
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.telemetry.tracing import Tracing
-from baton.wire.markdown import inert
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
+from baton.wire.text import inert
 
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
     from baton.handoff.store_safeguards import Safeguards, SharedGate

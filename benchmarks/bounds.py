@@ -25,8 +25,8 @@ from baton.handoff.store_schema import handoff_gate
 from baton.handoff.store_signing import open_sealed, seal_json
 from baton.handoff.validation import validate_handoff
 from baton.keys.store_keyring import Keyring
-from baton.wire.misfit import misfit
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
+from baton.wire.text import misfit
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Rig

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from baton.contract.activity import SessionLog
-from baton.wire.tokens import TokenEstimator
+from baton.wire.text import TokenEstimator
 from benchmarks.prose import DECISIONS, MODULES, OPEN_QUESTIONS, STATES
 from benchmarks.samples import patch, to_json
 

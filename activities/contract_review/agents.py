@@ -31,8 +31,8 @@ from activities.models import ask_model
 from activities.pages import check_folder
 from baton import Spend, estimate_tokens
 from baton.agents.port import AgentAnswer, AgentWork
-from baton.wire.misfit import misfit
 from baton.wire.records import Record
+from baton.wire.text import misfit
 
 RecordT = TypeVar("RecordT", bound=Record)
 _MOST_CLAUSES, _MOST_FLAGS, _MOST_OPEN, _MOST_SENTENCES = 60, 30, 8, 3

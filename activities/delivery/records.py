@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
 from baton.errors import BatonError
-from baton.wire.misfit import misfit
 from baton.wire.records import Record
+from baton.wire.text import misfit
 
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
 _NO_TEST_RAN = re.compile(

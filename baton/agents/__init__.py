@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from baton.agents.tools import AgentTool as AgentTool
     from baton.errors import AgentError as AgentError
     from baton.errors import PatchError as PatchError
-    from baton.wire.pricing import Price as Price
-    from baton.wire.pricing import Usage as Usage
+    from baton.wire.money import Price as Price
+    from baton.wire.money import Usage as Usage
 else:
     from baton.lazy import lazy_exports
 

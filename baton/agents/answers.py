@@ -24,8 +24,7 @@ from baton.errors import PatchError
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.store_schema import SchemaGate
 from baton.report.rendering import FORMAT
-from baton.wire.json_values import Json
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import Json, loads_strict
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _MEMBERS: Mapping[str, dict[str, Any]] = {

@@ -11,8 +11,7 @@ from baton.agents.port import AgentWork
 from baton.core.history import Spend
 from baton.errors import AgentError
 from baton.telemetry.tracing import current_stage
-from baton.wire.money import micro_usd
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage, micro_usd
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.pydantic_ai_usage import CountedChatModel
 from baton.codec.addresses import is_this_machine
 from baton.errors import AgentError
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 
 
 def chat_agent(  # noqa: PLR0913 - each is an option of its own

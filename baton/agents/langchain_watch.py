@@ -20,7 +20,7 @@ from baton.agents.port import AgentWork
 from baton.contract.activity import LONGEST_RESULT, cut
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage
 
 _watching: ContextVar[Optional["Watch"]] = ContextVar("baton_watching", default=None)
 # And not among the callbacks of the run: a model or tool that is called with callbacks of its own is not told of those.

@@ -35,7 +35,7 @@ from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage
 from baton.wire.json_values import Json
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 
 PROMPT, MESSAGES, PARAMS = "prompt", "messages", "params"
 """What a member of the state may hold beside a field of the baton: the user turn as a text, the same as a list of one

@@ -50,7 +50,7 @@ from baton.agents.openai_agents_run import (
 from baton.agents.port import AgentAnswer, AgentWork
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError, PatchError
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 
 __all__ = ["OpenAIAgent", "contract_input_filter", "provider"]
 

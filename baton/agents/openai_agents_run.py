@@ -45,8 +45,8 @@ from baton.contract.records import LONGEST_TASK, ToolDeniedError
 from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
 from baton.wire.fencing import fence
-from baton.wire.misfit import misfit
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage
+from baton.wire.text import misfit
 
 _CONTENT = ("text", "image", "file")  # the types of a dictionary that the SDK takes for content
 

@@ -43,8 +43,8 @@ from baton.agents.pydantic_ai_errors import reported
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools, settings_under
 from baton.agents.schema_embedding import spelled_out
 from baton.agents.tools import AgentTool
-from baton.wire.misfit import misfit
-from baton.wire.pricing import Price
+from baton.wire.money import Price
+from baton.wire.text import misfit
 
 _BEAT = 1.0  # seconds between two heartbeats with the progress of a stream
 

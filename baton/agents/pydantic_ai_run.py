@@ -31,8 +31,7 @@ from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.agents.tools import as_text
 from baton.contract.activity import LONGEST_RESULT, ToolAnswer, cut
 from baton.errors import PatchError
-from baton.wire.money import micro_usd
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage, micro_usd
 
 OUTPUT_TOOL = "final_result"
 """How the tool is called by which a model answers."""

@@ -13,7 +13,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from pydantic_ai.usage import RequestUsage
 
-from baton.wire.pricing import Usage
+from baton.wire.money import Usage
 
 ResponseT = TypeVar("ResponseT", bound=Any)
 

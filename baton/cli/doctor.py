@@ -21,7 +21,7 @@ from baton.cli.output import make_table, plain
 from baton.cli.session import Session
 from baton.errors import ServerError
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 _PATIENCE_SECONDS = 10.0
 _SERVERS_OWN = "look at the server's log, and whether its disk or database has room"

@@ -38,8 +38,8 @@ from baton.runs.client_events import decoded
 from baton.runs.client_executions import describe, history, list_executions
 from baton.runs.client_list import RunFilter, list_runs, pinned_elsewhere
 from baton.runs.client_waiting import described_queue, pinned_build, polling_builds, recent_pollers, unchosen_workers
-from baton.wire.counting import counted
 from baton.wire.names import SEARCH_ATTRIBUTES
+from baton.wire.text import counted
 
 _OLDEST_PYTHON = (3, 11)
 _MOST_SKEW = timedelta(seconds=2)

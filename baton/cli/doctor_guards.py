@@ -18,7 +18,7 @@ from baton.ledger.errors import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_reader import read_run
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 _LEAST_FREE = 100_000_000  # bytes
 _RUNS_READ = 5

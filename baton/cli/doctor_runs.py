@@ -13,7 +13,7 @@ from baton.handoff.client_inbox import WAITING_RUNS
 from baton.runs.client_executions import PAUSED, Execution, describe, list_executions
 from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.runs.client_waiting import failure_reason
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 _MOST_DESCRIBED = 50
 _AT_ONCE = 8

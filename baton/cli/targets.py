@@ -10,7 +10,7 @@ import typer
 
 from baton.cli.completion import complete_run, complete_stage
 from baton.handoff.errors import MalformedMessageError
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

@@ -38,7 +38,7 @@ from baton.errors import NewerPayloadError, PayloadError, PayloadTooLargeError
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
 from baton.keys.store_keyring import Keyring, is_production
-from baton.wire.misfit import misfit
+from baton.wire.text import misfit
 
 RECORD = "baton-record"
 """The metadata member by which a payload says that it is a handoff."""

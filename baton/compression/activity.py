@@ -27,7 +27,7 @@ from baton.ledger.recording import RecordedEvent
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.activity_heartbeat import heartbeats
 from baton.wire.money import usd
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 
 
 async def compress_history(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from baton.wire.sentences import lines, sentences_of_line
+from baton.wire.text import lines, sentences_of_line
 
 
 class PinKind(StrEnum):

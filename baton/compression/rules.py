@@ -25,7 +25,7 @@ from baton.handoff.errors import HandoffError
 from baton.handoff.records import Turn
 from baton.ledger.recording import RecordedEvent
 from baton.wire.records import CompactRecord, Whole
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 from baton.wire.values import Count
 
 COMPRESS = "baton.compress"

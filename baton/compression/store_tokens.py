@@ -1,4 +1,4 @@
-"""Exact token counts, through the extra `tokens`; the estimate of `baton.wire.tokens` where it is absent.
+"""Exact token counts, through the extra `tokens`; the estimate of `baton.wire.text` where it is absent.
 
 A count depends on the vocabulary's version, so it belongs into activities and their outcomes, never into
 workflow code that replays.
@@ -7,7 +7,7 @@ workflow code that replays.
 from collections.abc import Callable
 from functools import cache
 
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 
 DEFAULT_ENCODING = "o200k_base"
 """The default vocabulary."""

@@ -12,10 +12,9 @@ from baton.core.history import Spend
 from baton.errors import BatonError
 from baton.handoff.records import Turn
 from baton.wire.fencing import fence, single_line
-from baton.wire.money import usd
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage, usd
 from baton.wire.records import CompactRecord
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 
 ONE_IN = 20
 """A compression costs less than one part in so many of the upstream call: under 5 % (EAAPL-MAG006 §9)."""

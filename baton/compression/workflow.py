@@ -21,7 +21,7 @@ from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.entries import cost_of
 from baton.ledger.recording import EventKind, RecordedEvent
 from baton.telemetry.workflow_metrics import Metrics
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
 _COMPRESSION_HEARTBEAT = timedelta(seconds=10)  # as a stage's: a worker that died is not waited for

@@ -17,7 +17,7 @@ from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDen
 from baton.contract.registry import tool_key, tool_keys
 from baton.handoff.store_gate import now_utc
 from baton.wire.json_values import Json, well_formed
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 
 LONGEST_CLAIM = 1_000
 """How many characters of an event go into the history; of a longer one the journal has the text."""

@@ -40,7 +40,7 @@ from baton.contract.records import (
 )
 from baton.contract.registry import tool_key, tool_keys
 from baton.wire.records import CompactRecord, says_something
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 from baton.wire.values import Count
 
 

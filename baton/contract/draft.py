@@ -29,7 +29,7 @@ from baton.contract.registry import tool_key
 from baton.handoff.freshness import TOLERANCE
 from baton.wire.fencing import single_line
 from baton.wire.records import CompactRecord, says_something
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 
 EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
 """The types that never cross, unless a policy says otherwise (S5-check-c, C-40)."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from baton.artifacts.records import Name
 from baton.contract.records import OutputSchemaRef, UnknownAgentError, UnknownSchemaError
 from baton.handoff.routing import ReceiverRequirements
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 from baton.wire.records import CompactRecord
 from baton.wire.values import AgentVersion, Count
 from baton.wire.versions import newest_first

@@ -17,8 +17,8 @@ from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, Out
 from baton.errors import PipelineError
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.store_schema import SchemaGate
-from baton.wire.misfit import misfit
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
+from baton.wire.text import misfit
 
 
 def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:

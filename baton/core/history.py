@@ -13,11 +13,11 @@ from pydantic import Field, JsonValue, ValidationError
 
 from baton.artifacts.records import Name
 from baton.core.baton import Baton
-from baton.core.merge import merge_patch
+from baton.core.patching import merge_patch
 from baton.errors import RecordedBatonError
 from baton.wire.json_values import Json
-from baton.wire.misfit import recorded_misfit
 from baton.wire.records import CompactRecord, Timestamp, Whole
+from baton.wire.text import recorded_misfit
 
 
 class Spend(CompactRecord):

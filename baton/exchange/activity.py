@@ -18,7 +18,7 @@ from baton.handoff.store_gate import LARGEST_ON_LOOP, addressed_to
 from baton.handoff.store_signing import open_sealed
 from baton.pipelines.activity_context import current_parts
 from baton.telemetry.tracing import handoff_answered
-from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
+from baton.wire.json_values import MOST_MESSAGE_VALUES, excess
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 

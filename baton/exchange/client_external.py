@@ -49,8 +49,7 @@ from baton.handoff.store_signing import open_sealed
 from baton.ledger.entries import run_name
 from baton.runs.client_asking import Asker
 from baton.runs.client_executions import Execution, asked, is_unknown, list_executions
-from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
-from baton.wire.json_values import Json
+from baton.wire.json_values import MOST_MESSAGE_VALUES, Json, excess
 from baton.wire.names import ATTRIBUTE_STATUS
 
 MOST_PIPELINES = 1_000

@@ -27,7 +27,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from baton.extras import needs_extra
-from baton.wire.misfit import faults
+from baton.wire.text import faults
 
 with needs_extra("codec", __name__):
     from starlette.applications import Starlette
@@ -43,8 +43,8 @@ from baton.codec.serving import has_bearer_token, read_body, serving
 from baton.errors import BatonError, PipelineError
 from baton.exchange.client_external import Found, OutsideAgents
 from baton.exchange.external import LONGEST_LEASE
+from baton.wire.json_values import loads_strict
 from baton.wire.records import Statement
-from baton.wire.strict_json import loads_strict
 from baton.wire.values import AgentVersion, OpenRecord
 
 MAX_BODY_BYTES = 1024 * 1024

@@ -40,7 +40,7 @@ from baton.handoff.records import Handoff
 from baton.handoff.routing import ReceiverRequirements
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metric_names import Transport, slo_breach
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
 
 MOST_QUEUED = 1_000
 """How many handoffs may wait for the pipeline's code to receive them."""

@@ -40,8 +40,7 @@ from baton.handoff.sealed import SealedAction
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.pipelines.workflow_awaiting import step
 from baton.telemetry.metric_names import Transport, slo_breach
-from baton.wire.json_values import Json
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import Json, loads_strict
 
 _NO_KEYS = "the worker has no keys to verify a move with; start it with BatonPlugin(safeguards=…)"
 

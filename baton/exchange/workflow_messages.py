@@ -19,7 +19,7 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json
-from baton.wire.markdown import inert
+from baton.wire.text import inert
 
 MARK = "its payload's metadata 'baton-record'"
 """What a sender that is not Baton may have forgotten; see `baton.codec.conversion.RECORD`."""

@@ -19,7 +19,7 @@ from baton.handoff.trace import task_traceparent
 from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.wire.canonical import digest
 from baton.wire.json_values import Json
-from baton.wire.misfit import misfit
+from baton.wire.text import misfit
 
 COMPLETED_HANDED = 20
 """How many of the newest finished steps a handoff lists; all of them are in the ledger."""

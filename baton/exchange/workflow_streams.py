@@ -30,8 +30,8 @@ from baton.exchange.workflow_messages import (
 from baton.handoff.routing import ReceiverRequirements
 from baton.pipelines.workflow_awaiting import step
 from baton.wire.json_values import Json, unwritable
-from baton.wire.misfit import misfit
 from baton.wire.names import HANDOFF_CHUNK
+from baton.wire.text import misfit
 
 STREAM = "stream"
 """Member of a handoff's `step`: the id under which its chunks come."""

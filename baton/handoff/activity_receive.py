@@ -29,7 +29,7 @@ from baton.ledger.records import AuditEntry, Kind
 from baton.telemetry.metering import tell_answer
 from baton.telemetry.metric_names import Transport
 from baton.telemetry.workflow_metrics import Metrics
-from baton.wire.misfit import faults
+from baton.wire.text import faults
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
 _PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record

@@ -38,8 +38,8 @@ from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_card, ha
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
-from baton.wire.counting import counted
 from baton.wire.money import MICRO_PER_USD, MOST_USD, micro_usd
+from baton.wire.text import counted
 
 _AT_ONCE = 8
 

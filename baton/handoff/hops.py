@@ -8,7 +8,7 @@ the guard counts both, within a window, and the whole chain as well. It is a fun
 from dataclasses import dataclass
 
 from baton.artifacts.records import Name
-from baton.wire.counting import counted
+from baton.wire.text import counted
 from baton.wire.values import Count, Digest, OpenRecord
 
 

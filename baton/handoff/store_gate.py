@@ -38,8 +38,8 @@ from baton.personal.records import is_payload, recordable
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy, Unsafe, scan
 from baton.safety.waivers import after_release
-from baton.wire.hashing import digest_of, sha256
-from baton.wire.strict_json import loads_strict
+from baton.wire.canonical import digest_of, sha256
+from baton.wire.json_values import loads_strict
 
 START = "start"
 """The kind of record of a first agent's start: no agent handed on to it, so it is no handoff record (C-50)."""

@@ -13,7 +13,7 @@ import jsonschema_rs
 
 from baton.core.verdict import MOST_FINDINGS, Code, Finding
 from baton.handoff.schema import handoff_schema
-from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
+from baton.wire.json_values import MOST_MESSAGE_VALUES, excess
 from baton.wire.schemas import Path, SchemaReader, pointer
 
 _MOST_ERRORS = 4 * MOST_FINDINGS  # a place can break several rules; a hostile message can break any number

@@ -19,9 +19,8 @@ from baton.keys.store_key import Key, Purpose, UnknownKeyError
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_public import RETIRED_GRACE, PublicKey, PublicKeys
 from baton.ledger.chain import from_base64url, to_base64url
-from baton.wire.canonical_json import canonical_json
-from baton.wire.hashing import fed
-from baton.wire.strict_json import loads_strict
+from baton.wire.canonical import canonical_json, fed
+from baton.wire.json_values import loads_strict
 
 _NAMES = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
 _PURPOSES = {name: purpose for purpose, name in _NAMES.items()}

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic_core import to_json
 
 from baton.ledger.records import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind, event_key
-from baton.wire.hashing import digest_of, hash_of
-from baton.wire.pae import pae
+from baton.wire.canonical import digest_of, hash_of, pae
 from baton.wire.values import Count, Digest
 
 CANCELED = "CANCELED"

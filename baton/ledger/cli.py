@@ -34,7 +34,7 @@ from baton.ledger.cli_unused import unused_anchors, unused_run
 from baton.ledger.errors import LedgerError
 from baton.ledger.proof import LedgerReport
 from baton.ledger.store_bundles import verify_bundle
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 _EXITS = {
     Verdict.VALID: ExitCode.OK,

@@ -22,7 +22,7 @@ from baton.ledger.store_schema import migrate as migrated
 from baton.personal.cli import DEFAULT_VAULT, VaultOption
 from baton.personal.store import Vault
 from baton.personal.store_registry import VaultOptions
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 
 @command

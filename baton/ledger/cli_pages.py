@@ -10,7 +10,7 @@ from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import LedgerReport
 from baton.ledger.records import AuditHeader, AuditRecord
 from baton.ledger.trace import Trace
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 _STYLES = {
     Verdict.VALID: "bold green",

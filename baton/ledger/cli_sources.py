@@ -27,8 +27,8 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_anchors import AnchorFile
 from baton.runs.client_executions import describe
 from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
-from baton.wire.counting import counted
 from baton.wire.names import ATTRIBUTE_TASK
+from baton.wire.text import counted
 
 DEFAULT_LEDGER = ".baton/ledger.db"
 """Where worker.py keeps the ledger, too, unless told otherwise."""

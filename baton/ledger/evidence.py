@@ -39,10 +39,9 @@ from baton.ledger.errors import EvidenceError
 from baton.ledger.merkle import EMPTY_ROOT, leaf_hash, verify_inclusion
 from baton.ledger.proof import MOST_REPORTED, Checkpoint, LedgerReport, LedgerWalk
 from baton.ledger.records import AuditRecord, CamelRecord, Identifier
-from baton.wire.counting import counted
-from baton.wire.hashing import digest_of, hash_of
-from baton.wire.pae import pae
-from baton.wire.strict_json import loads_strict
+from baton.wire.canonical import digest_of, hash_of, pae
+from baton.wire.json_values import loads_strict
+from baton.wire.text import counted
 from baton.wire.values import Count, Digest, Instant
 
 _MANIFEST = "baton/evidence-manifest/v1"

@@ -15,8 +15,7 @@ from typing import Any
 
 import rfc8785
 
-from baton.wire.hashing import digest_of
-from baton.wire.pae import pae
+from baton.wire.canonical import digest_of, pae
 
 PERSONAL_DATA = "/personalDataPayload"
 """Where a handoff message carries personal data (§12.3)."""

@@ -31,9 +31,8 @@ from baton.ledger.chain import (
 )
 from baton.ledger.merkle import Frontier
 from baton.ledger.records import AuditRecord, CamelRecord
-from baton.wire.counting import counted
-from baton.wire.hashing import digest_of, hash_of
-from baton.wire.pae import pae
+from baton.wire.canonical import digest_of, hash_of, pae
+from baton.wire.text import counted
 from baton.wire.values import Count, Digest
 
 _CHECKPOINT = "baton/ledger-checkpoint/v1"

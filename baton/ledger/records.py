@@ -20,11 +20,9 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
-from baton.wire.canonical_json import canonical_json
-from baton.wire.hashing import digest_of, hash_of, sha256
-from baton.wire.pae import pae
+from baton.wire.canonical import canonical_json, digest_of, hash_of, pae, sha256
+from baton.wire.json_values import loads_strict
 from baton.wire.records import Record
-from baton.wire.strict_json import loads_strict
 from baton.wire.values import Count, Digest, Instant
 
 FORMAT = "baton.audit/1"

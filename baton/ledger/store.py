@@ -47,7 +47,7 @@ from baton.ledger.store_schema import (
 )
 from baton.ledger.store_writer import Appended, Prepared, Writer
 from baton.ledger.trace import Trace
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
 
 HOT = timedelta(days=30)
 """How long records stay in the hot tier (§9)."""

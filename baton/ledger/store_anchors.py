@@ -17,7 +17,7 @@ from baton.ledger.chain import ChainHead
 from baton.ledger.errors import LedgerError, LedgerUnavailableError
 from baton.ledger.merkle import verify_consistency
 from baton.ledger.proof import Checkpoint
-from baton.wire.hashing import hash_of
+from baton.wire.canonical import hash_of
 
 if sys.platform != "win32":
     import fcntl

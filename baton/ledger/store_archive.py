@@ -26,7 +26,7 @@ from baton.ledger.errors import EvidenceError, LedgerError, LedgerUnavailableErr
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.ledger.records import AuditRecord, CamelRecord
 from baton.ledger.store_database import BEFORE_ALL, Database, scalar
-from baton.wire.hashing import hash_of
+from baton.wire.canonical import hash_of
 from baton.wire.values import Count, Digest
 
 if sys.version_info >= (3, 14):

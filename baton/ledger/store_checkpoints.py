@@ -25,7 +25,7 @@ from baton.ledger.records import AuditRecord, stamp
 from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row
 from baton.ledger.store_rows import head_claim
-from baton.wire.hashing import digest_of
+from baton.wire.canonical import digest_of
 
 _COLUMNS = "size, position, root, peaks, at, key_id, signature"
 _ALL = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size"  # noqa: S608 - our own names

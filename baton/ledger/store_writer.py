@@ -19,7 +19,7 @@ from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavaila
 from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, seal
 from baton.ledger.store_database import Connection, Database, Row, scalar
 from baton.ledger.store_rows import HASH_AT, StoredRecord, head_claim, insert
-from baton.wire.hashing import digest_of, hash_of, sha256
+from baton.wire.canonical import digest_of, hash_of, sha256
 
 MOST_AT_ONCE = 256
 """How many appends share a transaction at most."""

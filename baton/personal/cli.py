@@ -24,8 +24,8 @@ from baton.personal.store import Vault
 from baton.personal.store_erasure import ERASED, REFUSED, Erasure
 from baton.personal.store_registry import VaultOptions
 from baton.personal.store_subjects import Place
-from baton.wire.counting import counted
 from baton.wire.json_values import holds_half
+from baton.wire.text import counted
 
 DEFAULT_VAULT = ".baton/vault.db"
 _PANEL = "Ledger"

@@ -25,8 +25,8 @@ from pydantic.alias_generators import to_camel
 from baton.artifacts.records import Name
 from baton.handoff.errors import HandoffError
 from baton.ledger.privacy import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
-from baton.wire.misfit import faults
 from baton.wire.records import Record
+from baton.wire.text import faults
 from baton.wire.values import Count, Instant
 
 VERSION: Literal[1] = 1

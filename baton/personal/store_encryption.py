@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 from baton.keys.store_keyring import Key
 from baton.personal.errors import DataKeyMissingError, ForeignCiphertextError, VaultError
 from baton.personal.records import PADDING, VERSION, SealedField
-from baton.wire.pae import pae
-from baton.wire.strict_json import loads_strict
+from baton.wire.canonical import pae
+from baton.wire.json_values import loads_strict
 
 KEY_BYTES, WRAPPED_BYTES = 32, 40
 MOST_ENCRYPTIONS = 2**32

@@ -15,7 +15,7 @@ import rfc8785
 from baton.keys.store_keyring import Key, Keyring, Purpose, UnknownKeyError
 from baton.personal.errors import VaultError
 from baton.personal.records import ErasureNotice
-from baton.wire.pae import pae
+from baton.wire.canonical import pae
 
 _SUBJECT, _NOTICE = "baton/vault-subject/v1", "baton/vault-erasure/v1"
 

@@ -36,7 +36,7 @@ from baton.personal.store import Vault
 from baton.telemetry.workflow_metrics import Metrics
 from baton.wire.fencing import fence, single_line
 from baton.wire.json_values import Json
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 
 T = TypeVar("T")
 

@@ -43,8 +43,7 @@ from baton.pipelines.activity_heartbeat import heartbeats, still_alive
 from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
-from baton.wire.bounds import MOST_MESSAGE_VALUES, excess
-from baton.wire.json_values import mended, unwritable
+from baton.wire.json_values import MOST_MESSAGE_VALUES, excess, mended, unwritable
 
 GivenT = TypeVar("GivenT")
 AnswerT = TypeVar("AnswerT")

@@ -14,7 +14,6 @@ from baton.budget.workflow import BudgetAccount
 from baton.contract.workflow import ContractIssuer, ContractTerms, trace_of
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
-from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy
 from baton.core.messages import (
     Decided,
     PipelineInput,
@@ -26,7 +25,7 @@ from baton.core.messages import (
 )
 from baton.core.patching import PatchRules, patch_effect
 from baton.core.stages import HasSpec, StageSpec, spec_of
-from baton.core.state import PipelineState
+from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, StageFailedError
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms

@@ -12,8 +12,8 @@ from temporalio.exceptions import ApplicationError
 from baton.core.messages import Decided, Decision, Waiting
 from baton.handoff.pending import NOTHING_SAID, name_refusal, reason_refusal
 from baton.pipelines.workflow_plain import plain
-from baton.wire.misfit import misfit
 from baton.wire.names import DECIDE
+from baton.wire.text import misfit
 
 
 @dataclass

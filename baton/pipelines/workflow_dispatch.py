@@ -30,9 +30,8 @@ from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.handoff.workflow_outage import is_outage
 from baton.pipelines.raised import StageRaisedError
 from baton.pipelines.workflow_visibility import labels
-from baton.wire.counting import counted
 from baton.wire.json_values import Json
-from baton.wire.markdown import inert
+from baton.wire.text import counted, inert
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]

@@ -8,8 +8,8 @@ from temporalio.types import MethodAsyncSingleParam
 
 from baton.contract.workflow import ContractTerms
 from baton.core.baton import Baton
-from baton.core.merging import MergeStrategy
 from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.state import MergeStrategy
 from baton.handoff.relay import HandoffTerms
 from baton.pipelines.workflow import Pipeline
 from baton.pipelines.workflow_outcomes import ContinueAfter

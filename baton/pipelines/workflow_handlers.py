@@ -18,7 +18,6 @@ from baton.pipelines.workflow_plain import plain
 from baton.pipelines.workflow_visibility import Visibility
 from baton.telemetry.metric_names import ROLLBACKS
 from baton.telemetry.workflow_metrics import Metrics
-from baton.wire.counting import counted
 from baton.wire.fencing import single_line
 from baton.wire.names import (
     QUERY_BATON,
@@ -29,6 +28,7 @@ from baton.wire.names import (
     QUERY_WAITING,
     ROLLED_BACK,
 )
+from baton.wire.text import counted
 
 _NOTES_KEPT = 50
 _LONGEST_ID = 200

@@ -11,8 +11,8 @@ from baton.core.messages import PipelineInput
 from baton.errors import PipelineError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_relay import relay_for
-from baton.wire.misfit import faults, misfit, recorded_misfit
 from baton.wire.names import MEMO_FIELDS
+from baton.wire.text import faults, misfit, recorded_misfit
 
 _UNUSABLE = "(unusable input)"
 

@@ -12,8 +12,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair
 from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
 from baton.core.state import PipelineState
-from baton.wire.markdown import inert
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
+from baton.wire.text import inert
 
 _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)

@@ -46,7 +46,7 @@ from baton.report.sections import (
     read_status,
     read_text,
 )
-from baton.wire.misfit import faults
+from baton.wire.text import faults
 
 LONGEST = 256 * 1024
 """So many characters a report has at most; what is larger belongs into an artifact."""

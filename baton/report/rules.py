@@ -22,7 +22,7 @@ from baton.report.records import (
     Status,
 )
 from baton.report.rendering import code_span, path_entry
-from baton.wire.sentences import sentences
+from baton.wire.text import sentences
 
 FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
 LOW = 50

@@ -18,7 +18,7 @@ from baton.runs.client_executions import PAUSED, Pause, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_timers import HandoffDeadline, Timer
 from baton.runs.client_waiting import Pending, Waits
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 _WITHOUT_END = 10**9
 

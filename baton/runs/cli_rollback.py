@@ -31,7 +31,7 @@ from baton.errors import HistoryError, PipelineError
 from baton.runs.cli_cards import spent
 from baton.runs.cli_list import parse_status
 from baton.runs.client_list import ListedRun, RunFilter, list_runs
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 _SHOWN = 12
 _AT_ONCE = 8

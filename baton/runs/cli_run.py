@@ -28,7 +28,7 @@ from baton.runs.cli_watch import follow_to_the_end
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_follow import refused_at_first
 from baton.runs.client_waiting import has_pollers
-from baton.wire.misfit import misfit
+from baton.wire.text import misfit
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
 IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The new workflow id; made up by default.")]

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from baton.cli.output import grid, plain
 from baton.core.history import HistoryEntry, StepKind
-from baton.core.merge import merge_patch, same_json
-from baton.core.merging import MergeStrategy
-from baton.wire.counting import counted
+from baton.core.patching import merge_patch, same_json
+from baton.core.state import MergeStrategy
+from baton.wire.text import counted
 
 _ONE = {
     "current_state": "state",

@@ -16,7 +16,7 @@ from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff, VerifiedHandoff
 from baton.handoff.trace import HandoffTrace
 from baton.telemetry.tracing import Tracing
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
 
 
 def tracing_interceptors(tracing: Tracing) -> tuple[client.Interceptor, worker.Interceptor]:

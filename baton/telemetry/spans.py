@@ -37,7 +37,7 @@ from baton.core.messages import StageReturn
 from baton.core.verdict import Answer
 from baton.handoff.trace import HandoffTrace, TraceContext, child_traceparent
 from baton.telemetry.tracing import current_stage
-from baton.wire.pricing import Usage
+from baton.wire.money import Usage
 
 _SCOPE = "baton"
 _MICRO = 1_000_000

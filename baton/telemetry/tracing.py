@@ -18,7 +18,7 @@ from typing import Protocol
 from baton.core.messages import StageReturn
 from baton.errors import BatonError
 from baton.handoff.trace import HandoffTrace
-from baton.wire.pricing import Usage
+from baton.wire.money import Usage
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from baton.testing.scripts import not_again
-from baton.wire.counting import counted
 from baton.wire.json_values import Json, spellings
+from baton.wire.text import counted
 
 FORMAT = "baton.cassette/1"
 """The member `format` of every cassette file."""

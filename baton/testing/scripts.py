@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage
-from baton.wire.counting import counted
+from baton.wire.text import counted
 
 
 def not_again(error: Exception) -> Exception:

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringC
 from pydantic.alias_generators import to_camel
 
 from baton.artifacts.records import Name
+from baton.wire.json_values import loads_strict
 from baton.wire.records import ByteCount, Record, Timestamp
-from baton.wire.strict_json import loads_strict
 from baton.wire.versions import LONGEST, RANGE, VERSION
 
 _HEX = "[0-9a-f]"

@@ -21,8 +21,8 @@ from temporalio import workflow
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
 
 import baton
+from baton.artifacts.activity import select_artifacts
 from baton.artifacts.records import ArtifactRef
-from baton.artifacts.selection import select_artifacts
 from baton.budget.records import Budget
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
@@ -30,20 +30,21 @@ from baton.contract.records import EventType, SessionEvent, verdict_log_fields
 from baton.contract.validation import validate_contract
 from baton.core.baton import AnyBaton, Baton, BatonPatch
 from baton.core.history import Outcome, Spend, StepKind, effect_on, snapshots
-from baton.core.merge import difference, merge_patch, same_json
-from baton.core.merging import MergeStrategy, merge_branches
 from baton.core.messages import Decided, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import (
     PatchRules,
     apply_patch,
+    difference,
+    merge_patch,
     new_decisions,
     patch_effect,
+    same_json,
     undeclared,
     without_echo,
 )
 from baton.core.rendering import render
 from baton.core.stages import StageSpec, checked_fields
-from baton.core.state import PipelineState
+from baton.core.state import MergeStrategy, PipelineState, merge_branches
 from baton.core.verdict import Code, Finding
 from baton.errors import PatchError
 from baton.handoff.build import hop_of
@@ -52,7 +53,7 @@ from baton.safety.waivers import digests_of
 from baton.wire import names
 from baton.wire.canonical import digest
 from baton.wire.fencing import fence, single_line
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 
 ROOMS = (
     *("artifacts", "budget", "compression", "contract", "core", "exchange", "handoff", "ledger", "personal"),

@@ -26,8 +26,8 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
-from baton.wire.pricing import Price
-from baton.wire.tokens import estimate_tokens
+from baton.wire.money import Price
+from baton.wire.text import estimate_tokens
 from tests.support import Handle, event, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, Talks
 from tests.temporal.handoff_stages import STAGES

@@ -19,8 +19,8 @@ from baton.exchange.records import HANDOFF
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.wire.json_values import loads_strict
 from baton.wire.names import ROLLED_BACK
-from baton.wire.strict_json import loads_strict
 from tests.support import Handle, approve, event, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
 from tests.temporal.test_exchange import fresh, output, sealed_signal, signal_again

@@ -25,7 +25,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 from tests.support import LIMIT, approve, event, overview, sealing_worker, until, until_waiting
 from tests.temporal.paying import BUDGET, ended, paid, taken, told
 from tests.temporal.paying_pipelines import PIPELINES, Takes

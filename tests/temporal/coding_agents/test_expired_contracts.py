@@ -16,7 +16,7 @@ from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.testing import assert_replays
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
 from tests.support import Handle, overview, until
 from tests.temporal.contract_pipelines import ReviewedOutside
 

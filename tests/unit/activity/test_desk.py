@@ -11,7 +11,7 @@ from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import LocalArtifactStore, MemoryArtifactStore
 from baton.errors import ArtifactConflictError, ArtifactNotFoundError
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 
 
 async def desk(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> ArtifactAccess:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from baton.handoff.records import Turn
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 
 LENGTHS = (5_000, 10_000, 20_000, 50_000)
 """The lengths of the document, in tokens (S3-7.1.3-b)."""

@@ -12,7 +12,7 @@ from baton.compression.summariser import Summariser, Summary, SummaryFailedError
 from baton.core.history import Spend
 from baton.handoff.records import Turn
 from baton.pipelines.activity_context import WorkerParts, worker_parts
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage
 from tests.unit.compressing.golden import history
 
 GOLDEN = history(10_000)

@@ -25,7 +25,7 @@ from baton.compression.store_tokens import exact_counter
 from baton.core.history import Spend
 from baton.handoff.build import AgentState, build_handoff, opening_cost
 from baton.handoff.records import Sender, Target, Turn
-from baton.wire.tokens import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens
 from tests.unit.compressing.golden import history
 from tests.unit.handoff.material import AT, EXECUTION_ID, HANDOFF_ID, TASK_ID, TRACEPARENT
 

@@ -10,7 +10,7 @@ from baton.compression.summariser import compression_prompt, too_dear, within_sh
 from baton.core.history import Spend
 from baton.handoff.records import Turn
 from baton.wire.fencing import fence
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage
 
 CHEAP = Price(input=Decimal("0.10"), output=Decimal("0.40"))
 

@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 
 from baton.artifacts.records import ArtifactRef
-from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
-from baton.artifacts.store_objects import ObjectArtifactStore
+from baton.artifacts.store import (
+    ArtifactStore,
+    LocalArtifactStore,
+    MemoryArtifactStore,
+    ObjectArtifactStore,
+    open_store,
+)
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 
 PLAN = b"1. read the code\n2. change it\n"
@@ -212,7 +217,7 @@ class TestOpenStore:
 
     def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without the object store library the message says what to install."""
-        monkeypatch.delitem(sys.modules, "baton.artifacts.store_objects")
+        monkeypatch.delitem(sys.modules, "baton.artifacts.store")
         monkeypatch.setitem(sys.modules, "obstore", None)
         with pytest.raises(ArtifactError, match=r"pip install 'temporal-baton\[objects\]'"):
             open_store("s3://bucket/prefix")

@@ -8,7 +8,7 @@ import pytest
 from baton.contract.records import OutputSchemaRef, RegistryError
 from baton.contract.registry import AgentEntry, OutputSchema
 from baton.contract.store import load_registries
-from baton.wire.pricing import Usage
+from baton.wire.money import Usage
 
 TOML = """
 [[agents]]
@@ -29,7 +29,7 @@ DECISION = {"type": "object", "required": ["approved"]}
 PACKAGE = """
 from baton.contract.registry import AgentEntry
 from baton.contract.registry import OutputSchema
-from baton.wire.pricing import Usage
+from baton.wire.money import Usage
 
 def agents():
     return [AgentEntry(name="Packaged", version="1.0.0")]

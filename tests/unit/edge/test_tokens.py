@@ -6,7 +6,7 @@ import pytest
 
 from baton.compression import store_tokens as tokens
 from baton.compression.store_tokens import best_counter, exact_counter
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from baton.handoff.records import CostTracking, Handoff, TokenSpent, Turn, begins_task
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import loads_strict
 from tests.unit.handoff.material import EXAMPLE, FULL, OPTIONAL, REQUIRED, TOP_LEVEL, changed, messages, without
 
 

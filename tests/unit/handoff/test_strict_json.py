@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from baton.handoff.errors import MalformedMessageError
-from baton.wire.bounds import MOST_DEPTH
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import MOST_DEPTH, loads_strict
 from tests.unit.protocol.material import json_values
 
 DOCUMENTS = Path(__file__).parents[2] / "data/rfc8785/output"

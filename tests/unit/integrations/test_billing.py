@@ -26,7 +26,7 @@ from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import AgentLimits, AgentTool, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.core.history import Spend
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage
 from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion
 from tests.unit.integrations.material import ANSWER, PATCH, context, lookup
 

@@ -24,7 +24,7 @@ from baton.agents.port import AgentAnswer, AgentLimits, AgentWork, agent_stage
 from baton.contract.records import EventType, HandoffContract, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import AgentError
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 
 BATON = Baton(goal="Add login", current_state=["Nothing"], decision_log=["Use JWT"])
 USAGE = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}

@@ -34,7 +34,7 @@ from baton.agents.pydantic_ai import PydanticAgent
 from baton.contract.records import EventType, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
-from baton.wire.pricing import Price
+from baton.wire.money import Price
 from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion
 from tests.unit.integrations.material import ANSWER, PATCH, context, contract, events, lookup
 

@@ -14,7 +14,7 @@ from baton.ledger.merkle import consistency_proof, leaf_hash, root_of
 from baton.ledger.proof import Checkpoint
 from baton.ledger.records import stamp
 from baton.ledger.store_anchors import AnchorFile
-from baton.wire.hashing import digest_of
+from baton.wire.canonical import digest_of
 from tests.unit.ledger.material import LEDGER, NOW, chain
 
 if sys.platform != "win32":

@@ -24,8 +24,7 @@ from baton.ledger.records import (
     seal,
     stamp,
 )
-from baton.wire.hashing import digest_of, hash_of
-from baton.wire.pae import pae
+from baton.wire.canonical import digest_of, hash_of, pae
 from tests.unit.ledger.material import LEDGER, NOW, TASK, chain, entry
 
 PAE = json.loads((Path(__file__).parents[2] / "data" / "dsse" / "pae.json").read_text())

@@ -23,7 +23,7 @@ from baton.ledger.merkle import inclusion_proofs, leaf_hash, root_of
 from baton.ledger.proof import Checkpoint
 from baton.ledger.records import AuditRecord
 from baton.testing import chains
-from baton.wire.hashing import digest_of, hash_of
+from baton.wire.canonical import digest_of, hash_of
 from tests.unit.ledger import attacks
 from tests.unit.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
 

@@ -17,9 +17,8 @@ from baton.handoff.store_schema import SchemaGate, handoff_gate
 from baton.handoff.validation import schema_findings
 from baton.report.parsing import LONGEST, parse_report
 from baton.report.records import ReportError
-from baton.wire.bounds import MOST_MESSAGE_VALUES, MOST_VALUES, excess
-from baton.wire.misfit import MOST_FAULTS, faults, misfit
-from baton.wire.strict_json import loads_strict
+from baton.wire.json_values import MOST_MESSAGE_VALUES, MOST_VALUES, excess, loads_strict
+from baton.wire.text import MOST_FAULTS, faults, misfit
 from tests.unit.protocol.hostile import WIRE_RECORDS, messages, read, steps, values
 
 SIZE = 60_000

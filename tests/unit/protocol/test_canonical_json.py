@@ -10,8 +10,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.wire.canonical_json import canonical_json
-from baton.wire.strict_json import loads_strict
+from baton.wire.canonical import canonical_json
+from baton.wire.json_values import loads_strict
 
 DOCUMENTS = Path(__file__).parents[2] / "data/rfc8785"
 
@@ -105,7 +105,7 @@ class TestCanonicalJson:
             "text": "state-of-the-art: rated 5e-7, at 1.0, in Zürich — for 3 €",
         }
         expected = slow(message)
-        monkeypatch.setattr("baton.wire.canonical_json.rfc8785.dumps", refuse)
+        monkeypatch.setattr("baton.wire.canonical.rfc8785.dumps", refuse)
 
         assert canonical_json(message) == expected
         with pytest.raises(AssertionError, match="slow way"):

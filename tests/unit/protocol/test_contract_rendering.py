@@ -7,7 +7,7 @@ from baton.contract.compiler import compile_contract
 from baton.contract.draft import contract_tokens, render_contract
 from baton.contract.records import HandoffContract
 from baton.wire.fencing import fence
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 from tests.unit.protocol.contract_material import EXAMPLE, event, example, request, result
 from tests.unit.protocol.material import texts
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from baton.core.merge import difference, merge_patch, same_json
+from baton.core.patching import difference, merge_patch, same_json
 from tests.unit.protocol.material import json_objects, json_values
 
 APPENDIX_A = json.loads((Path(__file__).parents[2] / "data/rfc7396/appendix_a.json").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from baton.core.baton import Baton
-from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
+from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
 from baton.errors import PatchError
 from tests.unit.protocol.material import good_patches, ref
 

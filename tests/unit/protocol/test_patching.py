@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 
 from baton.core.baton import AnyBaton, Baton, BatonPatch
-from baton.core.merge import merge_patch
 from baton.core.patching import (
     LARGEST_BYTES,
     PatchRules,
     apply_patch,
+    merge_patch,
     patch_effect,
     undeclared,
     without_echo,

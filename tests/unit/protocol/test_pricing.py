@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.wire.pricing import Price, Usage
+from baton.wire.money import Price, Usage
 
 FORMS: dict[str, tuple[dict[str, Any], Usage | None]] = {
     "OpenAI, chat": (

@@ -14,7 +14,7 @@ from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import FEWEST_TOKENS, HEADING, PromptTooLargeError, conversation, render
 from baton.handoff.records import Turn
 from baton.wire.fencing import single_line
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 from tests.unit.protocol.material import GOLDEN, ReviewBaton, batons, ref
 
 PAGE = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.artifacts.selection import select_artifacts
+from baton.artifacts.activity import select_artifacts
 from baton.core.baton import Baton
 from baton.core.patching import apply_patch
 from tests.unit.protocol.material import ref

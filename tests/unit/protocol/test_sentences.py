@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.wire.sentences import LONGEST, sentences
+from baton.wire.text import LONGEST, sentences
 
 
 class TestSentences:

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from baton.core.baton import AnyBaton, Baton
 from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, snapshots
-from baton.core.merging import DEFAULT_STRATEGIES, MergeStrategy
 from baton.core.messages import Decided, PipelineResult
 from baton.core.patching import PatchRules
-from baton.core.state import PipelineState
+from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import PatchError
 from tests.unit.protocol.material import AT, ReviewBaton, good_patches, raw_patches, ref, returned
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from baton.wire.tokens import estimate_tokens
+from baton.wire.text import estimate_tokens
 from tests.unit.protocol.material import texts
 
 
