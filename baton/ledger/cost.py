@@ -1,23 +1,16 @@
-"""What a task cost and who spent it, from its audit records alone.
+"""What a task cost and who spent it, from its audit records alone (EAAPL-MAG006 §6.2, §13.3).
 
-`costSpentSoFarUSD` is cumulative, so adding it up over the records counts the first agent's money once for each
-handoff after it (0.1 + 0.2 + 0.3 for a task that cost 0.3), and the last agent's never, since it hands nothing
-off. So: the total is the last record's, the completion's if there is one; an agent's own share is the
-difference to the record before. The shares add up to the total (EAAPL-MAG006 §6.2, §13.3; C-12).
+A record of what an agent did, its return, its failure, its loss or a paid summary, states its own cost; the total is
+the sum of these. `costSpentSoFarUSD` in a handoff is cumulative, so it is not summed: what it exceeds the sum so far by
+was spent by something that is not on record, and counts as its sender's.
 
-Where agents work at the same time, or several pipelines at one task, or a run was rolled back, no record knows what the
-others spent. (Branches may run one after the other all the same, on a busy worker: the second one's handoff was made
-before the first one's return.) There an agent's share is the own cost that its return states, and what a handoff tells
-beyond all that is known so far (a run that failed) is its sender's; the total is their sum.
-
-A receiver that ran again because it had failed, or because what it had returned was lost, tells in the second return
-what it told in the first, as far as that was known by then: what the last return adds to those before counts. Of one
-that was lost for good the pipeline tells, in the record of the roll-back. What a model took for a summary of a
-conversation is its sender's, and on record by itself: what a fork tells at its next handoff, others may have spent.
+A receiver that ran again for the same sending states again what it had stated before, so only the excess counts. A
+rejected handoff adds nothing: what it says may be forged, and the next accepted one has what was really spent.
 """
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
 from baton.handoff.pending import HandoffAction
 from baton.ledger.entries import AGAIN
@@ -25,7 +18,6 @@ from baton.ledger.records import FAILED, AuditCost, AuditHeader, CamelRecord, Ki
 from baton.wire.money import usd
 
 _TOP_UP = HandoffAction.TOP_UP.value.upper()  # the status of a person's decision
-_AMOUNTS = ("micro_usd", "prompt_tokens", "completion_tokens")
 
 
 class CostShare(CamelRecord):
@@ -56,8 +48,8 @@ class TaskCost(CamelRecord):
         shares: The same by record, in order.
         complete: Whether the last agent's own cost is in it, because what it returned, or spent until it was lost, is
             on record.
-        findings: What does not add up, a sentence each: money that came back, a budget that changed,
-            unless it grew and a person's top-up is on record.
+        findings: What does not add up, a sentence each: a record that says more than the shares add up to, or a budget
+            that changed, unless it grew and a person's top-up is on record.
     """
 
     micro_usd: int = 0
@@ -85,9 +77,6 @@ class TaskCost(CamelRecord):
 def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     """Return what a task has cost, from the headers of its chain in order.
 
-    A rejected handoff adds nothing: what it says may be forged, and what its sender really spent is in the
-    next record that was accepted.
-
     Args:
         records: The headers of the task's chain, in order; those without a cost are passed over.
 
@@ -99,52 +88,68 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         Decimal('0')
     """
     records = list(records)
-    counted = _counted(records)
-    work = [record for record, _ in counted if not _is_summary(record)]
-    complete = _all_returned(work, {_event(one) for one in records if _is_return(one)})
-    if _is_concurrent([record for record, _ in counted]) or _knows_less(counted):
-        return _concurrent_cost(counted, complete)
-    topped_up = [one.sequence for one in records if (one.kind, one.status) == (Kind.DECISION, _TOP_UP)]
-    before, since, shares, findings = AuditCost(spent_micro_usd=0), 0, [], []
-    for place, (record, cost) in enumerate(counted):
-        may_grow = any(since < sequence < record.sequence for sequence in topped_up)
-        findings += _oddities(record.sequence, before if place else cost, cost, may_grow=may_grow)
-        share = _share(record, before, cost)
-        shares.append(share)
-        before, since = cost, record.sequence
-    added = sum(share.micro_usd for share in shares)
-    if added != before.spent_micro_usd:
-        findings.append(
-            f"the shares add up to {usd(added)} USD, and the last record says {usd(before.spent_micro_usd)}"
-        )
-    return TaskCost(
-        micro_usd=before.spent_micro_usd,
-        prompt_tokens=before.prompt_tokens,
-        completion_tokens=before.completion_tokens,
-        shares=tuple(shares),
-        complete=complete,
-        findings=tuple(findings),
-    )
-
-
-def _counted(records: Iterable[AuditHeader]) -> list[tuple[AuditHeader, AuditCost]]:
-    """Return the records that tell a cost, each return with what those of the same sending before it have not told."""
-    counted: list[tuple[AuditHeader, AuditCost]] = []
-    told: dict[tuple[str, int, str | None], int] = {}
+    known, stated = _Amounts(0, 0, 0), dict[tuple[str, int, str | None], _Amounts]()
+    shares, findings, most = [], _budget_findings(records), 0
     for record in records:
         cost = record.cost
-        if cost is None or _is_rejected(record):
+        anew = not _is_work(record) and AGAIN in record.event_id  # says what the first one said
+        if cost is None or anew or (record.kind == Kind.HANDOFF and record.status == Status.REJECTED):
             continue
-        if not _is_return(record):
-            if AGAIN not in record.event_id:  # one that was made anew says what the first said
-                counted.append((record, cost))
-            continue
-        if cost.own_micro_usd is not None:
-            sending = (_event(record), _attempt(record), record.run_id)
-            before, told[sending] = told.get(sending, 0), max(told.get(sending, 0), cost.own_micro_usd)
-            cost = cost.model_copy(update={"own_micro_usd": max(0, cost.own_micro_usd - before)})
-        counted.append((record, cost))
-    return counted
+        sending = (_event(record), _attempt(record), record.run_id)
+        before = stated.get(sending, _Amounts(0, 0, 0))
+        own = _own(cost)
+        if own is None:
+            added = _Amounts.of(max(0, now - so_far) for now, so_far in zip(_spent(cost), known, strict=True))
+        else:
+            added = _Amounts.of(max(0, now - earlier) for now, earlier in zip(own, before, strict=True))
+            if _is_work(record):
+                stated[sending] = _Amounts.of(map(max, own, before))
+        shares.append(
+            CostShare(
+                sequence=record.sequence,
+                agent=record.to_agent if record.kind == Kind.ROLLBACK else record.from_agent,
+                micro_usd=added.micro_usd,
+                prompt_tokens=added.prompt_tokens,
+                completion_tokens=added.completion_tokens,
+            )
+        )
+        known, most = _Amounts.of(map(sum, zip(known, added, strict=True))), max(most, cost.spent_micro_usd)
+    if most > known.micro_usd:
+        findings.append(
+            f"the shares add up to {usd(known.micro_usd)} USD, and a record says that {usd(most)} USD were spent"
+        )
+    return TaskCost(**known._asdict(), shares=tuple(shares), complete=_is_complete(records), findings=tuple(findings))
+
+
+class _Amounts(NamedTuple):
+    """Money and tokens."""
+
+    micro_usd: int
+    prompt_tokens: int
+    completion_tokens: int
+
+    @classmethod
+    def of(cls, amounts: Iterable[int]) -> "_Amounts":
+        return cls(*amounts)
+
+
+def _spent(cost: AuditCost) -> _Amounts:
+    return _Amounts(cost.spent_micro_usd, cost.prompt_tokens, cost.completion_tokens)
+
+
+def _own(cost: AuditCost) -> _Amounts | None:
+    if cost.own_micro_usd is None:
+        return None
+    return _Amounts(cost.own_micro_usd, cost.own_prompt_tokens or 0, cost.own_completion_tokens or 0)
+
+
+def _is_work(record: AuditHeader) -> bool:
+    """Return whether a record says what an agent or a model did: a return, a failure, a loss, or a summary."""
+    return record.kind in (Kind.COMPLETION, Kind.SUMMARY) or _is_loss(record)
+
+
+def _is_loss(record: AuditHeader) -> bool:
+    return record.kind == Kind.ROLLBACK and record.cost is not None
 
 
 def _event(record: AuditHeader) -> str:
@@ -161,61 +166,19 @@ def _attempt(record: AuditHeader) -> int:
     return int(nth) if nth.isdecimal() else record.attempt
 
 
-def _is_concurrent(records: Sequence[AuditHeader]) -> bool:
-    """Return whether several pipelines worked at the task, or one agent began before the last had returned."""
-    pipelines = {record.run_id.rpartition("/")[0] for record in records if record.run_id}
-    began = {record.event_id: place for place, record in enumerate(records) if not _is_return(record)}
-    waits = (place - began.get(_event(record), place) for place, record in enumerate(records))
-    return len(pipelines) > 1 or any(wait > 1 for wait in waits)
-
-
-def _knows_less(counted: Sequence[tuple[AuditHeader, AuditCost]]) -> bool:
-    """Return whether a record knows of less than one before it: of a run that was left, or than a return told."""
-    returned, before, run = 0, 0, None
-    for record, cost in counted:
-        spent = cost.spent_micro_usd - ((cost.own_micro_usd or 0) if _is_summary(record) else 0)
-        if spent < returned or (spent < before and record.run_id != run):
-            return True
-        before, run = cost.spent_micro_usd, record.run_id
-        if _is_return(record) or _is_summary(record):
-            returned = max(returned, before)
-    return False
-
-
-def _concurrent_cost(counted: Sequence[tuple[AuditHeader, AuditCost]], complete: bool) -> TaskCost:
-    """Return what a task has cost of whose records none knows the whole."""
-    nothing = AuditCost(spent_micro_usd=0)
-    known, began, shares = nothing, dict[str, AuditCost](), []
-    for record, cost in counted:
-        if _is_summary(record):
-            share = _share(record, known, cost)
-        elif not _is_return(record):
-            began[_event(record)] = cost
-            share = _share(record, known, cost.model_copy(update={"own_micro_usd": None}))
-        else:
-            share = _share(record, began.get(_event(record), known), cost)
-            began[_event(record)] = cost  # what it returns once more counts from here
-        share = share.model_copy(update={name: max(0, getattr(share, name)) for name in _AMOUNTS})
-        shares.append(share)
-        known = AuditCost(
-            spent_micro_usd=known.spent_micro_usd + share.micro_usd,
-            prompt_tokens=known.prompt_tokens + share.prompt_tokens,
-            completion_tokens=known.completion_tokens + share.completion_tokens,
-        )
-    return TaskCost(
-        micro_usd=known.spent_micro_usd,
-        prompt_tokens=known.prompt_tokens,
-        completion_tokens=known.completion_tokens,
-        shares=tuple(shares),
-        complete=complete,
-    )
-
-
-def _all_returned(counted: Sequence[AuditHeader], returned: set[str]) -> bool:
+def _is_complete(records: Sequence[AuditHeader]) -> bool:
     """Return whether the last record is a return, and all who were handed to with the last agent returned or failed."""
-    if not counted or not _is_return(counted[-1]):
+    counted = [
+        one
+        for one in records
+        if one.cost is not None
+        and one.kind != Kind.SUMMARY
+        and not (one.kind == Kind.HANDOFF and (one.status == Status.REJECTED or AGAIN in one.event_id))
+    ]
+    if not counted or not _is_work(counted[-1]):
         return False
-    begun = {_event(record): record for record in counted if not _is_return(record)}
+    returned = {_event(one) for one in records if one.kind == Kind.COMPLETION or _is_loss(one)}
+    begun = {_event(record): record for record in counted if not _is_work(record)}
     last = begun.get(_event(counted[-1]))  # None: a completion of the task itself
     return last is None or all(
         event in returned
@@ -224,40 +187,19 @@ def _all_returned(counted: Sequence[AuditHeader], returned: set[str]) -> bool:
     )
 
 
-def _is_return(record: AuditHeader) -> bool:
-    """Return whether a record tells what an agent made of a handoff: its return, or that it failed or was lost."""
-    return record.kind == Kind.COMPLETION or (record.kind == Kind.ROLLBACK and record.cost is not None)
-
-
-def _is_summary(record: AuditHeader) -> bool:
-    """Return whether a record tells what a model took for a summary, which is beside what agents make of handoffs."""
-    return record.kind == Kind.SUMMARY
-
-
-def _is_rejected(record: AuditHeader) -> bool:
-    return record.kind == Kind.HANDOFF and record.status == Status.REJECTED
-
-
-def _share(record: AuditHeader, before: AuditCost, cost: AuditCost) -> CostShare:
-    own = cost.spent_micro_usd - before.spent_micro_usd if cost.own_micro_usd is None else cost.own_micro_usd
-    return CostShare(
-        sequence=record.sequence,
-        agent=record.to_agent if record.kind == Kind.ROLLBACK else record.from_agent,
-        micro_usd=own,
-        prompt_tokens=cost.prompt_tokens - before.prompt_tokens,
-        completion_tokens=cost.completion_tokens - before.completion_tokens,
-    )
-
-
-def _oddities(sequence: int, before: AuditCost, cost: AuditCost, *, may_grow: bool) -> list[str]:
-    """Return what a budget never does: go back, shrink, or grow though no person's top-up is on record."""
-    found = []
-    if cost.spent_micro_usd < before.spent_micro_usd:
-        less = usd(before.spent_micro_usd - cost.spent_micro_usd)
-        found.append(f"record {sequence}: {less} USD less is spent than before it")
-    if before.remaining_micro_usd is not None and cost.remaining_micro_usd is not None:
-        old = before.spent_micro_usd + before.remaining_micro_usd
+def _budget_findings(records: Sequence[AuditHeader]) -> list[str]:
+    """Return where a run's budget shrank, or grew though no person's top-up is on record."""
+    found, budgets, topped_up = [], dict[str | None, int](), False
+    for record in records:
+        topped_up = topped_up or (record.kind, record.status) == (Kind.DECISION, _TOP_UP)
+        cost = record.cost
+        if cost is None or cost.remaining_micro_usd is None or record.status == Status.REJECTED:
+            continue
         new = cost.spent_micro_usd + cost.remaining_micro_usd
-        if new < old or (new > old and not may_grow):
-            found.append(f"record {sequence}: the budget changed from {usd(old)} to {usd(new)} USD")
+        old = budgets.setdefault(record.run_id, new)
+        if new < old or (new > old and not topped_up):
+            found.append(f"record {record.sequence}: the budget changed from {usd(old)} to {usd(new)} USD")
+        if new > old:
+            topped_up = False
+        budgets[record.run_id] = new
     return found

@@ -166,6 +166,8 @@ def cost_with(cost: AuditCost, spend: Spend) -> AuditCost:
             "spent_micro_usd": cost.spent_micro_usd + spend.micro_usd,
             "remaining_micro_usd": None if left is None else left - spend.micro_usd,
             "own_micro_usd": spend.micro_usd,
+            "own_prompt_tokens": spend.prompt_tokens,
+            "own_completion_tokens": spend.completion_tokens,
             "prompt_tokens": cost.prompt_tokens + spend.prompt_tokens,
             "completion_tokens": cost.completion_tokens + spend.completion_tokens,
         }

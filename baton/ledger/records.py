@@ -78,8 +78,9 @@ class AuditCost(CamelRecord):
     Attributes:
         spent_micro_usd: Spent by the task so far (`costSpentSoFarUSD`), so the last record's is the largest.
         remaining_micro_usd: What the budget still held (`costBudgetRemainingUSD`); None without a budget.
-        own_micro_usd: What the sending agent alone spent, if that is known; otherwise it is the difference to
-            the record before.
+        own_micro_usd: What the agent of the record alone spent, if that is known.
+        own_prompt_tokens: Of the tokens sent to models, its own.
+        own_completion_tokens: Of the tokens that models answered with, its own.
         prompt_tokens: Tokens sent to models by the task so far.
         completion_tokens: Tokens that models answered with so far.
     """
@@ -87,6 +88,8 @@ class AuditCost(CamelRecord):
     spent_micro_usd: Count
     remaining_micro_usd: Annotated[int, Field(ge=-(2**53 - 1), le=2**53 - 1)] | None = None
     own_micro_usd: Count | None = None
+    own_prompt_tokens: Count | None = None
+    own_completion_tokens: Count | None = None
     prompt_tokens: Count = 0
     completion_tokens: Count = 0
 
