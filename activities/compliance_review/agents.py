@@ -84,7 +84,7 @@ class Reviewer:
 
         Raises:
             AgentError: The model failed.
-            ComplianceError: There is no contract.
+            ComplianceError: The stage has no contract.
             PatchError: The model did not answer in the form that was asked for.
         """
         context = work.context

@@ -33,7 +33,7 @@ _SLOTS = {
     "digest": r"sha256:[0-9a-f]{64}",
     "rule": r"[A-Za-z][A-Za-z0-9-]{0,19}",
     "domain": _DOMAIN,
-    "domains": _list(rf"[0-9]+ at {_DOMAIN}", "nobody"),
+    "domains": _list(rf"[0-9]+ at {_DOMAIN}", "no recipient"),
     "unreadable": "[0-9]+",
     "files": _list(_FILE, "nothing"),
     "amounts": _list(_AMOUNT, "none"),
@@ -214,7 +214,7 @@ def claim_of(sentence: str) -> Claim | None:
             if found := pattern.fullmatch(sentence):
                 try:
                     return kind.model_validate({name: _read(name, text) for name, text in found.groupdict().items()})
-                except (ValueError, ValidationError):  # the form fits, but there is no such day or domain
+                except (ValueError, ValidationError):  # the form fits, but the day or domain does not exist
                     return None
     return None
 
@@ -312,7 +312,7 @@ def _spelled(name: str, value: Any) -> str:
     """Return a member as its place in a form has it."""
     match name:
         case "domains":
-            return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items())) or "nobody"
+            return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items())) or "no recipient"
         case "files":
             return ", ".join(f"{one.type} of {one.kilobytes} KB" for one in value) or "nothing"
         case "amounts":
@@ -327,7 +327,7 @@ def _spelled(name: str, value: Any) -> str:
 
 def _read(name: str, text: str) -> Any:
     """Return a member from its place in a form."""
-    listed = [] if text in ("nobody", "nothing", "none") else text.split(", ")
+    listed = [] if text in ("no recipient", "nothing", "none") else text.split(", ")
     match name:
         case "domains":
             return {domain: int(count) for count, domain in (one.split(" at ") for one in listed)}

@@ -1,7 +1,7 @@
 """Read a contract from text, Markdown or PDF as lines that keep their place, so that every quotation can be found.
 
-What a reader does not see on the page, such as a comment in Markdown, is left out and noted: nobody agrees to it, and
-it is where instructions to machines are hidden.
+What a reader does not see on the page, such as a comment in Markdown, is left out and noted: it is not part of
+what is agreed, and it is where instructions to machines are hidden.
 """
 
 import codecs
@@ -84,7 +84,9 @@ def squeeze(text: str) -> str:
 def _content(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise ReviewError(f"there is no file {str(path)!r}; give the parameter 'source' the path of the contract")
+            raise ReviewError(
+                f"the file {str(path)!r} does not exist; give the parameter 'source' the path of the contract"
+            )
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:

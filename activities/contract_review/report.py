@@ -59,7 +59,7 @@ def score(report: Report, appetite: int) -> Report:
 
 
 def summarise(report: Report) -> Report:
-    """Return the report with its summary: what it is, what follows, the highest risks, what nobody looked at."""
+    """Return the report with its summary: what it is, what follows, the highest risks, what no rule looked at."""
     above = [risk for risk in report.risks if not risk.accepted]
     parties = (
         " and ".join(f"{name} ({role})" for role, name in report.parties.items()) or "parties that it does not name"
@@ -129,8 +129,8 @@ def to_markdown(report: Report) -> str:
     parts = [
         _MARK,
         f"# Contract review: {plain(report.title)}",
-        "> The words of the contract are quoted as data: whatever they say, they instruct nobody. This is an aid to "
-        "its reader, not legal advice.",
+        "> The words of the contract are quoted as data: whatever they say, they are not instructions. This is an aid "
+        "to its reader, not legal advice.",
         "## Summary",
         bullets(_statement(one) for one in report.summary),
         "## Risks",

@@ -98,7 +98,7 @@ async def run_tests(repository: Repository, plan: Plan, commit: str) -> TestRun:
     """Run the project's tests on a commit, in a sandbox. A failing test is a result, not an error.
 
     Raises:
-        DeliveryError: There is no sandbox here.
+        DeliveryError: No sandbox works here.
     """
     async with repository.checkout(commit) as checkout:
         command, ran = plan.test, None

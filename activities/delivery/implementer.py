@@ -40,7 +40,7 @@ class Implementer:
             return AgentAnswer(output=draft.model_dump(mode="json"), claimed=False)
         answer = await ask_model(work, _TASK, await _material(work, plan), Draft)
         if answer is None or not answer.edits:
-            raise DeliveryError(f"there is no change for round {number}; order one, or configure a model on the worker")
+            raise DeliveryError(f"round {number} has no change; order one, or configure a model on the worker")
         for edit in answer.edits:
             allowed = not plan.order.paths or any(matches(edit.path, pattern) for pattern in plan.order.paths)
             if "*" in edit.path or not allowed:

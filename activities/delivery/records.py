@@ -199,7 +199,7 @@ class TestRun(Record):
 
     @property
     def ran_none(self) -> bool:
-        """Whether the output says that there was no test to run."""
+        """Whether the output says that no test ran."""
         return bool(_NO_TEST_RAN.search(self.output)) and not _A_TEST_RAN.search(self.output)
 
     def in_words(self) -> str:

@@ -115,7 +115,7 @@ class Repository:
         return cls(top, common, common / "baton" / f"{task_id}.git")
 
     async def commit_of(self, name: str) -> str | None:
-        """Return the full id of a commit, or None if there is no commit of that name."""
+        """Return the full id of a commit, or None if it does not exist."""
         asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         ran = await git(self.folder, *asked, check=False)
         return ran.output.decode().strip() if ran.code == 0 else None
@@ -125,7 +125,12 @@ class Repository:
         if await asyncio.to_thread((self.own / "objects" / "info" / "alternates").exists):
             return
         form = (await git(self.folder, "rev-parse", "--show-object-format")).output.decode().strip()
-        await asyncio.to_thread(self.own.parent.mkdir, parents=True, exist_ok=True)
+        try:
+            await asyncio.to_thread(self.own.parent.mkdir, parents=True, exist_ok=True)
+        except OSError as error:
+            raise DeliveryError(
+                f"{str(self.own.parent)!r} cannot be made ({error.strerror}); let the worker write there"
+            ) from None
         init = ("init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(self.own))
         await git(self.common, *init)
         await asyncio.to_thread(self._borrow)

@@ -121,7 +121,7 @@ def may_hold_secrets(path: str) -> bool:
 
 
 def syntax_fault(path: str, text: str) -> tuple[int, str] | None:
-    """Return the line and the reason where a text cannot be parsed; None where it can, or nobody knows.
+    """Return the line and the reason where a text cannot be parsed; None where it can, or is not checked.
 
     Example:
         >>> syntax_fault("a.json", '{"a": }'), syntax_fault("a.txt", "(")

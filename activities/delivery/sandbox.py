@@ -1,6 +1,6 @@
 """Run a program within limits: of time, of output, and of what it can reach.
 
-The change under test is code that nobody has approved, and a model may have written it. It runs in a sandbox that
+The change under test is code that is not approved yet, and a model may have written it. It runs in a sandbox that
 can write to its own folder, read the system's programs, and reach neither the network nor the worker's keys, ledger
 and vault. Bubblewrap is used where it is installed, Landlock and namespaces of the Linux kernel otherwise; where
 neither works, nothing runs unless the worker's operator sets ``BATON_DELIVERY_SANDBOX=none``.
@@ -78,7 +78,7 @@ class Sandbox:
             folder: Where it runs, inside of `write`.
 
         Raises:
-            DeliveryError: There is no sandbox here, or one of the worker's secrets is where the command could read.
+            DeliveryError: No sandbox works here, or one of the worker's secrets is where the command could read.
         """
         if os.environ.get(MODE) == "none":
             return [*command]
@@ -97,7 +97,7 @@ class Sandbox:
                 return [sys.executable, "-I", "-S", _CONFINE, spec, *command]
             case why:
                 raise DeliveryError(
-                    f"there is no sandbox for the change under test on this worker ({why}): install bubblewrap, or "
+                    f"no sandbox works for the change under test on this worker ({why}): install bubblewrap, or "
                     f"run the worker where nothing is worth protecting and set {MODE}=none"
                 )
 
@@ -155,7 +155,7 @@ async def run_program(
         together: Keep standard error in its place between the lines of standard output.
 
     Raises:
-        DeliveryError: There is no such program.
+        DeliveryError: The program does not exist.
 
     Example:
         >>> ran = asyncio.run(
@@ -197,7 +197,7 @@ async def run_program(
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder if it exists, also where programs left folders in it that nobody may write to."""
+    """Remove a folder if it exists, also where programs left folders in it without write permission."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         for place, names, _ in os.walk(folder):
@@ -229,12 +229,14 @@ def _refuse_secrets(places: Sequence[str]) -> None:
     Raises:
         DeliveryError: One of them is in there.
     """
-    for name in _SECRETS:
-        value = os.environ.get(name, "").removeprefix("sqlite:///").removeprefix("file://")
-        if not value or "://" in value:
-            continue
-        secret = Path(value).resolve()
-        if open_to := next((place for place in places if secret.is_relative_to(Path(place).resolve())), None):
+    named = {name: os.environ.get(name, "").removeprefix("sqlite:///").removeprefix("file://") for name in _SECRETS}
+    secrets = {name: Path(value) for name, value in named.items() if value and "://" not in value}
+    secrets[".baton"] = Path(".baton")  # where keys, ledger and vault are unless said otherwise
+    for name, secret in secrets.items():
+        place = secret.resolve()
+        if secret.exists() and (
+            open_to := next((it for it in places if place.is_relative_to(Path(it).resolve())), None)
+        ):
             raise DeliveryError(f"{name} is in {open_to!r}, where the change under test could read it; move it")
 
 

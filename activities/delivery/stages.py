@@ -48,7 +48,9 @@ async def plan_change(context: Context) -> StageResult:
     base = await use(context, "git", partial(repository.commit_of, order.base), lambda it: f"The work starts from {it}")
     if base is None:
         remedy = "commit something there first, or name one" if order.base == "HEAD" else "name one"
-        raise DeliveryError(f"there is no commit {order.base!r} in {order.repository!r}; {remedy} with --param base=…")
+        raise DeliveryError(
+            f"the commit {order.base!r} does not exist in {order.repository!r}; {remedy} with --param base=…"
+        )
     branch = order.branch_for(context.baton.goal, context.given.task_id)
     if await repository.commit_of(f"refs/heads/{branch}"):
         raise DeliveryError(taken(branch))

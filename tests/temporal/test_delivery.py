@@ -292,7 +292,11 @@ class TestDelivery:
             pytest.param({}, "needs to know what to change", id="no change"),
             pytest.param({"patch": "/no/such.diff"}, "cannot be read", id="a diff that is not there"),
             pytest.param({"patch": "hello\nworld\n"}, "is not a diff", id="a diff that is none"),
-            pytest.param({"command": "true", "base": "nowhere"}, "no commit 'nowhere'", id="a base that is not there"),
+            pytest.param(
+                {"command": "true", "base": "nowhere"},
+                "the commit 'nowhere' does not exist",
+                id="a base that is not there",
+            ),
             pytest.param(
                 {"command": "true", "branch": "../x"}, "not a valid branch name", id="a branch that cannot be"
             ),
@@ -318,7 +322,7 @@ class TestDelivery:
         """There is none to name then; the remedy is to make one."""
         git(tmp_path, "init", "--quiet")
         handle = await start(deliverer, tmp_path, command="true")
-        assert "there is no commit 'HEAD'" in (why := await failure(handle))
+        assert "the commit 'HEAD' does not exist" in (why := await failure(handle))
         assert "commit something there first" in why
 
 

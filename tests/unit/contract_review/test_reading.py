@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_a_reason(tmp_path: Path) -> 
     pdf = FPDF()
     pdf.add_page()
     pdf.output(str(tmp_path / "scan.pdf"))
-    for place, message in ((tmp_path / "scan.pdf", "it is a scan"), (tmp_path / "none.txt", "there is no file")):
+    for place, message in ((tmp_path / "scan.pdf", "it is a scan"), (tmp_path / "none.txt", "does not exist")):
         with pytest.raises(ReviewError, match=message):
             read_document(place)
     protected = FPDF()

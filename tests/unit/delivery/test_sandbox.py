@@ -127,10 +127,17 @@ def test_nothing_runs_without_a_sandbox_but_by_an_explicit_word(
 def test_secrets_may_not_be_where_the_change_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator who makes more readable cannot uncover them by mistake."""
     keys = tmp_path / "tools" / "keys.toml"
+    keys.parent.mkdir()
+    keys.write_text("secret")
     monkeypatch.setenv("BATON_KEYS", str(keys))
     monkeypatch.setenv(sandbox.READABLE, str(tmp_path))
     monkeypatch.setattr(sandbox, "_available", lambda: "bubblewrap")
     with pytest.raises(DeliveryError, match="BATON_KEYS is in"):
+        Sandbox(tmp_path / "work").wrap(["true"], tmp_path)
+    monkeypatch.delenv("BATON_KEYS")
+    (tmp_path / ".baton").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DeliveryError, match=r"\.baton is in"):
         Sandbox(tmp_path / "work").wrap(["true"], tmp_path)
 
 
