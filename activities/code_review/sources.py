@@ -140,7 +140,8 @@ def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
         raise CodeReviewError(f"the diff {name!r} has no change; give a unified diff, as `git diff` writes it")
     changes: dict[str, list[PatchedFile]] = {}
     for one in parsed:
-        changes.setdefault(_path(one), []).append(one)
+        if len(one) or one.is_binary_file:
+            changes.setdefault(_path(one), []).append(one)
     tree.keep_missed()
     texts: dict[str, str] = {}
     changed: dict[str, Passages] = {}
@@ -299,13 +300,8 @@ def _path(patch: PatchedFile) -> str:
     """Return the path that a diff names, which git quotes if it is not ASCII."""
     path = str(patch.path)
     if path.startswith('"'):
-        path = path.strip('"').removeprefix("b/").removeprefix("a/")
-        path = (
-            path.encode("latin-1", "replace")
-            .decode("unicode_escape")
-            .encode("latin-1", "replace")
-            .decode("utf-8", "replace")
-        )
+        quoted = path.strip('"').removeprefix("b/").removeprefix("a/").encode("latin-1", "replace")
+        path = quoted.decode("unicode_escape").encode("latin-1", "replace").decode("utf-8", "replace")
     if path.startswith("/") or ".." in path.split("/"):
         raise CodeReviewError(f"the diff names {path!r}, which is not a path of the project")
     return path

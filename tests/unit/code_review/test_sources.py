@@ -289,6 +289,13 @@ class TestSnapshotOfDiff:
         assert {one.path: one.text for one in snapshot.files} == dict.fromkeys(("a.py", "new.py"), text)
         assert passages(snapshot) == {"a.py": ((1, 2),), "new.py": ((1, 2),)}
 
+    def test_names_that_git_quotes_are_read(self, tmp_path: Path) -> None:
+        """A name that is not ASCII is escaped in a diff."""
+        root = repository(tmp_path / "r", {"grün ß.py": "a = 1\n"})
+        write(root, {"grün ß.py": "a = 1\nb = 2\n"})
+        snapshot = snapshot_of_diff(tree_of(root), git(root, "diff"), "c.diff")
+        assert (passages(snapshot), snapshot.unread) == ({"grün ß.py": ((2, 2),)}, ())
+
     def test_refuses_a_diff_of_another_text(self, tmp_path: Path) -> None:
         """The file and line are named."""
         root = write(tmp_path, {"a.py": "a = 1\n"})
