@@ -258,7 +258,7 @@ def _signs(name: str, signs: Mapping[str, Any], lists: Mapping[str, str]) -> Ite
     if marks := signs.get("patterns"):
         yield Rule(name, points, _any(marks), "marks", group)
     if letters := signs.get("letters"):
-        yield Rule(name, points, _any(letters), "letters", group)
+        yield Rule(name, points, _any(letters), "letters", group, signs.get("mild", False))
 
 
 def _any(patterns: Iterable[str]) -> str:

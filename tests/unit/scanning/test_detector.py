@@ -14,6 +14,7 @@ from tests.unit.scanning.material import (
     HARMLESS,
     LANGUAGES,
     MORE_FORMS,
+    REJECTED,
     encoded,
     samples,
 )
@@ -35,6 +36,10 @@ class TestForms:
 
         assert len(FORMS) == 14
         assert levels == {form: Level.FLAG if form == "spaced" else Level.REJECT for form in FORMS}
+
+    def test_plain_orders_to_drop_earlier_orders_are_rejected(self) -> None:
+        """Whatever follows them (S3-6.1-k, S3-13.1-d)."""
+        assert [text for text in REJECTED if found(text)] == []
 
     def test_further_forms_are_at_least_flagged(self) -> None:
         """Decoded, normalised, stripped of the invisible, whatever was done to the words (C-17)."""
@@ -67,7 +72,7 @@ class TestHarmless:
     def test_an_override_with_an_object_of_its_own_or_a_condition_is_at_most_flagged(self) -> None:
         """Everyday sentences about shipping, discounts or Docker are not dead letters (S3-11-d)."""
         assert [text for text in EVERYDAY if not found(text)] == []
-        assert len(EVERYDAY) > 60
+        assert len(EVERYDAY) > 85
 
     def test_an_everyday_override_among_other_weak_signs_stays_a_flag(self) -> None:
         """Only what is suspect by itself is rejected (S3-11-d)."""
