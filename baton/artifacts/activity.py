@@ -101,11 +101,7 @@ class ArtifactAccess:
 
     @property
     def store(self) -> ArtifactStore:
-        """The worker's store.
-
-        Raises:
-            RuntimeError: The worker has none.
-        """
+        """The worker's store."""
         if self._store is None:
             raise RuntimeError(
                 "this worker has no artifact store; give one to BatonPlugin(WorkerParts(artifacts=…)), "
@@ -124,23 +120,6 @@ class ArtifactAccess:
         """Store a work product and return the reference for the baton.
 
         Writing the same bytes under the same id again is harmless, as a stage that is run again does.
-
-        Args:
-            id: What stages call it; unique in the pipeline.
-            data: The bytes, or a text to be stored as UTF-8.
-            type: What kind of work product it is.
-            path: The file or module it belongs to, for the work scope.
-            summary: One line on what is in it.
-
-        Returns:
-            The reference, with hash and size in bytes.
-
-        A store that cannot be written, as on a full disk, is waited for until shortly before the stage's own timeout.
-
-        Raises:
-            ArtifactConflictError: The id already names other bytes.
-            ArtifactUnavailableError: The store could not be written in all that time.
-            RuntimeError: The worker has no store.
         """
         raw = data.encode() if isinstance(data, str) else data
         ref = ArtifactRef(
@@ -158,12 +137,7 @@ class ArtifactAccess:
         return ref
 
     async def read(self, id: str) -> bytes:
-        """Return the bytes of an artifact the stage knows by its reference.
-
-        Raises:
-            ArtifactNotFoundError: No reference has that id, or the store has lost its bytes.
-            ArtifactCorruptError: The stored bytes no longer have their hash.
-        """
+        """Return the bytes of an artifact the stage knows by its reference."""
         for ref in self.refs:
             if ref.id == id:
                 return await self.store.get(ref.hash)
@@ -175,12 +149,6 @@ class ArtifactAccess:
 
         Artifacts in the baton's work scope come first. Why each was taken or left out is in `selected`, and
         goes into the stage's record.
-
-        Args:
-            max_tokens: What the texts may cost together.
-
-        Returns:
-            Text by artifact id.
         """
         texts: dict[str, str] = {}
         for ref in self._handed:

@@ -29,27 +29,13 @@ class ArtifactStore(Protocol):
     """
 
     async def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its SHA-256 as 64 hexadecimal digits; the same bytes twice are kept once.
-
-        Raises:
-            ArtifactError: The store cannot be written.
-        """
+        """Keep ``data`` and return its SHA-256 as 64 hexadecimal digits; the same bytes twice are kept once."""
 
     async def get(self, sha256: str) -> bytes:
-        """Return the bytes whose SHA-256 is ``sha256``, verified.
-
-        Raises:
-            ArtifactNotFoundError: The store has no such artifact.
-            ArtifactCorruptError: What is stored no longer has that hash.
-            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
-        """
+        """Return the bytes whose SHA-256 is ``sha256``, verified."""
 
     async def has(self, sha256: str) -> bool:
-        """Return whether the store holds ``sha256``, without reading or verifying the bytes.
-
-        Raises:
-            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
-        """
+        """Return whether the store holds ``sha256``, without reading or verifying the bytes."""
 
 
 class MemoryArtifactStore:
@@ -73,12 +59,7 @@ class MemoryArtifactStore:
         return sha256
 
     async def get(self, sha256: str) -> bytes:
-        """Return the bytes whose SHA-256 is ``sha256``.
-
-        Raises:
-            ArtifactNotFoundError: The store has no such artifact.
-            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
-        """
+        """Return the bytes whose SHA-256 is ``sha256``."""
         try:
             return self._blobs[checked_hash(sha256)]
         except KeyError:
@@ -94,10 +75,6 @@ class LocalArtifactStore:
 
     A file appears whole or not at all (written beside its place, synced, moved), so any number of
     processes may use one folder, and a crash leaves at most a file named `.new-…` that is never read.
-
-    Args:
-        root: The folder; it is made when the first artifact is put, for its owner only: work products are in it, and
-            the ledger's old records. One that is there already keeps the rights that it has.
     """
 
     def __init__(self, root: Path) -> None:
@@ -107,9 +84,6 @@ class LocalArtifactStore:
         """Keep ``data`` and return its SHA-256; durable once this returns.
 
         A damaged file under that hash is replaced by the good bytes.
-
-        Raises:
-            ArtifactUnavailableError: The folder cannot be written; the message names it and the reason.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         try:
@@ -122,14 +96,7 @@ class LocalArtifactStore:
         return sha256
 
     async def get(self, sha256: str) -> bytes:
-        """Return the bytes whose SHA-256 is ``sha256``, verified.
-
-        Raises:
-            ArtifactNotFoundError: The folder has no such artifact.
-            ArtifactCorruptError: The file no longer has that hash.
-            ArtifactError: The file cannot be read.
-            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
-        """
+        """Return the bytes whose SHA-256 is ``sha256``, verified."""
         path = self._path(checked_hash(sha256))
         try:
             data = await asyncio.to_thread(path.read_bytes)
@@ -149,14 +116,6 @@ class LocalArtifactStore:
 
 def open_store(where: str | Path) -> ArtifactStore:
     """Open the artifact store that ``where`` names.
-
-    Args:
-        where: A folder (a path, or a `file:` URL); `memory:` for a new, empty store in memory; or the URL
-            of a bucket with an optional prefix: `s3://bucket/prefix`, `gs://…`, `az://…`.
-
-    Raises:
-        ArtifactError: The URL needs the extra `objects`, which is not installed.
-        ValueError: The URL is none that the object store library knows.
 
     Example:
         >>> type(open_store("memory:")).__name__, open_store("artifacts").root.as_posix()
@@ -251,14 +210,6 @@ class ObjectArtifactStore:
     Objects are written with "create only", which the store itself enforces: no writer, however confused,
     replaces an artifact.
 
-    Args:
-        url: The bucket with an optional prefix: `s3://bucket/prefix`, `gs://bucket`,
-            `az://container/prefix` (its account is in the environment), and for tests `memory:///` or
-            `file:///folder` (which must exist).
-
-    Raises:
-        ValueError: The library does not know such a URL, or it is not complete.
-
     Example:
         >>> async def example() -> bytes:
         ...     store = ObjectArtifactStore("memory:///")
@@ -278,11 +229,7 @@ class ObjectArtifactStore:
             ) from error
 
     async def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its SHA-256; bytes that the store already holds are fine.
-
-        Raises:
-            ArtifactUnavailableError: The store refused; the message gives its reason.
-        """
+        """Keep ``data`` and return its SHA-256; bytes that the store already holds are fine."""
         sha256 = hashlib.sha256(data).hexdigest()
         try:
             await asyncio.to_thread(self._create, sha256, data)
@@ -294,14 +241,7 @@ class ObjectArtifactStore:
         return sha256
 
     async def get(self, sha256: str) -> bytes:
-        """Return the bytes whose SHA-256 is ``sha256``, verified.
-
-        Raises:
-            ArtifactNotFoundError: The store has no such artifact.
-            ArtifactCorruptError: The object no longer has that hash.
-            ArtifactError: The store refused; the message gives its reason.
-            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
-        """
+        """Return the bytes whose SHA-256 is ``sha256``, verified."""
         path = _path(sha256)
         try:
             data = await asyncio.to_thread(lambda: bytes(obstore.get(self._store, path).bytes()))
@@ -312,12 +252,7 @@ class ObjectArtifactStore:
         return verified(sha256, data, f"{self.url}/{path}")
 
     async def has(self, sha256: str) -> bool:
-        """Return whether the store holds ``sha256``; the bytes are not read.
-
-        Raises:
-            ArtifactError: The store refused; the message gives its reason.
-            ValueError: ``sha256`` is not 64 lower-case hexadecimal digits.
-        """
+        """Return whether the store holds ``sha256``; the bytes are not read."""
         path = _path(sha256)
         try:
             await asyncio.to_thread(obstore.head, self._store, path)

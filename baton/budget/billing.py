@@ -38,9 +38,6 @@ class Bill:
 def spent_in(outcomes: Iterable[Outcome]) -> Spend:
     """Return what a run charges that takes over these outcomes; edits are no steps, it asks for none of them.
 
-    Args:
-        outcomes: The outcomes.
-
     Example:
         >>> spent_in([])
         Spend(micro_usd=0, prompt_tokens=0, completion_tokens=0)
@@ -50,20 +47,13 @@ def spent_in(outcomes: Iterable[Outcome]) -> Spend:
 
 
 def beyond_outcomes(start: PipelineInput) -> Spend:
-    """Return what a run without a budget was billed before it began, beyond what its outcomes tell.
-
-    Args:
-        start: Its input.
-    """
+    """Return what a run without a budget was billed before it began, beyond what its outcomes tell."""
     told: Any = start.carried.get(_CARRIED, {})
     return Spend.model_validate(told.get(_BEYOND, {}))
 
 
 def carried_beyond(beyond: Spend) -> dict[str, JsonValue]:
     """Return the member of `PipelineInput.carried` that tells it to the next run.
-
-    Args:
-        beyond: What was charged beyond what the outcomes tell.
 
     Example:
         >>> start = PipelineInput(goal="Review", carried=carried_beyond(Spend(micro_usd=500)))
@@ -75,9 +65,6 @@ def carried_beyond(beyond: Spend) -> dict[str, JsonValue]:
 
 def billed_before(start: PipelineInput) -> Spend:
     """Return what a run was billed for all that it takes over, by the time it executes a step by itself.
-
-    Args:
-        start: Its input.
 
     Example:
         >>> billed_before(PipelineInput(goal="Review", budget=Budget(initial_micro_usd=400_000))).micro_usd
@@ -92,11 +79,6 @@ def forked_purse(
     start: PipelineInput, bills: Iterable[Bill], kept: Sequence[Outcome]
 ) -> tuple[Budget | None, dict[str, JsonValue]]:
     """Return the budget of a fork, and what it is to carry: what was charged, but for what it charges by itself.
-
-    Args:
-        start: The input of the run in which the step was executed that the fork begins with.
-        bills: What that run was charged before the step.
-        kept: The outcomes that the fork takes over, and charges.
 
     Example:
         >>> start = PipelineInput(goal="Review", budget=Budget(initial_micro_usd=400_000))

@@ -1,4 +1,4 @@
-"""The budget relay: one budget for a whole chain of agents, kept by reservation and settlement (S3-9).
+"""The budget relay: one budget for a whole chain of agents, kept by reservation and settlement.
 
 Before anything costs money, an amount is reserved; what it really cost is charged bill by bill, and settling gives
 the rest back. So agents that run at the same time cannot spend the same money twice, a retry is paid like a first
@@ -150,14 +150,6 @@ class Budget(CompactRecord):
     def shortage(self, stage: str, micro_usd: int = 0, *, closing: bool = False) -> Shortage | None:
         """Return why a stage may not begin, or None if there is money for it.
 
-        Args:
-            stage: The stage's name.
-            micro_usd: How much it wants reserved; 0 if it cannot say, and then anything left will do.
-            closing: True for a stage that closes the work: it may use what was set aside.
-
-        Returns:
-            The shortage with what to do about it; of a closing stage that is no longer to wrap up.
-
         Example:
             >>> lack = Budget(initial_micro_usd=50_000).shortage("extract", 60_000)
             >>> lack.missing_micro_usd, lack.then.value
@@ -177,17 +169,7 @@ class Budget(CompactRecord):
         return None
 
     def reserve(self, name: str, stage: str, micro_usd: int = 0, *, closing: bool = False) -> "Budget":
-        """Return the budget with money set apart for something that is about to begin.
-
-        Args:
-            name: Names the reservation, for example the number of the step.
-            stage: The stage that it is for.
-            micro_usd: How much.
-            closing: True for a stage that closes the work.
-
-        Raises:
-            ValueError: The name is in use, or there is a shortage; ask `shortage` first.
-        """
+        """Return the budget with money set apart for something that is about to begin."""
         if name in self.open:
             raise ValueError(f"{name!r} is reserved already; settle it first")
         if lack := self.shortage(stage, micro_usd, closing=closing):
@@ -195,25 +177,13 @@ class Budget(CompactRecord):
         return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=micro_usd)})
 
     def open_unreserved(self, name: str, stage: str) -> "Budget":
-        """Return the budget with something under way for which nothing could be set apart; its bills still count.
-
-        Args:
-            name: Names the reservation.
-            stage: The stage that it is for.
-        """
+        """Return the budget with something under way for which nothing could be set apart; its bills still count."""
         return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=0)})
 
     def charge(self, name: str, charge: Charge) -> "Budget":
         """Return the budget after a bill; a bill that is charged already changes nothing.
 
         The bill is charged in full even if less was reserved: it is a fact.
-
-        Args:
-            name: The reservation that it belongs to.
-            charge: The bill.
-
-        Raises:
-            ValueError: Nothing is reserved under that name; a bill that comes late is for `charge_unreserved`.
         """
         held = self._reservation(name)
         if charge.id in held.charged:
@@ -227,12 +197,7 @@ class Budget(CompactRecord):
         return self.charge_unreserved(held.stage, charge.spend)._with(open={**self.open, name: grown})
 
     def charge_unreserved(self, stage: str, spend: Spend) -> "Budget":
-        """Return the budget after a bill for which nothing is reserved any more, such as one of a lost attempt.
-
-        Args:
-            stage: The stage that it is for.
-            spend: Its amount and tokens; the caller sees to it that it is charged once.
-        """
+        """Return the budget after a bill for which nothing is reserved any more, such as one of a lost attempt."""
         by_stage = self.by_stage
         if stage in self.limits:
             by_stage = {**by_stage, stage: by_stage.get(stage, 0) + spend.micro_usd}
@@ -240,10 +205,6 @@ class Budget(CompactRecord):
 
     def refund(self, stage: str, spend: Spend) -> "Budget":
         """Return the budget without a bill that `charge_unreserved` had charged.
-
-        Args:
-            stage: The stage that it was for.
-            spend: Its amount and tokens.
 
         Example:
             >>> bill = Spend(micro_usd=80_000)
@@ -261,20 +222,12 @@ class Budget(CompactRecord):
         return self._with(open={})
 
     def settle(self, name: str) -> "Budget":
-        """Return the budget once something is over; what was reserved and not charged is free again.
-
-        Raises:
-            ValueError: Nothing is reserved under that name.
-        """
+        """Return the budget once something is over; what was reserved and not charged is free again."""
         self._reservation(name)
         return self._with(open={other: held for other, held in self.open.items() if other != name})
 
     def top_up(self, micro_usd: int) -> "Budget":
-        """Return the budget with more money in it.
-
-        Raises:
-            ValueError: The amount is not above zero.
-        """
+        """Return the budget with more money in it."""
         if micro_usd <= 0:
             raise ValueError(f"a top-up of {micro_usd} millionths of a dollar; it must be above zero")
         return self._with(topped_up_micro_usd=self.topped_up_micro_usd + micro_usd)
@@ -283,9 +236,6 @@ class Budget(CompactRecord):
         """Return the budget of a child pipeline: what is held under a reservation, and no more.
 
         What the child spends is charged to the reservation as one bill when it is over.
-
-        Raises:
-            ValueError: Nothing is reserved under that name.
         """
         return Budget(initial_micro_usd=self._reservation(name).held_micro_usd, then=self.then)
 
@@ -293,13 +243,6 @@ class Budget(CompactRecord):
         """Return the budget of a pipeline to which a handoff brings the chain's money: it goes on where the sender was.
 
         No more is left than the handoff says, nor than there was.
-
-        Args:
-            cost: The figures of the handoff.
-            comes_back: Whether the task was here before, so that what it cost here is in those figures.
-
-        Raises:
-            pydantic.ValidationError: The figures amount to less than nothing.
 
         Example:
             >>> sent = Budget(initial_micro_usd=400_000).charge_unreserved("a", Spend(micro_usd=80_000))
@@ -318,7 +261,7 @@ class Budget(CompactRecord):
         return Budget.model_validate({**dict(self), **changes, "spent": spent, "before": others})
 
     def cost_tracking(self) -> CostTracking:
-        """Return the figures that a handoff carries; spent and left together are the ceiling (C-12)."""
+        """Return the figures that a handoff carries; spent and left together are the ceiling."""
         tokens = TokenSpent(prompt=self.spent.prompt_tokens, completion=self.spent.completion_tokens)
         return CostTracking(
             cost_spent_so_far_usd=usd(self.spent_micro_usd),
@@ -346,13 +289,6 @@ class Budget(CompactRecord):
 
 def shares(micro_usd: int, count: int) -> list[int]:
     """Return an amount in equal parts for the branches of a fan-out; together they are the amount.
-
-    Args:
-        micro_usd: What is to be shared, from 0.
-        count: How many branches, from 1.
-
-    Returns:
-        One amount for each; the first ones get the odd millionths.
 
     Example:
         >>> shares(100, 3)

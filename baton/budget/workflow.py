@@ -65,11 +65,7 @@ class BudgetAccount:
         return None if self.budget.own == spend else self.budget.own
 
     def carried(self, outcomes: Iterable[Outcome]) -> dict[str, JsonValue]:
-        """Return what the next run is to know of the money; a budget is handed on by itself.
-
-        Args:
-            outcomes: What the next run takes over, and charges.
-        """
+        """Return what the next run is to know of the money; a budget is handed on by itself."""
         return {} if self.limited else carried_beyond(self.budget.own.beyond(spent_in(outcomes)))
 
     def charge_unreserved(self, stage: str, spend: Spend) -> None:
@@ -103,13 +99,7 @@ class BudgetAccount:
         self.budget = self.budget.top_up(micro_usd)
 
     def relay(self, cost: CostTracking, *, comes_back: bool, taken_over: bool) -> None:
-        """Go on with the money of the chain that a handoff brought, within what it says is left.
-
-        Args:
-            cost: The figures of the handoff.
-            comes_back: Whether the task was here before.
-            taken_over: Whether an earlier run received it; a budget that came from there has them already.
-        """
+        """Go on with the money of the chain that a handoff brought, within what it says is left."""
         if taken_over and self._continued:
             return
         self.budget = self.budget.relayed(cost, comes_back=comes_back)

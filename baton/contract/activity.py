@@ -30,13 +30,6 @@ class SessionLog:
 
     Every method takes `exclude=True` for what must not cross to any other agent.
 
-    Args:
-        stage: The stage's name.
-        prefix: Makes the ids of its events unique in the pipeline: `<prefix>.<n>`.
-        handoff_id: The handoff under which the stage acts; every event names it.
-        counter: Counts the tokens of whole texts, for the comparison with handing on everything.
-        clock: Tells the time.
-
     Attributes:
         events: What was recorded, in order, each with its whole text.
 
@@ -67,13 +60,7 @@ class SessionLog:
         self.events: list[SessionEvent] = []
 
     def tool_call(self, name: str, arguments: Json = None, *, exclude: bool = False) -> str:
-        """Record that a tool is called, and return the call's id for its result.
-
-        Args:
-            name: The tool.
-            arguments: What it is called with; the journal has it, contracts do not.
-            exclude: Keep it from every other agent.
-        """
+        """Record that a tool is called, and return the call's id for its result."""
         text = "" if arguments is None else json.dumps(arguments, ensure_ascii=False, default=str)
         return self._add(EventType.TOOL_CALL, text, exclude, tool_name=name).id
 
@@ -89,18 +76,7 @@ class SessionLog:
         max_age_minutes: int | None = None,
         exclude: bool = False,
     ) -> SessionEvent:
-        """Record what a tool returned.
-
-        Args:
-            name: The tool.
-            claim: What is known from it, in a sentence; this is what becomes a fact.
-            call_id: What `tool_call` returned.
-            success: Whether the tool did its work; otherwise nothing becomes a fact.
-            retrieved_at: When the data was retrieved, if not now; a cached answer is as old as its data.
-            content: The whole answer, where the claim is not all of it; it goes into the journal.
-            max_age_minutes: After how long it is stale, instead of the contract policy's age.
-            exclude: Keep it from every other agent.
-        """
+        """Record what a tool returned."""
         at = retrieved_at or self._clock()
         return self._add(
             EventType.TOOL_RESULT,
@@ -127,7 +103,7 @@ class SessionLog:
         return self._add(EventType.ASSISTANT_MESSAGE, text, exclude)
 
     def decision(self, text: str, *, accepted: bool = True, exclude: bool = False) -> SessionEvent:
-        """Record a decision; only an accepted one crosses (C-40)."""
+        """Record a decision; only an accepted one crosses."""
         return self._add(EventType.DECISION, text, exclude, accepted=accepted)
 
     def brainstorm(self, text: str, *, exclude: bool = False) -> SessionEvent:
@@ -166,12 +142,7 @@ class SessionLog:
         return event
 
     async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:
-        """Return the events as the history keeps them, and the hash of the journal with the texts kept out of it.
-
-        Args:
-            store: Where the journal is put; None where the worker has no artifact store, and then only the hashes
-                of the texts remain.
-        """
+        """Return the events as the history keeps them, and the hash of the journal with the texts kept out of it."""
         kept: list[SessionEvent] = []
         journal: dict[str, str] = {}
         for event in self.events:
@@ -237,13 +208,6 @@ async def _unrecorded(tool: str, handoff_id: str, number: int) -> None:
 class Toolbox:
     """Lets a stage call the tools that its contract allows, and no others.
 
-    Args:
-        allowed: The tools it may call; None where no contract was made, and then every tool may be called.
-        session: Where calls and results are recorded.
-        handoff_id: The handoff under which the stage acts.
-        denials: Puts denied calls on record.
-        forbidden: Tools that it may not call, whatever is allowed.
-
     Example:
         >>> import asyncio
         >>> log = SessionLog("review", "2.1", "h-1")
@@ -284,27 +248,13 @@ class Toolbox:
         return key not in self._forbidden and (self._allowed is None or key in tool_keys(self._allowed))
 
     def check(self, name: str) -> None:
-        """Deny a call that is about to be made, unless the tool may be called; for tools that a framework calls itself.
-
-        Raises:
-            ToolDeniedError: It may not; that goes on record.
-        """
+        """Deny a call about to be made, unless the tool may be called; for tools that a framework calls itself."""
         if not self.allows(name):
             self._deny(name, self._handoff_id)
             raise ToolDeniedError(name, self._handoff_id, allowed=self._allowed or ())
 
     async def call(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a tool, if it is allowed, and record the call and what came of it.
-
-        Args:
-            name: The tool.
-            function: What does its work, async or not; it may return a `ToolAnswer`.
-            *args: Its arguments.
-            **kwargs: Its arguments.
-
-        Raises:
-            ToolDeniedError: The contract does not allow it; nothing was called.
-        """
+        """Call a tool, if it is allowed, and record the call and what came of it."""
         try:
             result = self.guard(function, name)(*args, **kwargs)
             return await result if inspect.isawaitable(result) else result
@@ -312,12 +262,7 @@ class Toolbox:
             await self.settle()
 
     def guard(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
-        """Return a function that is checked and recorded at every call, for a framework that calls tools itself.
-
-        Args:
-            function: The tool, async or not; the guarded one is of the same kind and has the same signature.
-            name: The tool's name; the function's own by default.
-        """
+        """Return a function that is checked and recorded at every call, for a framework that calls tools itself."""
         tool = name or function.__name__
         if inspect.iscoroutinefunction(function):
 
@@ -345,12 +290,7 @@ class Toolbox:
         return plain
 
     async def deny(self, name: str, handoff_id: str) -> None:
-        """Put a call on record that was denied before it reached a stage, as in workflow code.
-
-        Args:
-            name: The tool.
-            handoff_id: The handoff under which it was called.
-        """
+        """Put a call on record that was denied before it reached a stage, as in workflow code."""
         self._deny(name, handoff_id)
         await self.settle()
 
@@ -367,11 +307,7 @@ class Toolbox:
         self._session.tool_result(tool, TOOL_DENIED, success=False)
 
     def _begin(self, tool: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Record a call, unless it is denied.
-
-        Raises:
-            ToolDeniedError: The contract does not allow it.
-        """
+        """Record a call, unless it is denied."""
         self.check(tool)
         named = {name: repr(value) for name, value in kwargs.items()}
         return self._session.tool_call(tool, {"args": [repr(one) for one in args], **named})

@@ -45,12 +45,7 @@ from baton.wire.values import Count
 
 
 def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContract:
-    """Return the contract that a draft amounts to. It is not checked; `validate_contract` does that.
-
-    Args:
-        draft: The draft.
-        facts: The facts to put in; the draft's by default.
-    """
+    """Return the contract that a draft amounts to. It is not checked; `validate_contract` does that."""
     request = draft.request
     counts = draft.label_counts()
     optional: dict[str, Any] = {
@@ -77,7 +72,7 @@ def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContra
 
 
 def trace_id_of(traceparent: str | None) -> str:
-    """Return the trace id in a W3C traceparent, or nothing where there is none (C-44).
+    """Return the trace id in a W3C traceparent, or nothing where there is none.
 
     Example:
         >>> trace_id_of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
@@ -88,7 +83,7 @@ def trace_id_of(traceparent: str | None) -> str:
 
 
 def used_tools(draft: Draft) -> frozenset[str]:
-    """Return the tools that were used with success, and whose results crossed or only lacked room (S5-compiler-h).
+    """Return the tools that were used with success, and whose results crossed or only lacked room.
 
     A tool that was called in vain, or in a brainstorm, or whose result was kept back, is none of them.
     """
@@ -102,16 +97,9 @@ def used_tools(draft: Draft) -> frozenset[str]:
 
 
 def allowed_tools(request: ContractRequest, used: frozenset[str]) -> list[str]:
-    """Return the tools that a contract grants: ((used or granted) and capability and ceiling) without forbidden (C-37).
+    """Return the tools that a contract grants: ((used or granted) and capability and ceiling) without forbidden.
 
     Names are compared without case and outer blanks, and written as the receiver's capability spells them.
-
-    Args:
-        request: What the contract is compiled for.
-        used: The tools that were used.
-
-    Returns:
-        The tools, sorted.
     """
     wanted = tool_keys(used | request.granted) - tool_keys(request.forbidden)
     if request.ceiling is not None:
@@ -120,15 +108,7 @@ def allowed_tools(request: ContractRequest, used: frozenset[str]) -> list[str]:
 
 
 def withheld_tools(request: ContractRequest, used: frozenset[str]) -> dict[str, str]:
-    """Return the tools that were used or granted and are not allowed all the same, each with the reason.
-
-    Args:
-        request: What the contract is compiled for.
-        used: The tools that were used.
-
-    Returns:
-        `"forbidden"`, `"beyond the capability"` or `"beyond the ceiling"` by tool, in order of the names.
-    """
+    """Return the tools that were used or granted and are not allowed all the same, each with the reason."""
     forbidden, capability = tool_keys(request.forbidden), tool_keys(request.capability)
     ceiling = None if request.ceiling is None else tool_keys(request.ceiling)
     reasons = {}
@@ -155,14 +135,14 @@ _SURENESS = {confidence: rank for rank, confidence in enumerate(Confidence)}
 
 
 def leave_out_marked(draft: Draft) -> None:
-    """Leave out what is marked `excludeFromHandoff`, whatever it is: `explicit:<type>` (S5-compiler-c)."""
+    """Leave out what is marked `excludeFromHandoff`, whatever it is: `explicit:<type>`."""
     for event in draft.rest:
         if event.exclude_from_handoff:
             draft.leave_out(event, EXPLICIT)
 
 
 def leave_out_types(draft: Draft) -> None:
-    """Leave out what is of a type that never crosses: `type:<type>` (S5-compiler-b)."""
+    """Leave out what is of a type that never crosses: `type:<type>`."""
     for event in draft.rest:
         if event.type in draft.policy.excluded_types:
             draft.leave_out(event, TYPE)
@@ -193,14 +173,14 @@ def consume_calls(draft: Draft) -> None:
 
 
 def leave_out_failed(draft: Draft) -> None:
-    """Leave out the results of tools that failed: `failed:<tool>` (C-39)."""
+    """Leave out the results of tools that failed: `failed:<tool>`."""
     for event in draft.rest:
         if event.type is EventType.TOOL_RESULT and event.success is False:
             draft.leave_out(event, FAILED, _subject(event))
 
 
 def leave_out_stale(draft: Draft) -> None:
-    """Leave out what is not fresh: `stale:<tool or type>` (S5-compiler-d, C-42).
+    """Leave out what is not fresh: `stale:<tool or type>`.
 
     A tool's result is stale when it is older than its limit, and whatever else says how long it lasts when it
     is older than that. What has no readable time, or one in the future, is never fresh: nobody knows how old it is.
@@ -216,10 +196,10 @@ def leave_out_stale(draft: Draft) -> None:
 
 
 def state_claims(draft: Draft) -> None:
-    """Make facts of what is left, each with its provenance and confidence (S5-compiler-e, S5-compiler-f).
+    """Make facts of what is left, each with its provenance and confidence.
 
     What backs no fact is left out as `unsupported:<type>`: an empty text, a call without a result, a decision that
-    was not accepted (C-40), a type that the policy gives no confidence.
+    was not accepted, a type that the policy gives no confidence.
     """
     for event in draft.rest:
         at, confidence = event.at, confidence_of(event, draft)
@@ -233,7 +213,7 @@ def state_claims(draft: Draft) -> None:
 
 
 def keep_within_budget(draft: Draft) -> None:
-    """Leave out the facts that the receiver's token budget has no room for: `budget:<tool or type>` (S5-valid-e).
+    """Leave out the facts that the receiver's token budget has no room for: `budget:<tool or type>`.
 
     The surest facts are kept before others, of equally sure ones the newest, and of equally new ones the last; a fact
     too long for what is left does not keep shorter ones after it out.
@@ -260,7 +240,7 @@ def keep_within_budget(draft: Draft) -> None:
 
 
 def confidence_of(event: SessionEvent, draft: Draft) -> Confidence | None:
-    """Return how sure a fact made of an event is, or None if none can be made of it (S5-fields-i, C-43).
+    """Return how sure a fact made of an event is, or None if none can be made of it.
 
     High takes a tool that said it succeeded; a tool that said nothing of it is of low confidence.
     """
@@ -318,7 +298,7 @@ DEFAULT_PROCESSORS = (
 
 
 class CompileReport(CompactRecord):
-    """What the compiler did with each event: the evidence that the validation checks a contract against (C-41).
+    """What the compiler did with each event: the evidence that the validation checks a contract against.
 
     It names events and never quotes them.
 
@@ -369,20 +349,7 @@ def compile_contract(
     """Return the contract that a receiver may see instead of a session, and what became of each event.
 
     Each event ends as a fact, under one label, or as a call consumed by its result; what no processor settled is
-    left out as `unsupported:<type>` (C-39). The allowed tools do not depend on the processors.
-
-    Args:
-        events: The session, in order.
-        request: What is compiled for whom.
-        policy: Which events become facts, and how long everything lasts; the default policy if left out.
-        processors: The steps, in their order.
-        estimator: Counts tokens.
-
-    Returns:
-        The contract and the report. Validate it before it is handed over (S5-compiler-i).
-
-    Raises:
-        ContractError: Two events have the same id, or a processor raised or broke a rule of the draft.
+    left out as `unsupported:<type>`. The allowed tools do not depend on the processors.
 
     Example:
         >>> from datetime import UTC, datetime

@@ -32,13 +32,13 @@ from baton.wire.records import CompactRecord, says_something
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
-"""The types that never cross, unless a policy says otherwise (S5-check-c, C-40)."""
+"""The types that never cross, unless a policy says otherwise."""
 CONFIDENCES: Mapping[EventType, Confidence] = {
     EventType.LLM_RESPONSE: Confidence.MEDIUM,
     EventType.DECISION: Confidence.MEDIUM,
     EventType.USER_MESSAGE: Confidence.UNVERIFIED,
 }
-"""How sure a fact is by the type of its event; a tool's result has a rule of its own (S5-fields-i)."""
+"""How sure a fact is by the type of its event; a tool's result has a rule of its own."""
 DEFAULT_MAX_AGE_MINUTES = 30
 """After how many minutes a tool's result is stale, unless the policy or the event says otherwise."""
 _MOST_MINUTES = 10**12  # two million years, which a timedelta still holds
@@ -55,7 +55,7 @@ class ContractRequest:
         handoff_id: Names the handoff.
         receiving_agent: Who is to receive.
         task: What is to be done, at most 500 characters.
-        trace_id: The trace; empty takes the trace id out of `traceparent` (C-44).
+        trace_id: The trace; empty takes the trace id out of `traceparent`.
         created_at: When, with its offset from UTC; in a workflow the workflow's time.
         capability: The tools that the receiver is able to use.
         granted: Tools that the policy grants although nobody used them.
@@ -65,10 +65,7 @@ class ContractRequest:
         max_tokens: How many tokens the contract may take as the receiver reads it; None for any number.
         receiving_agent_version: The receiver's version, where it matters which.
         traceparent: The W3C trace context that the handoff travels with.
-        message_id: The signed message that will carry the contract (X-1).
-
-    Raises:
-        ValueError: `created_at` has no offset from UTC, so no age can be told.
+        message_id: The signed message that will carry the contract.
     """
 
     handoff_id: str
@@ -97,19 +94,15 @@ class ContractPolicy:
     """Which events become facts, how sure they are, and how long everything lasts.
 
     Attributes:
-        max_result_age_minutes: After how many minutes a tool's result is stale; exactly so old is still fresh (C-42).
-        tool_ages: The same by tool, whatever its case (S5-check-d); an event's own `max_age_minutes` comes before both.
+        max_result_age_minutes: After how many minutes a tool's result is stale; exactly so old is still fresh.
+        tool_ages: The same by tool, whatever its case; an event's own `max_age_minutes` comes before both.
         expires_after_minutes: How long the contract lasts.
         excluded_types: The types of events that never cross.
         confidences: How sure a fact is by the type of its event. Events of other types become no facts.
         tolerance: How far ahead the clock of a recorder may be.
         refuse_unknown_sources: A tool's result that does not name its tool has no known source. True makes it a fact
-            that the validation refuses, so that the handoff fails fast (S5-fm-d); False leaves it out. It crosses
+            that the validation refuses, so that the handoff fails fast; False leaves it out. It crosses
             in neither case.
-
-    Raises:
-        ValueError: An age or the expiry is not a number of minutes that can be, or a type is said to be of high
-            confidence, which only a tool's success is (S5-fields-i).
 
     Example:
         >>> ContractPolicy(tool_ages={"crm.lookup_pricing": 5}).age_limit("crm.lookup_pricing", None)
@@ -143,12 +136,7 @@ class ContractPolicy:
                 )
 
     def age_limit(self, tool: str, own: int | None) -> timedelta:
-        """Return how old a tool's result may be.
-
-        Args:
-            tool: The tool's name.
-            own: The event's own limit in minutes, if it has one.
-        """
+        """Return how old a tool's result may be."""
         minutes = self._minutes_of(tool) if own is None else own
         return timedelta(minutes=min(minutes, _MOST_MINUTES))
 
@@ -170,12 +158,6 @@ def render_contract(contract: HandoffContract) -> str:
 
     Each fact stands on one line that cannot become a heading or a fence, and what is known of its source stands
     before the claim, so that no claim can vouch for itself.
-
-    Args:
-        contract: The contract.
-
-    Returns:
-        Markdown that ends in a line break, not fenced.
 
     Example:
         >>> from datetime import UTC
@@ -221,12 +203,7 @@ def fact_line(fact: Fact) -> str:
 
 
 def contract_tokens(contract: HandoffContract, estimator: TokenEstimator = estimate_tokens) -> int:
-    """Return how many tokens a contract takes as its receiver reads it: task, facts, tools and terms (S5-valid-e).
-
-    Args:
-        contract: The contract.
-        estimator: Counts tokens, the same one that batons and messages are counted by (X-8).
-    """
+    """Return how many tokens a contract takes as its receiver reads it: task, facts, tools and terms."""
     return estimator(render_contract(contract))
 
 
@@ -250,11 +227,11 @@ def _time(at: datetime) -> str:
 EXPLICIT, TYPE, STALE, FAILED = "explicit", "type", "stale", "failed"
 UNSUPPORTED, BUDGET = "unsupported", "budget"
 """Why events are left out, in a word: they are marked, of a type that never crosses, stale, of a tool that failed, no
-basis of any fact, or more than the receiver's token budget holds (C-39)."""
+basis of any fact, or more than the receiver's token budget holds."""
 LONGEST_SUBJECT = 200
 """How many characters a label shows of what it is about."""
 UNKNOWN = "unknown"
-"""The source of a fact whose source is not known; the validation lets none through (S5-fm-d, C-35)."""
+"""The source of a fact whose source is not known; the validation lets none through."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,79}")
 _UNKNOWN = frozenset({"", UNKNOWN, "unknown_tool", "undefined", "null", "none", "n/a"})
@@ -298,14 +275,6 @@ class Disposition(CompactRecord):
 def label_of(kind: str, subject: str, otherwise: EventType) -> str:
     r"""Return a label: why something was left out, and what kind of thing it was, on one line.
 
-    Args:
-        kind: Why, in a word.
-        subject: What kind of thing.
-        otherwise: What stands for a subject that says nothing.
-
-    Raises:
-        ContractError: The word is not one of small letters, digits, `_` and `-`.
-
     Example:
         >>> label_of("stale", "crm.lookup\n_pricing ", EventType.TOOL_RESULT)
         'stale:crm.lookup _pricing'
@@ -320,15 +289,6 @@ def label_of(kind: str, subject: str, otherwise: EventType) -> str:
 
 class Draft:
     """A contract in the making, as processors see and change it.
-
-    Args:
-        events: The session, in order.
-        request: What is compiled for whom.
-        policy: By which policy.
-        estimator: Counts tokens.
-
-    Raises:
-        ContractError: Two events have the same id, so a fact would not lead back to one of them.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -388,47 +348,25 @@ class Draft:
         return [self._facts[event.id] for event in self._events if event.id in self._facts]
 
     def event(self, event_id: str) -> SessionEvent:
-        """Return an event by its id.
-
-        Raises:
-            ContractError: There is none.
-        """
+        """Return an event by its id."""
         if event_id not in self._by_id:
             raise ContractError(f"there is no event {event_id!r} in this session")
         return self._by_id[event_id]
 
     def leave_out(self, event: SessionEvent, kind: str, subject: str | None = None) -> None:
-        """Leave an event out.
-
-        Args:
-            event: The event; a fact that was made of it is withdrawn.
-            kind: Why, in a word: the part of the label before the colon.
-            subject: What kind of thing it was; by default its tool if it is a result, else its type.
-
-        Raises:
-            ContractError: The event was left out or consumed before, or the word cannot begin a label.
-        """
+        """Leave an event out."""
         if self._facts.pop(event.id, None) is not None:
             del self._settled[event.id]
         self._settle(event, EventOutcome.EXCLUDED, label_of(kind, subject or "", event.type))
 
     def consume(self, call: SessionEvent, result: SessionEvent) -> None:
-        """Count a call as told by its result.
-
-        Raises:
-            ContractError: The call is settled, or is no call.
-        """
+        """Count a call as told by its result."""
         if call.type is not EventType.TOOL_CALL:
             raise ContractError(f"the event {call.id!r} is a {call.type.value}; only a tool_call is consumed")
         self._settle(call, EventOutcome.CONSUMED, result.id)
 
     def state(self, event: SessionEvent, claim: str, source: SourceProvenance, confidence: Confidence) -> None:
-        """Make a fact of an event.
-
-        Raises:
-            ContractError: The event is settled, the claim says nothing, or it is said to be of high confidence and
-                the event is no tool's success.
-        """
+        """Make a fact of an event."""
         if confidence is Confidence.HIGH and not (event.type is EventType.TOOL_RESULT and event.success is True):
             raise ContractError(f"the event {event.id!r} is no tool's success; its confidence cannot be high")
         if not says_something(claim):
@@ -471,14 +409,11 @@ class Draft:
 
 @dataclass(frozen=True)
 class Processor:
-    """A named step of the compiler (S5-compiler-k).
+    """A named step of the compiler.
 
     Attributes:
         name: Names it in the report.
         run: What it does to the draft; a pure function of it, for it runs in workflow code.
-
-    Raises:
-        TypeError: `run` is an async function or a generator, so that calling it would do nothing.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What an agent saw, from where, how sure, what was left out and why, and what that cost (S5-prob-h).
+"""What an agent saw, from where, how sure, what was left out and why, and what that cost.
 
 An explanation is made from a contract and the session events that it was compiled from, wherever they are read: by a
 query in a running pipeline, or from the history of one that ended.
@@ -125,16 +125,6 @@ def explanation_of(
     tokens_read: int = 0,
 ) -> Explanation:
     """Return the explanation of one stage.
-
-    Args:
-        contract: The contract, as the stage was sent it.
-        told: What this and every earlier message told of events that were left out, oldest first; each tells only
-            what is new.
-        before: All session events before the stage, in order.
-        stage: The stage.
-        seq: The step's number.
-        attempt: Which attempt.
-        tokens_read: What its prompt had.
 
     Example:
         >>> note = SessionEvent(id="e1", type="internal_note", agent="research", tokens=40)

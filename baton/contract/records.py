@@ -102,25 +102,25 @@ WrittenTime = Annotated[datetime | str, PlainValidator(_written), WithJsonSchema
 
 
 class SessionEvent(OpenRecord):
-    """One thing that happened in a session (S5-compiler-a).
+    """One thing that happened in a session.
 
     Members at their default are left out of its JSON, and members that this release does not know are kept.
 
     Attributes:
         id: Names the event; unique in the session, and a fact's `eventId` leads back to it.
         type: What kind of thing happened.
-        timestamp: When; of a tool's result, when the data was retrieved and not when it was passed on (S5-fm-b).
+        timestamp: When; of a tool's result, when the data was retrieved and not when it was passed on.
         content: The claim or the text, short; a tool's result is a claim in a sentence.
         ref: The artifact that holds the whole content, where `content` is not all of it.
         tokens: How many tokens the whole content has; 0 if nobody counted.
-        exclude_from_handoff: True keeps it from every other agent (S5-compiler-c).
+        exclude_from_handoff: True keeps it from every other agent.
         max_age_minutes: After how many minutes it is stale, instead of what the policy says.
         tool_name: The tool that was called, or that answered.
         call_id: Of a call its own id, if not that of the event; of a result the call that it answers.
-        success: Whether the tool did its work; absent where nobody said so, which is not the same as yes (C-43).
-        accepted: Of a decision, whether it was accepted (C-40).
+        success: Whether the tool did its work; absent where nobody said so, which is not the same as yes.
+        accepted: Of a decision, whether it was accepted.
         agent: Who recorded it.
-        handoff_id: The handoff under which the agent acted (S5-fields-a).
+        handoff_id: The handoff under which the agent acted.
 
     Example:
         >>> event = SessionEvent(id="evt-9a3b2c", type="brainstorm", timestamp="2026-06-27T09:20:00Z", content="?")
@@ -145,7 +145,7 @@ class SessionEvent(OpenRecord):
 
     @property
     def at(self) -> datetime | None:
-        """The time of the event in UTC; None if it is missing, unreadable or has no offset (C-42)."""
+        """The time of the event in UTC; None if it is missing, unreadable or has no offset."""
         return instant(self.timestamp)
 
     @model_serializer(mode="wrap")
@@ -165,9 +165,6 @@ def _defaults() -> dict[str, Any]:
 
 def instant(value: object) -> datetime | None:
     """Return the time that a value tells, in UTC, or None if it tells none.
-
-    Args:
-        value: A text with a time and its offset from UTC, in a spelling of ISO 8601; anything else tells none.
 
     Example:
         >>> instant("2026-06-27T11:20:00+02:00")
@@ -189,11 +186,11 @@ CONTRACT_RELEASED = ("1.0",)
 CONTRACT_CURRENT = CONTRACT_RELEASED[-1]
 """The version that this release of Baton writes."""
 LONGEST_TASK = 500
-"""The most characters of a task; what needs more is several tasks (S5-fields-c, C-38)."""
+"""The most characters of a task; what needs more is several tasks."""
 DEFAULT_EXPIRY_MINUTES = 30
-"""After how many minutes a contract expires, unless it says otherwise (S5-check-l)."""
+"""After how many minutes a contract expires, unless it says otherwise."""
 MOST_EXPIRY_MINUTES = 24 * 60
-"""The longest expiry that `validate_contract` accepts by default (C-45)."""
+"""The longest expiry that `validate_contract` accepts by default."""
 
 ContractVersion = Annotated[str, StringConstraints(pattern=r"^1\.(0|[1-9][0-9]{0,3})$"), Field(examples=["1.0"])]
 """The version of the contract's schema: this major, any minor."""
@@ -202,7 +199,7 @@ Label = Annotated[
     StringConstraints(pattern=r"^[a-z][a-z0-9_-]*:[^\r\n]+$", max_length=300),
     Field(examples=["type:brainstorm", "stale:crm.lookup_pricing"]),
 ]
-"""Why something was left out, a colon, and what kind of thing it was; never its content (S5-fields-j)."""
+"""Why something was left out, a colon, and what kind of thing it was; never its content."""
 Identifier = Annotated[Statement, Field(max_length=200, json_schema_extra={"maxLength": 200})]
 """A name that says something, at most 200 characters."""
 Task = Annotated[Statement, Field(max_length=LONGEST_TASK, json_schema_extra={"maxLength": LONGEST_TASK})]
@@ -210,7 +207,7 @@ Task = Annotated[Statement, Field(max_length=LONGEST_TASK, json_schema_extra={"m
 
 
 class Confidence(StrEnum):
-    """How sure the system is of a fact; the surest first (S5-fields-g, S5-fields-i)."""
+    """How sure the system is of a fact; the surest first."""
 
     HIGH = "high"
     """A deterministic tool call that succeeded."""
@@ -223,11 +220,11 @@ class Confidence(StrEnum):
 
 
 class SourceProvenance(OpenRecord):
-    """Where a fact came from (S5-fields-f).
+    """Where a fact came from.
 
     Attributes:
         source: The system, for example `"crm.lookup_customer"`.
-        timestamp: When the data was retrieved, which is not when it was passed on (S5-fm-b).
+        timestamp: When the data was retrieved, which is not when it was passed on.
         method: How, for example `"api_call"` or `"tool_call:contracts.search"`.
     """
 
@@ -237,7 +234,7 @@ class SourceProvenance(OpenRecord):
 
 
 class Fact(OpenRecord):
-    """Something that the receiver may know (S5-fields-d).
+    """Something that the receiver may know.
 
     Attributes:
         claim: What is claimed.
@@ -253,7 +250,7 @@ class Fact(OpenRecord):
 
 
 class OutputSchemaRef(OpenRecord):
-    """The shape that the receiver's output must have, by name and version in a registry (S5-fields-l).
+    """The shape that the receiver's output must have, by name and version in a registry.
 
     Attributes:
         schema_name: The schema's name.
@@ -269,11 +266,7 @@ class OutputSchemaRef(OpenRecord):
 
     @classmethod
     def parse(cls, text: str) -> "OutputSchemaRef":
-        """Return the reference that `"Name@version"` spells.
-
-        Raises:
-            ValueError: It is written otherwise.
-        """
+        """Return the reference that `"Name@version"` spells."""
         name, _, version = text.rpartition("@")
         if not name.strip() or not version.strip():
             raise ValueError(f"{text!r} names no output schema with its version; write it as 'Decision@1.2'")
@@ -285,7 +278,7 @@ class OutputSchemaRef(OpenRecord):
 
 
 class HandoffContract(OpenRecord):
-    """What a receiver is to do, may know and may use, compiled and never written by hand (S5-contract-a to -d).
+    """What a receiver is to do, may know and may use, compiled and never written by hand.
 
     Attributes:
         handoff_id: Names the handoff; in logs, traces and records, and with every action of the receiver.
@@ -298,12 +291,12 @@ class HandoffContract(OpenRecord):
         output_schema: The shape that its output must have; absent where any will do.
         expires_after_minutes: How long the contract may be used, in minutes from `createdAt`.
         created_at: When it was compiled.
-        trace_id: The trace that links it to the pipeline, the first request and what follows (C-44).
+        trace_id: The trace that links it to the pipeline, the first request and what follows.
         schema_version: The version of the schema that the contract follows; absent in 1.0.
-        receiving_agent_version: The receiver's version, exactly (C-46).
-        traceparent: The W3C trace context that the handoff travels with (C-44).
-        message_id: The signed message that carries the contract, by its `handoffId` (X-1).
-        excluded_counts: How many session events each label stands for (C-39).
+        receiving_agent_version: The receiver's version, exactly.
+        traceparent: The W3C trace context that the handoff travels with.
+        message_id: The signed message that carries the contract, by its `handoffId`.
+        excluded_counts: How many session events each label stands for.
 
     Example:
         >>> from datetime import UTC
@@ -339,11 +332,7 @@ class HandoffContract(OpenRecord):
         return self.created_at + timedelta(minutes=self.expires_after_minutes)
 
     def is_expired(self, now: datetime) -> bool:
-        """Return whether it may no longer be used; then it is compiled anew, and never executed (C-36).
-
-        Args:
-            now: The time, with its offset from UTC; in a workflow the workflow's.
-        """
+        """Return whether it may no longer be used; then it is compiled anew, and never executed."""
         return now - self.created_at > timedelta(minutes=self.expires_after_minutes)
 
 
@@ -410,7 +399,7 @@ class ContractVerdict(CompactRecord):
         return not self.errors
 
     def findings(self) -> list[Finding]:
-        """Return the errors as a receiver's gate reports them (X-7).
+        """Return the errors as a receiver's gate reports them.
 
         Example:
             >>> verdict = ContractVerdict(errors=[ContractFinding(check=Check.RECEIVER, text="there is no agent 'A'")])
@@ -429,9 +418,9 @@ class ContractVerdict(CompactRecord):
 
 
 def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
-    """Return a verdict as the members of a structured log line (S5-valid-j, S5-check-i, S5-check-j).
+    """Return a verdict as the members of a structured log line.
 
-    Contracts without facts are usually a bug (S5-fm-c), so they have a member to count, and so have those without
+    Contracts without facts are usually a bug, so they have a member to count, and so have those without
     tools.
 
     Example:

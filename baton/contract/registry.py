@@ -50,15 +50,6 @@ def tool_keys(names: Iterable[str]) -> frozenset[str]:
 def tool_set(names: Iterable[str], what: str, known: Iterable[str] = ()) -> frozenset[str]:
     """Return names of tools as a set, after checking that each can be the name of a tool.
 
-    Args:
-        names: The names.
-        what: What lists them, for the message: `"forbidden"`.
-        known: Tools that are known to exist; a name that is almost one of them is a typing mistake.
-
-    Raises:
-        TypeError: It is one string, or not every entry is one.
-        ValueError: A name is blank, a pattern, or a misspelling of a known tool.
-
     Example:
         >>> sorted(tool_set(["email.send", "git.push"], "forbidden"))
         ['email.send', 'git.push']
@@ -93,12 +84,6 @@ _NAMED = 5
 class Shelf(Generic[T]):
     """Things of one kind by name and version.
 
-    Args:
-        what: What one of them is called in messages.
-        error: What is raised where there is none.
-        newest_first: Puts versions in order.
-        latest: Whether a name without a version means the newest one where there are several.
-
     Example:
         >>> shelf = Shelf("agent", KeyError, sorted)
         >>> shelf.add("reviewer", "1.0.0", "an agent")
@@ -121,26 +106,14 @@ class Shelf(Generic[T]):
         self._things: dict[str, dict[str, T]] = {}
 
     def add(self, name: str, version: str, thing: T) -> None:
-        """Put a thing in.
-
-        Raises:
-            ValueError: There is one of that name and version.
-        """
+        """Put a thing in."""
         versions = self._things.setdefault(name, {})
         if version in versions:
             raise ValueError(f"the {self._what} {name!r} {version} is registered twice; register it once")
         versions[version] = thing
 
     def find(self, name: str, version: str | None) -> T:
-        """Return the thing of exactly that name and version.
-
-        Args:
-            name: Its name.
-            version: Its version. None takes the only one; of several the newest, if that is allowed.
-
-        Raises:
-            Exception: There is none; the message names what comes near.
-        """
+        """Return the thing of exactly that name and version."""
         if name not in self._things:
             near = difflib.get_close_matches(name, self._things, n=3)
             known = sorted(self._things)
@@ -206,13 +179,6 @@ class AgentEntry(CompactRecord):
 class AgentRegistry:
     """Agents by name and version; immutable.
 
-    Args:
-        entries: The agents.
-        latest: Whether a name without a version means the newest one where several are registered (C-46).
-
-    Raises:
-        ValueError: Two entries have the same name and version.
-
     Example:
         >>> agents = AgentRegistry([AgentEntry(name="ComplianceReviewAgent", version="1.2.0")])
         >>> agents.find("ComplianceReviewAgent").version
@@ -233,15 +199,7 @@ class AgentRegistry:
         return list(self._shelf)
 
     def find(self, name: str, version: str | None = None) -> AgentEntry:
-        """Return an agent by its exact name and version (C-46).
-
-        Args:
-            name: Its name.
-            version: Its version. None takes the only one; of several the newest, if the registry allows that.
-
-        Raises:
-            UnknownAgentError: There is none, or several and no version is named.
-        """
+        """Return an agent by its exact name and version."""
         return self._shelf.find(name, version)
 
     def route(
@@ -252,16 +210,7 @@ class AgentRegistry:
         capability: Collection[str] = (),
         tools: Collection[str] = (),
     ) -> AgentEntry:
-        """Return the agent that a handoff goes to, if it can do what is asked; ask before anything is sent (S5-fm-e).
-
-        Args:
-            name: Its name.
-            version: Its version, as for `find`.
-            capability: The kinds of task that it has to be able to do.
-            tools: The tools that it has to be able to use.
-
-        Raises:
-            UnknownAgentError: There is no such agent, or it cannot do all that; the message names who can.
+        """Return the agent that a handoff goes to, if it can do what is asked; ask before anything is sent.
 
         Example:
             >>> agents = AgentRegistry([AgentEntry(name="a", version="1.0.0", capability=["review"])])
@@ -308,13 +257,7 @@ class OutputSchema:
 
     @classmethod
     def of(cls, kind: type[BaseModel], version: str, name: str | None = None) -> "OutputSchema":
-        """Return the shape of a record.
-
-        Args:
-            kind: The record.
-            version: Its version.
-            name: Its name; the record's own by default.
-        """
+        """Return the shape of a record."""
         return cls(name or kind.__name__, version, kind.model_json_schema(mode="validation"))
 
     def ref(self) -> OutputSchemaRef:
@@ -324,13 +267,6 @@ class OutputSchema:
 
 class OutputSchemas:
     """Output schemas by name and version; immutable.
-
-    Args:
-        schemas: The schemas.
-        latest: Whether a name without a version means the newest one where several are registered (C-46).
-
-    Raises:
-        ValueError: Two have the same name and version.
 
     Example:
         >>> schemas = OutputSchemas([OutputSchema("ComplianceDecisionV1", "1.2", {"type": "object"})])
@@ -352,26 +288,11 @@ class OutputSchemas:
         return list(self._shelf)
 
     def find(self, ref: OutputSchemaRef) -> dict[str, Any]:
-        """Return the JSON Schema that a contract refers to, exactly that version.
-
-        Returns:
-            A new JSON object.
-
-        Raises:
-            UnknownSchemaError: There is none; the message names what comes near.
-        """
+        """Return the JSON Schema that a contract refers to, exactly that version."""
         return deepcopy(dict(self._shelf.find(ref.schema_name, ref.version).schema))
 
     def ref(self, name: str, version: str | None = None) -> OutputSchemaRef:
-        """Return the reference to a registered schema.
-
-        Args:
-            name: Its name.
-            version: Its version. None takes the only one; of several the newest, if the registry allows that.
-
-        Raises:
-            UnknownSchemaError: There is none, or several and no version is named.
-        """
+        """Return the reference to a registered schema."""
         return self._shelf.find(name, version).ref()
 
 

@@ -25,13 +25,6 @@ def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonVal
     """Return what tells what is wrong with an output, in sentences for the agent that is to mend it; empty if it fits.
 
     Ask for it before an agent works for nothing.
-
-    Args:
-        schemas: The worker's output schemas, or None if it has none.
-        named: The schema, as `"Name@version"`.
-
-    Raises:
-        PipelineError: The worker has no such schema, or it is none; asking the agent again would not help.
     """
     if schemas is None:
         raise PipelineError(
@@ -101,21 +94,6 @@ def load_registries(
 ) -> Registries:
     """Return the registries, filled from all sources together.
 
-    Args:
-        agents: Agents from code.
-        schemas: Output schemas from code.
-        files: TOML or JSON files. A schema in a file stands under `schema`, or under `file` in a file of its own,
-            whose path counts from the folder of the first.
-        installed: Whether to ask the installed packages; that runs code of theirs.
-        latest: Whether a name without a version means the newest one where several are registered (C-46).
-
-    Returns:
-        The registries.
-
-    Raises:
-        RegistryError: A source cannot be read, an entry in it cannot be used, a schema is none, or two sources
-            register the same name and version.
-
     Example:
         >>> made = load_registries(agents=[AgentEntry(name="ComplianceReviewAgent", version="1.2.0")])
         >>> made.agents.find("ComplianceReviewAgent").version
@@ -138,11 +116,7 @@ def load_registries(
 
 
 def _read(path: Path) -> _Source:
-    """Return what a file registers.
-
-    Raises:
-        RegistryError: It cannot be read, or an entry in it cannot be used.
-    """
+    """Return what a file registers."""
     tables = _tables(path)
     if not isinstance(tables, Mapping) or not tables.keys() <= _TABLES:
         found = sorted(tables.keys() - _TABLES) if isinstance(tables, Mapping) else "no object"
@@ -204,11 +178,7 @@ def _installed() -> Iterator[_Source]:
 
 
 def _loaded(point: EntryPoint, kind: type[T]) -> list[T]:
-    """Return the entries that an entry point names.
-
-    Raises:
-        RegistryError: It cannot be loaded, or brings something else.
-    """
+    """Return the entries that an entry point names."""
     try:
         found = point.load()
         if callable(found):
@@ -228,11 +198,7 @@ def _named(point: EntryPoint) -> str:
 
 
 def _check_once(registered: Iterable[tuple[str, str]]) -> None:
-    """Check that no two sources register the same thing.
-
-    Raises:
-        RegistryError: Two do.
-    """
+    """Check that no two sources register the same thing."""
     seen: dict[str, str] = {}
     for source, thing in registered:
         if thing in seen:
@@ -241,11 +207,7 @@ def _check_once(registered: Iterable[tuple[str, str]]) -> None:
 
 
 def _check_schema(source: str, schema: OutputSchema) -> None:
-    """Check that a schema is one.
-
-    Raises:
-        RegistryError: It is none, or refers to another document.
-    """
+    """Check that a schema is one."""
     try:
         SchemaGate(schema.schema)
     except ValueError as error:

@@ -74,10 +74,6 @@ EXPIRED_AT = "/step/contract/createdAt"
 def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[Finding]:
     """Return a finding if a contract has expired.
 
-    Args:
-        contract: The contract as JSON, or None.
-        now: The receiver's time.
-
     Example:
         >>> contract = {"createdAt": "2026-06-27T09:25:00Z", "expiresAfterMinutes": 30}
         >>> expiry_findings(contract, datetime(2026, 6, 27, 9, 55, tzinfo=UTC))
@@ -144,17 +140,9 @@ def text_of(value: Any) -> str:
 def context_findings(
     members: Mapping[str, Any], report: CompileReport | None, events: Sequence[SessionEvent] | None
 ) -> list[ContractFinding]:
-    """Return what crosses although it was left out, and labels that do not tell what was (S5-valid-d).
+    """Return what crosses although it was left out, and labels that do not tell what was.
 
     Without a report, the marks and types of the events say what must not cross, whatever the policy was.
-
-    Args:
-        members: The contract as JSON.
-        report: The compiler's evidence.
-        events: The session.
-
-    Returns:
-        An error for each fact and each label.
 
     Example:
         >>> events = [SessionEvent(id="e1", type="brainstorm", content="Skip the check?")]
@@ -276,7 +264,7 @@ class ContractLimits:
     """What a contract is measured by.
 
     Attributes:
-        most_expiry_minutes: The longest expiry (C-45).
+        most_expiry_minutes: The longest expiry.
         estimator: Counts tokens.
     """
 
@@ -297,12 +285,12 @@ def validate_contract(
     skew: timedelta = TOLERANCE,
     limits: ContractLimits | None = None,
 ) -> ContractVerdict:
-    """Return everything that is wrong with a contract: errors, which prevent the handoff, and warnings (S5-valid-i).
+    """Return everything that is wrong with a contract: errors, which prevent the handoff, and warnings.
 
     The obligations, in the order of their findings:
 
     1. It has the members and kinds of values of a version that is readable here; the four required ones say something.
-    2. Every fact has a known source (C-35), and none was retrieved after the contract was made.
+    2. Every fact has a known source, and none was retrieved after the contract was made.
     3. Nothing that was left out crosses, by event and by exact text, and the labels are those of what was left out.
     4. Task, facts and terms fit into the receiver's tokens; 0 is a budget.
     5. No tool is both allowed and forbidden, and the receiver is able to use each.
@@ -313,21 +301,6 @@ def validate_contract(
 
     What is not given is not checked. It does **not** say that a claim is true, or that a session holds all that
     happened.
-
-    Args:
-        contract: The contract, or its JSON as `loads_strict` read it.
-        now: The time, with its offset from UTC; in a workflow the workflow's.
-        report: The compiler's evidence of what was left out.
-        events: The session; with it claims are compared by their text (C-41).
-        max_tokens: How many tokens the receiver may read.
-        schemas: The registry of output schemas.
-        agents: The registry of agents.
-        parent_trace_id: The trace of the pipeline that hands on.
-        skew: How far in the future the contract may have been made.
-        limits: What else it is measured by.
-
-    Returns:
-        The verdict; true if the contract may be handed over.
 
     Example:
         >>> verdict = validate_contract({"task": " "}, now=datetime.fromisoformat("2026-06-27T09:25:00Z"))
@@ -389,7 +362,7 @@ def _check_of(place: str) -> Check:
 
 
 def _provenance_findings(members: Mapping[str, Any], skew: timedelta) -> list[ContractFinding]:
-    """Return the facts whose source is unknown, or that were retrieved after the contract was made (S5-valid-c)."""
+    """Return the facts whose source is unknown, or that were retrieved after the contract was made."""
     findings = []
     made = instant(members.get("createdAt"))
     for number, fact in objects(members.get("facts")):
@@ -411,7 +384,7 @@ def _provenance_findings(members: Mapping[str, Any], skew: timedelta) -> list[Co
 def _budget_findings(
     members: Mapping[str, Any], record: HandoffContract | None, most: int | None, estimator: TokenEstimator
 ) -> list[ContractFinding]:
-    """Return why a contract is too long for its receiver (S5-valid-e); of one without shape task and claims count."""
+    """Return why a contract is too long for its receiver; of one without shape task and claims count."""
     if most is None:
         return []
     claims = (text_of(fact.get("claim")) for _, fact in objects(members.get("facts")))
@@ -424,7 +397,7 @@ def _budget_findings(
 
 
 def _tool_findings(members: Mapping[str, Any]) -> list[ContractFinding]:
-    """Return the tools that are both allowed and forbidden (S5-valid-f, C-37)."""
+    """Return the tools that are both allowed and forbidden."""
     forbidden = tool_keys(name for _, name in texts(members.get("forbiddenTools")))
     return [
         ContractFinding(
@@ -438,7 +411,7 @@ def _tool_findings(members: Mapping[str, Any]) -> list[ContractFinding]:
 
 
 def _receiver_findings(members: Mapping[str, Any], agents: AgentRegistry | None) -> list[ContractFinding]:
-    """Return why the receiver cannot be the one that is named (S5-fields-b, S5-fm-e)."""
+    """Return why the receiver cannot be the one that is named."""
     name, version = members.get("receivingAgent"), members.get("receivingAgentVersion")
     if agents is None or not isinstance(name, str):
         return []
@@ -456,7 +429,7 @@ def _receiver_findings(members: Mapping[str, Any], agents: AgentRegistry | None)
 def _schema_findings(
     members: Mapping[str, Any], schemas: OutputSchemas | None
 ) -> tuple[list[ContractFinding], list[ContractFinding]]:
-    """Return an error for an output schema that is not registered, or a warning where nobody looked (S5-valid-g)."""
+    """Return an error for an output schema that is not registered, or a warning where nobody looked."""
     found = members.get("outputSchema")
     name, version = (found.get("schemaName"), found.get("version")) if isinstance(found, Mapping) else (None, None)
     if not isinstance(name, str) or not isinstance(version, str):
@@ -472,7 +445,7 @@ def _schema_findings(
 
 
 def _trace_findings(members: Mapping[str, Any], parent: str | None) -> list[ContractFinding]:
-    """Return why the trace does not link to the pipeline's (S5-valid-h); a traceparent may do it instead (C-44)."""
+    """Return why the trace does not link to the pipeline's; a traceparent may do it instead."""
     trace_id = text_of(members.get("traceId"))
     if parent is None or not says_something(trace_id):
         return []
@@ -485,7 +458,7 @@ def _trace_findings(members: Mapping[str, Any], parent: str | None) -> list[Cont
 def _time_findings(
     members: Mapping[str, Any], now: datetime, skew: timedelta, limits: ContractLimits
 ) -> tuple[list[ContractFinding], list[ContractFinding]]:
-    """Return errors for what was made in the future or lasts too long, and a warning for what has expired (C-36)."""
+    """Return errors for what was made in the future or lasts too long, and a warning for what has expired."""
     errors: list[ContractFinding] = []
     minutes = members.get("expiresAfterMinutes", DEFAULT_EXPIRY_MINUTES)
     if isinstance(minutes, int) and minutes > limits.most_expiry_minutes:
@@ -505,7 +478,7 @@ def _time_findings(
 
 
 def _emptiness(members: Mapping[str, Any]) -> list[ContractFinding]:
-    """Return warnings for a contract without facts, which is usually a bug, or without tools (S5-fm-c)."""
+    """Return warnings for a contract without facts, which is usually a bug, or without tools."""
     findings = []
     if members.get("facts") == []:
         text = "it has no facts, which is usually a bug; see what was left out, and why"

@@ -1,7 +1,7 @@
 """Contracts in a pipeline: before each stage, what its agent may see and do is compiled from all that happened.
 
 Compiling is a pure function of the session events that earlier stages recorded, so it runs in workflow code, at no
-cost in history beyond the contract itself, and a replay makes the same contract (S5-compiler-a, -j).
+cost in history beyond the contract itself, and a replay makes the same contract.
 """
 
 from collections.abc import Sequence
@@ -73,19 +73,12 @@ class ContractTerms:
 
 
 def trace_of(start: PipelineInput, task_id: str) -> str:
-    """Return the trace that a pipeline belongs to: the trace id it was started in, or else its task's (C-44)."""
+    """Return the trace that a pipeline belongs to: the trace id it was started in, or else its task's."""
     return start.traceparent.split("-")[1] if start.traceparent else task_id.replace("-", "").lower()
 
 
 class ContractIssuer:
-    """Makes the contracts of one pipeline.
-
-    Args:
-        terms: How.
-        state: The pipeline's state; its outcomes have the session events.
-        trace_id: The trace that the pipeline belongs to.
-        metrics: Where validations are counted.
-    """
+    """Makes the contracts of one pipeline."""
 
     def __init__(self, terms: ContractTerms, state: PipelineState, trace_id: str, metrics: Metrics) -> None:
         self._terms = terms
@@ -102,11 +95,7 @@ class ContractIssuer:
         workflow.set_query_handler(QUERY_EXPLAIN, self._on_explain)
 
     def route(self, spec: StageSpec) -> None:
-        """Check that a stage's agent is registered and able to do it, before anything is sent (S5-fm-e).
-
-        Raises:
-            StageFailedError: It is not; the message names what comes near.
-        """
+        """Check that a stage's agent is registered and able to do it, before anything is sent."""
         agents = self._terms.agents
         if agents is None:
             return
@@ -120,18 +109,7 @@ class ContractIssuer:
     def contracted(
         self, spec: StageSpec, given: StageInput, handoff_id: str, now: datetime, *, kept: bool = True
     ) -> StageInput:
-        """Return a stage's input with its contract, compiled and validated.
-
-        Args:
-            spec: The stage.
-            given: Its input.
-            handoff_id: The handoff that brings it.
-            now: Workflow time.
-            kept: Whether the input goes to a stage, so that the history has it.
-
-        Raises:
-            StageFailedError: The contract is not valid; all errors are named.
-        """
+        """Return a stage's input with its contract, compiled and validated."""
         terms = self._terms
         task = " ".join((spec.task or str(given.baton.get("goal", spec.name))).split())
         request = ContractRequest(

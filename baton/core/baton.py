@@ -1,7 +1,7 @@
 """The baton itself: the small record that travels with a pipeline, and the patch a stage returns.
 
-It carries what happened and why; the work is in artifacts. Of its eight fields only `goal` is required
-(S1 L14). A team that needs more derives a class of its own with further fields, each with a default; a field
+It carries what happened and why; the work is in artifacts. Of its eight fields only `goal` is required. A team that
+needs more derives a class of its own with further fields, each with a default; a field
 that may be None has None as its default.
 """
 
@@ -29,10 +29,10 @@ BatonT = TypeVar("BatonT", bound="Baton")
 
 
 class Baton(Record):
-    """What is known about a pipeline's work, in eight fields (S1 L14-32).
+    """What is known about a pipeline's work, in eight fields.
 
-    The record is small (500 to 2,000 tokens, S1 L33) and frozen; it changes only by a patch. The order of
-    the members is the one of the published example (S2 L53-62).
+    The record is small (500 to 2,000 tokens) and frozen; it changes only by a patch. The order of
+    the members is the one of the published example.
 
     Attributes:
         goal: The objective, in one sentence.
@@ -102,16 +102,6 @@ class Baton(Record):
     def from_json_object(cls, members: Mapping[str, Any]) -> Self:
         """Return the record that a JSON object describes; times, enums and the like arrive there as strings.
 
-        Args:
-            members: What `to_json_object` gave, or anyone else wrote.
-
-        Returns:
-            A record that shares nothing with ``members``.
-
-        Raises:
-            pydantic.ValidationError: The object is no baton of this type.
-            ValueError: The object is not JSON.
-
         Example:
             >>> Baton.from_json_object({"goal": "Add login"}).goal
             'Add login'
@@ -129,13 +119,6 @@ class Baton(Record):
         The goal is always there. State beyond the reach of a stage stays in the workflow, so a baton that
         is handed on does not grow with the length of the pipeline.
 
-        Args:
-            fields: The fields the stage reads, or None for all.
-            decisions: How many of the newest decisions, or None for all.
-
-        Returns:
-            A baton of the same type; this one, if nothing is left out.
-
         Example:
             >>> Baton(goal="g", decision_log=["a", "b", "c"]).restricted(None, 2).decision_log
             ['b', 'c']
@@ -150,7 +133,7 @@ class Baton(Record):
 
 
 class BatonPatch(Record):
-    """What a stage returns: the fields it changed, and no others (S1 L50-64).
+    """What a stage returns: the fields it changed, and no others.
 
     A list replaces the old list whole; `decision_log` is the exception, its entries are appended. A field
     that was not set does not appear in the JSON, because a null there would clear it.

@@ -1,6 +1,6 @@
 """What a pipeline remembers of each step: history entries for people, outcomes for resuming.
 
-An entry says who changed what and when (S1 L94); the baton after every step follows from the entries
+An entry says who changed what and when; the baton after every step follows from the entries
 (`snapshots`). An outcome is a whole step as it happened. A run that is handed outcomes returns them instead
 of executing those steps again: fork, continue-as-new and tests all rest on this one mechanism.
 """
@@ -94,9 +94,6 @@ TOPPED_UP = "baton_topped_up_micro_usd"
 def told_top_up(details: Iterable[Any]) -> int:
     """Return what people had added to the budget of a pipeline, as the details of its failure tell it.
 
-    Returns:
-        Millionths of a US dollar, 0 where it does not say.
-
     Example:
         >>> told_top_up([{SPENT: {"micro_usd": 500}, TOPPED_UP: 5_000}])
         5000
@@ -132,20 +129,20 @@ class Conflict(CompactRecord):
 
 
 class HistoryEntry(CompactRecord):
-    """One change of the baton: stage, time, patch (S1 L94, S2 L111).
+    """One change of the baton: stage, time, patch.
 
     Attributes:
         seq: The step's number in the pipeline, from 1; the branches of a fan-out share it.
         stage_id: The stage's name, or of an approval its title.
         kind: What kind of step it was.
         timestamp: When the workflow recorded it (workflow time, UTC).
-        patch: The patch exactly as the stage returned it; empty where it returned none (C-10).
+        patch: The patch exactly as the stage returned it; empty where it returned none.
         change: What it did, where that is not the patch itself: of `decision_log` the appended entries.
         attempt: Which attempt was accepted, from 1.
         by: The person who decided or edited, if it was one.
         why: Their reason.
         warnings: What was odd but allowed.
-        removed_constraints: Constraints that this step took away (C-5).
+        removed_constraints: Constraints that this step took away.
         conflicts: What the branches of a fan-out disagreed about.
         spend: What the step cost.
     """
@@ -217,16 +214,6 @@ class CompensationRecord(CompactRecord):
 def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
     """Return ``baton`` with a recorded effective change applied; no rules, they were checked back then.
 
-    Args:
-        baton: The baton before.
-        change: An effective change, as `HistoryEntry.effective` gives it.
-
-    Returns:
-        The baton after, of the same type.
-
-    Raises:
-        RecordedBatonError: The change does not fit the baton's type; the message shows no value.
-
     Example:
         >>> effect_on(Baton(goal="g", decision_log=["a"]), {"decision_log": ["b"]}).decision_log
         ['a', 'b']
@@ -244,17 +231,10 @@ def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
 
 
 def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:
-    """Yield every entry with the full baton after it: the `baton_history` of the pattern (S1 L64, L94).
+    """Yield every entry with the full baton after it: the `baton_history` of the pattern.
 
     Snapshots are not stored, which would make history grow with the square of its length; they follow
     exactly from the entries.
-
-    Args:
-        initial: The baton the pipeline started with.
-        entries: All history entries, in order.
-
-    Yields:
-        Each entry and the baton as it was right after it.
 
     Example:
         >>> from datetime import UTC, datetime

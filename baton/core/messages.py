@@ -39,7 +39,7 @@ class Origin(CompactRecord):
 
 
 class PipelineInput(CompactRecord):
-    """How a pipeline is started: the one argument of its `run` (S1 L34-38).
+    """How a pipeline is started: the one argument of its `run`.
 
     Services set the goal and what belongs to it; the members from `outcomes` on are set by
     continue-as-new and fork.
@@ -80,18 +80,7 @@ class PipelineInput(CompactRecord):
     carried: dict[str, JsonValue] = Field(default_factory=dict)
 
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
-        """Return the baton the pipeline begins with.
-
-        Args:
-            kind: The pipeline's type of baton.
-
-        Returns:
-            The seeded baton.
-
-        Raises:
-            pydantic.ValidationError: The members do not fit the type.
-            TypeError: The type is not derived from `Baton`.
-        """
+        """Return the baton the pipeline begins with."""
         if not issubclass(kind, Baton):
             raise TypeError(f"baton_type={kind.__name__}: a pipeline's type of baton is derived from Baton")
         members: dict[str, Any] = {"current_state": ["Workflow starting"], **self.baton, "goal": self.goal}
@@ -248,14 +237,7 @@ class StageInput(CompactRecord):
 
     @classmethod
     def of_handoff(cls, message: Mapping[str, Any]) -> Self:
-        """Return the input that a handoff carries.
-
-        Args:
-            message: A message whose schema holds.
-
-        Raises:
-            pydantic.ValidationError: Its `step` is not what a pipeline sends along.
-        """
+        """Return the input that a handoff carries."""
         to, task = message["toAgent"]["agentType"], message["taskId"]
         fields = cls.model_fields
         step = {name: value for name, value in message.get("step", {}).items() if name in fields}
@@ -270,7 +252,7 @@ class StageInput(CompactRecord):
 
 
 class Selected(CompactRecord):
-    """Why an artifact was given to a stage, or left out (S1 L87, L90).
+    """Why an artifact was given to a stage, or left out.
 
     Attributes:
         id: The artifact.
@@ -292,7 +274,7 @@ class StageReturn(CompactRecord):
         stage: The stage's name.
         seq: The step's number.
         attempt: Which attempt this was.
-        baton_patch: The patch exactly as the stage returned it (S1 L51).
+        baton_patch: The patch exactly as the stage returned it.
         findings: Why the patch is refused; empty when it is accepted.
         output: What the stage returns to the pipeline's code beside the patch.
         spend: What the stage cost.
@@ -335,7 +317,7 @@ class StageResult(CompactRecord):
     """What a stage function may return instead of a bare patch, and what `Pipeline.stage` returns.
 
     Attributes:
-        baton_patch: The change to the baton; `{}` is legal (C-10).
+        baton_patch: The change to the baton; `{}` is legal.
         output: Anything the pipeline's code wants to branch on, as JSON.
         spend: What the stage cost.
         turns: What was said, if the next stages are to read it, each `{"role": …, "content": …}`; compressed where

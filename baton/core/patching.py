@@ -28,13 +28,6 @@ def merge_patch(target: Any, patch: Any) -> Any:
     what was there. Neither argument is changed. The result shares nothing with ``patch``; what the patch leaves
     alone are the very objects of ``target``.
 
-    Args:
-        target: The document to patch.
-        patch: The merge-patch.
-
-    Returns:
-        The patched document.
-
     Example:
         >>> merge_patch({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": None}, "d": [2]})
         {'a': {'c': 2}, 'd': [2]}
@@ -53,10 +46,6 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def same_json(one: Any, other: Any) -> bool:
     """Return whether two JSON values are the same; unlike in Python, true is not 1 and false is not 0.
 
-    Args:
-        one: A JSON value.
-        other: Another one.
-
     Example:
         >>> same_json([1, {"a": None}], [1.0, {"a": None}]), same_json({"a": 1}, {"a": True})
         (True, False)
@@ -72,15 +61,6 @@ def same_json(one: Any, other: Any) -> bool:
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Return the smallest merge-patch that leads from ``before`` to ``after``.
-
-    Args:
-        before: A JSON object.
-        after: A JSON object; members that are null in it must be null in ``before`` too, because a
-            merge-patch cannot set null (RFC 7396 section 1).
-
-    Returns:
-        A patch with ``merge_patch(before, patch) == after``, its members sorted; empty when they are equal.
-        It shares lists with ``after``.
 
     Example:
         >>> difference({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"c": 2}, "d": [1, 2]})
@@ -103,9 +83,9 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 RawPatch = BatonPatch | Mapping[str, JsonValue]
 
 LARGEST_BYTES = 1024 * 1024
-"""The most a baton may measure as JSON: hundreds of times what it is meant to (S1 L33), half of Temporal's limit."""
+"""The most a baton may measure as JSON: hundreds of times what it is meant to, half of Temporal's limit."""
 
-FEWEST_BULLETS, MOST_BULLETS = 3, 8  # S1 L20: a soft limit, which warns and never refuses (C-1)
+FEWEST_BULLETS, MOST_BULLETS = 3, 8  # a soft limit: it warns and never refuses
 MOST_FINDINGS, LONGEST_FINDING = 20, 400  # findings go into the stage's next input, which must stay small
 
 
@@ -114,9 +94,9 @@ class PatchRules:
     """What a patch must respect beyond the shape of the baton.
 
     Attributes:
-        freeze_goal: Refuse a patch that changes the goal (C-6).
-        protected: Fields whose entries may be added to but not removed, for example `constraints` (C-5).
-        known_artifacts: Hash by id of every artifact the pipeline has ever seen (C-11).
+        freeze_goal: Refuse a patch that changes the goal.
+        protected: Fields whose entries may be added to but not removed, for example `constraints`.
+        known_artifacts: Hash by id of every artifact the pipeline has ever seen.
     """
 
     freeze_goal: bool = False
@@ -133,7 +113,7 @@ class PatchEffect:
         baton: The baton that follows.
         change: The effective change, a merge-patch; of `decision_log` it holds the appended entries only.
         warnings: What is odd but allowed, a sentence each.
-        removed_constraints: The constraints that are no longer there (C-5).
+        removed_constraints: The constraints that are no longer there.
     """
 
     before: Baton
@@ -149,18 +129,7 @@ def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None)
     Fields follow JSON merge-patch (RFC 7396): a field the stage set replaces the old value whole, lists
     included, and a field it left unset is kept; null empties a list, and objects of a derived baton merge
     member by member. ``decision_log`` is the one exception: its entries are appended, so no stage can erase
-    what an earlier one decided (S1 L91, C-2).
-
-    Args:
-        baton: The baton the stage was given.
-        patch: What the stage returned, as a record or as raw JSON.
-        rules: What the pipeline and the stage declare; none by default.
-
-    Returns:
-        A new baton of the same type. ``baton`` is unchanged.
-
-    Raises:
-        PatchError: The patch breaks a rule; nothing of it is applied, and every finding is named.
+    what an earlier one decided.
 
     Example:
         >>> before = Baton(goal="Add login", decision_log=["Use JWT"])
@@ -174,18 +143,6 @@ def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None)
 
 def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None) -> PatchEffect:
     """Apply ``patch`` like `apply_patch` and tell what it changed.
-
-    Args:
-        baton: The baton the stage was given.
-        patch: What the stage returned, as a record or as raw JSON.
-        rules: What the pipeline and the stage declare; none by default.
-
-    Returns:
-        The next baton, the effective change, and the warnings.
-
-    Raises:
-        PatchError: The patch breaks a rule; nothing of it is applied.
-        ValueError: The rules protect a field that the baton does not have.
 
     Example:
         >>> effect = patch_effect(Baton(goal="g", constraints=["No cost"]), {"constraints": None})
@@ -220,28 +177,17 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
 
 
 def check_bounds(patch: Mapping[str, Any]) -> None:
-    """Refuse a patch that holds too many values, before anything else looks at it.
-
-    Raises:
-        PatchError: It does; see `baton.wire.json_values`.
-    """
+    """Refuse a patch that holds too many values, before anything else looks at it."""
     if (found := excess(patch)) is not None:
         raise PatchError(short_findings([str(found) if found.path else f"baton: {found}"]))
 
 
 def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Return the decisions that a patch appends, the warnings and the findings (C-2).
+    """Return the decisions that a patch appends, the warnings and the findings.
 
     A stage that sends back the log it was handed, whole or its newest part, with new entries behind it, means
     the new ones; so a patch delivered twice changes nothing the second time. A patch that only repeats or
     reorders what is in the log adds nothing, with a warning.
-
-    Args:
-        log: The decisions so far.
-        raw: The patch.
-
-    Returns:
-        Three lists; with findings, the patch is to be refused.
 
     Example:
         >>> new_decisions(["Use JWT", "Use Postgres"], {"decision_log": ["Use Postgres", "Use Redis"]})
@@ -277,13 +223,6 @@ def _echoed(log: list[str], value: list[str]) -> int:
 def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return ``patch`` with only the new decisions in its ``decision_log``.
 
-    Args:
-        log: The decisions so far.
-        patch: A patch whose author may have sent the log back with new entries behind it.
-
-    Returns:
-        A copy; unchanged where its ``decision_log`` is absent or not a list of strings.
-
     Example:
         >>> without_echo(["Use JWT"], {"decision_log": ["Use JWT", "Use Postgres"]})
         {'decision_log': ['Use Postgres']}
@@ -294,13 +233,6 @@ def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, Js
 
 def undeclared(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:
     """Return a finding for each field that a stage wrote without declaring it.
-
-    Args:
-        patch: What the stage returned.
-        writes: The fields it declared, or None for all.
-
-    Returns:
-        One sentence a field.
 
     Example:
         >>> undeclared({"goal": "Another"}, frozenset({"current_state"}))
@@ -404,7 +336,7 @@ def _size_findings(after: Baton) -> list[str]:
 
 
 def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:
-    """Return the warning about a state that is too thin or too long, if the patch set it (C-1)."""
+    """Return the warning about a state that is too thin or too long, if the patch set it."""
     count = len(after.current_state)
     if "current_state" not in raw or FEWEST_BULLETS <= count <= MOST_BULLETS:
         return []

@@ -254,13 +254,6 @@ def render(
 def conversation(summary: str, turns: Sequence[Turn]) -> str:
     r"""Return a conversation as markdown that cannot be taken for headings or new lines: one line for each line said.
 
-    Args:
-        summary: The older turns in short, or nothing.
-        turns: The newest turns, word for word.
-
-    Returns:
-        Text to stand behind a rendered baton, inside the same fence.
-
     Example:
         >>> print(conversation("They chose JWT.", [Turn(role="planner", content="Keep it short.\n## New orders")]))
         **Earlier Conversation (summary):**

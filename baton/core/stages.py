@@ -115,9 +115,6 @@ class HasSpec(Protocol):
 def spec_of(stage: object) -> StageSpec:
     """Return a stage's name and terms.
 
-    Raises:
-        TypeError: It is none: its function lacks `@stage`, or was called instead of named.
-
     Example:
         >>> spec_of("review")
         Traceback (most recent call last):
@@ -132,19 +129,7 @@ def spec_of(stage: object) -> StageSpec:
 
 
 def checked_fields(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
-    """Return ``names`` as a set, after checking that the baton has such fields.
-
-    Args:
-        names: Field names, or None for all fields.
-        kind: The stage's type of baton.
-        what: What names them, for the message: `"reads"`, `"writes"`, `"protected"`.
-
-    Returns:
-        The set, or None.
-
-    Raises:
-        ValueError: The baton has no such field.
-    """
+    """Return ``names`` as a set, after checking that the baton has such fields."""
     if names is None:
         return None
     fields = frozenset(names)

@@ -67,19 +67,6 @@ def merge_branches(
     several wrote differently is merged by its strategy, and what each wrote is kept in a `Conflict`.
     Every branch's decisions are appended, in the order of the branches.
 
-    Args:
-        patches: Stage name and patch of each branch, in the order the fan-out names them.
-        strategies: The strategy of each field; a field that is not there is refused on conflict.
-
-    Returns:
-        The merged patch, and the conflicts.
-
-    Raises:
-        PatchError: Branches disagree about a field whose strategy is `REFUSE` or about a member of one whose
-            strategy is `MEMBERS`, a strategy is asked of values that it is not for, or a branch would clear
-            `decision_log`.
-        ValueError: Two branches have the same name, or a strategy is none.
-
     Example:
         >>> merged, conflicts = merge_branches([("test", {"current_state": ["12 pass"]}),
         ...                                     ("review", {"current_state": ["Reads well"]})])
@@ -206,20 +193,7 @@ class PipelineState:
         return replace(self.rules, known_artifacts=self._artifacts)
 
     def record_stage(self, returned: StageReturn, at: datetime, *, made_on: Baton | None = None) -> Outcome:
-        """Apply what a stage returned.
-
-        Args:
-            returned: The accepted return of the stage's activity.
-            at: When (workflow time).
-            made_on: The baton the stage was handed, if it may not be the one of now: fields that a concurrent
-                step wrote in between are named in a warning, and artifacts are added instead of replaced.
-
-        Returns:
-            The step's outcome.
-
-        Raises:
-            PatchError: The patch breaks a rule, for example because a concurrent step used an artifact id.
-        """
+        """Apply what a stage returned."""
         check_bounds(returned.baton_patch)
         patch, warnings = self._overtaken(returned.baton_patch, made_on)
         effect = patch_effect(self.baton, patch, self.stage_rules())
@@ -237,21 +211,7 @@ class PipelineState:
         *,
         strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
     ) -> Outcome:
-        """Apply what the branches of a fan-out returned, as one change.
-
-        Args:
-            seq: The step's number.
-            name: The step's name.
-            branches: The accepted returns, in the order the fan-out names its stages.
-            at: When (workflow time).
-            strategies: How each field merges.
-
-        Returns:
-            The step's outcome: an entry for each branch, and one for the merge.
-
-        Raises:
-            PatchError: The branches cannot be merged, or the merged patch breaks a rule.
-        """
+        """Apply what the branches of a fan-out returned, as one change."""
         for branch in branches:
             check_bounds(branch.baton_patch)
         log = self.baton.decision_log
@@ -308,21 +268,7 @@ class PipelineState:
     def record_child(
         self, seq: int, name: str, result: PipelineResult, patch: Mapping[str, JsonValue], at: datetime
     ) -> Outcome:
-        """Apply what a child pipeline brought back.
-
-        Args:
-            seq: The step's number.
-            name: The child's name.
-            result: What it returned.
-            patch: What of it the parent takes over.
-            at: When (workflow time).
-
-        Returns:
-            The step's outcome.
-
-        Raises:
-            PatchError: The patch breaks a rule of the parent.
-        """
+        """Apply what a child pipeline brought back."""
         effect = patch_effect(self.baton, patch, self.stage_rules())
         entry = HistoryEntry(
             seq=seq,
@@ -338,11 +284,7 @@ class PipelineState:
         return self._finish(seq, name, StepKind.CHILD, [entry], result.model_dump(mode="json"), effect.baton)
 
     def record_edit(self, patch: Mapping[str, JsonValue], at: datetime, by: str, why: str) -> Outcome:
-        """Apply a person's edit, made when the run was forked.
-
-        Raises:
-            PatchError: The edit breaks a rule.
-        """
+        """Apply a person's edit, made when the run was forked."""
         effect = patch_effect(self.baton, patch, self.stage_rules())
         seq = max((outcome.seq for outcome in self.outcomes), default=0) + 1
         entry = HistoryEntry(
@@ -363,14 +305,6 @@ class PipelineState:
         """Apply what a stage answered when its handoff was not accepted and it was asked to mend that.
 
         It is recorded like an edit: it belongs to no step of the pipeline's code, which asked for the stage once.
-
-        Args:
-            returned: The return of the stage's activity.
-            at: When (workflow time).
-            why: Why it was asked again.
-
-        Raises:
-            PatchError: The patch breaks a rule.
         """
         effect = patch_effect(self.baton, returned.baton_patch, self.stage_rules())
         entry = _entry(returned, at, effect, []).model_copy(update={"kind": StepKind.EDIT, "why": why})
@@ -383,11 +317,7 @@ class PipelineState:
         return outcome
 
     def restore(self, outcome: Outcome) -> None:
-        """Take over a step that happened before, exactly as it happened.
-
-        Args:
-            outcome: The recorded outcome.
-        """
+        """Take over a step that happened before, exactly as it happened."""
         after = self.baton
         for entry in outcome.entries:
             after = effect_on(after, entry.effective)

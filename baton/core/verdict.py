@@ -1,8 +1,8 @@
 """What a receiver answers to a handoff: a verdict with findings, one code, and what becomes of the handoff.
 
-A rejection is a value and no exception. The codes are the document's four, one for seals, which it has none for
-(C-14), and one for messages that reached the wrong agent. Where several things are wrong at once, all of them are
-reported, and the gravest decides what happens: what must never be retried is graver than what is retried (C-13).
+A rejection is a value and no exception. The codes are the document's four, one for seals, which it has none for, and
+one for messages that reached the wrong agent. Where several things are wrong at once, all of them are
+reported, and the gravest decides what happens: what must never be retried is graver than what is retried.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from baton.wire.records import CompactRecord
 MOST_FINDINGS, LONGEST_FINDING = 20, 400
 """Findings go back to the sender and into the ledger, so their number and length are limited."""
 MOST_ATTEMPTS = 3
-"""How often a handoff is tried before it is rolled back and a person is asked (S3-6.3-g, C-20)."""
+"""How often a handoff is tried before it is rolled back and a person is asked."""
 PENDING_HANDOFF = "PENDING_HANDOFF"
-"""The status of a task whose handoff was rolled back (S3-6.3-e)."""
+"""The status of a task whose handoff was rolled back."""
 
 
 class Code(StrEnum):
@@ -32,7 +32,7 @@ class Code(StrEnum):
 
 
 class Answer(StrEnum):
-    """What `accept_handoff` says, and the ledger records (S3-7.2-h)."""
+    """What `accept_handoff` says, and the ledger records."""
 
     ACCEPTED = "ACCEPTED"
     REJECTED = "REJECTED"
@@ -81,12 +81,12 @@ class Finding(CompactRecord):
 
 
 class Verdict(CompactRecord):
-    """A receiver's verdict: `{"valid": true}`, or false with the reason and all findings (S3-7.1.4-a, S3-7.2-a).
+    """A receiver's verdict: `{"valid": true}`, or false with the reason and all findings.
 
     Attributes:
         valid: Whether the handoff may be accepted.
         reason: The code that decides; absent if it is valid.
-        details: The sentences of that code's findings, joined by `"; "` (S3-7.2-b).
+        details: The sentences of that code's findings, joined by `"; "`.
         findings: Everything that is wrong, the gravest first.
 
     Example:
@@ -104,14 +104,7 @@ class Verdict(CompactRecord):
 
     @classmethod
     def of(cls, findings: Iterable[Finding]) -> "Verdict":
-        """Return the verdict that findings amount to.
-
-        Args:
-            findings: In any order; none means valid.
-
-        Returns:
-            The verdict; it keeps the gravest `MOST_FINDINGS`, each once and cut to `LONGEST_FINDING` characters.
-        """
+        """Return the verdict that findings amount to."""
         shortened = [one.model_copy(update={"text": one.text[:LONGEST_FINDING]}) for one in findings]
         if not shortened:
             return _VALID
@@ -130,15 +123,7 @@ class Verdict(CompactRecord):
         return Answer.ACCEPTED if self.valid else Answer.REJECTED
 
     def fate(self, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
-        """Return what becomes of the handoff.
-
-        Args:
-            attempt: Which attempt this verdict is on, from 1.
-            most: How many attempts there are.
-
-        Returns:
-            RUN if it is valid, else the fate of its code.
-        """
+        """Return what becomes of the handoff."""
         return Disposition.RUN if self.reason is None else disposition_of(self.reason, attempt, most)
 
 
@@ -147,14 +132,6 @@ _VALID = Verdict(valid=True)
 
 def rejected(code: Code, text: str, at: str = "") -> Verdict:
     """Return the verdict on a message of which one thing is known to be wrong, such as its seal.
-
-    Args:
-        code: What kind of fault it is.
-        text: What was expected and what to do.
-        at: Where, as a JSON pointer.
-
-    Returns:
-        A verdict that is not valid.
 
     Example:
         >>> rejected(Code.SIGNATURE_INVALID, "the key 'k7' is not known here").fate()
@@ -165,14 +142,6 @@ def rejected(code: Code, text: str, at: str = "") -> Verdict:
 
 def disposition_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
     """Return what becomes of a handoff that is rejected with a code.
-
-    Args:
-        code: The reason of the verdict.
-        attempt: Which attempt was rejected, from 1.
-        most: How many attempts there are.
-
-    Returns:
-        The fate; only faults that a sender can mend lead back to it (S3-6.1-n, S3-6.1-o).
 
     Example:
         >>> [disposition_of(Code.INCOMPLETE_CONTEXT, attempt).value for attempt in (1, 2, 3)]

@@ -80,15 +80,6 @@ def parse_report(text: str) -> ParsedReport:
     The text may have other text before the report, or be fenced whole. A section that the format does not know is
     kept as a note. Without a word on readiness it is No; the header's confidence is never taken from the footer.
 
-    Args:
-        text: What an agent or a person wrote, hostile ones included.
-
-    Returns:
-        The report and the warnings, those of `lint_report` among them.
-
-    Raises:
-        ReportError: The text is no report, or the report contradicts itself; every finding has its line.
-
     Example:
         >>> from baton.report.rendering import render_report
         >>> report = HandoffReport(sender="explorer", receiver="architect", task="Look", status="partial",

@@ -146,11 +146,11 @@ Line = Annotated[Statement, AfterValidator(_line)]
 Percent = Annotated[
     Whole, Field(ge=0, le=100), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 100, "examples": [85]})
 ]
-"""A confidence: a whole number from 0 to 100 (S4-fmt-f)."""
+"""A confidence: a whole number from 0 to 100."""
 
 
 class Status(StrEnum):
-    """How far the task got; there is no fifth (S4-status-e)."""
+    """How far the task got; there is no fifth."""
 
     COMPLETED = "completed"
     """The task is fully accomplished, all objectives are met."""
@@ -176,7 +176,7 @@ class Readiness(StrEnum):
 
 
 class Band(StrEnum):
-    """What a confidence means (S4-conf)."""
+    """What a confidence means."""
 
     HIGH = "high"
     GOOD = "good"
@@ -270,7 +270,7 @@ class Note(ReportRecord):
 
 
 class HandoffReport(ReportRecord):
-    """A handoff report: who did what for whom, how sure, and what the next one needs (S4-fmt, S4-parse).
+    """A handoff report: who did what for whom, how sure, and what the next one needs.
 
     Two pairs of members say the same, and one of each counts: `readiness` before `readyForNextPhase`, which
     follows from it, and `verificationScript` before `verificationCommands`. Who sends only the second gets the first.
@@ -339,12 +339,12 @@ class HandoffReport(ReportRecord):
 
     @property
     def may_proceed(self) -> bool:
-        """Whether a pipeline goes on by itself: it is ready, with caveats or without, and delivers something (C-29)."""
+        """Whether a pipeline goes on by itself: it is ready, with caveats or without, and delivers something."""
         return self.ready_for_next_phase and self.status.delivers
 
 
 def band(confidence: int) -> Band:
-    """Return what a confidence from 0 to 100 means (S4-conf).
+    """Return what a confidence from 0 to 100 means.
 
     Example:
         >>> [band(score).value for score in (100, 89, 69, 49)]
@@ -357,12 +357,9 @@ def band(confidence: int) -> Band:
 
 
 def contract_confidence(confidence: int) -> str:
-    """Return the label of the contract's scale that a report's confidence is shown as (X-2).
+    """Return the label of the contract's scale that a report's confidence is shown as.
 
     It is for display only: no label leads back to a number, and neither scale is ever converted into the other.
-
-    Raises:
-        ValueError: It is below 0 or above 100.
 
     Example:
         >>> [contract_confidence(score) for score in (90, 70, 50, 49)]
@@ -373,7 +370,7 @@ def contract_confidence(confidence: int) -> str:
 
 
 def commands_of(script: str) -> list[str]:
-    r"""Return the commands of a script: its lines without blank ones and comments (C-32).
+    r"""Return the commands of a script: its lines without blank ones and comments.
 
     A line that ends in a backslash goes on in the next one, as in a shell.
 

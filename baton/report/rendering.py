@@ -52,7 +52,7 @@ def unescape(text: str) -> str:
 
 
 def means_nothing(text: str) -> bool:
-    """Return whether an item says that a list is empty: "None (exploration only)", or "No blockers." (C-27).
+    """Return whether an item says that a list is empty: "None (exploration only)", or "No blockers.".
 
     Example:
         >>> means_nothing("None (exploration only)"), means_nothing("No files were created.")
@@ -150,7 +150,7 @@ class PathEntry:
 
 
 def path_entry(text: str) -> PathEntry:
-    """Return what an entry such as "`src/auth.ts:50-75` - new flow" says; a hyphen or a dash separates (C-33).
+    """Return what an entry such as "`src/auth.ts:50-75` - new flow" says; a hyphen or a dash separates.
 
     Example:
         >>> path_entry("`src/auth.ts:50-75` — new flow")
@@ -240,13 +240,7 @@ FORMAT = """\
 def render_report(report: HandoffReport) -> str:
     """Return a report as Markdown.
 
-    An empty list is `- None` (C-27). The readiness is written as it is, never as the boolean that follows (C-29).
-
-    Args:
-        report: Any report.
-
-    Returns:
-        Markdown that ends in a line break.
+    An empty list is `- None`. The readiness is written as it is, never as the boolean that follows.
 
     Example:
         >>> report = HandoffReport(sender="a", receiver="b", task="t", status="partial", confidence=60, summary="s")

@@ -26,7 +26,7 @@ from baton.wire.text import sentences
 
 FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
 LOW = 50
-"""Below it a confidence says that the uncertainty is significant (S4-conf-d)."""
+"""Below it a confidence says that the uncertainty is significant."""
 
 _REFERENCE = re.compile(r"\.\w{1,12}:L?[0-9]")  # bounded, so that no text is slow to search
 _PLACEHOLDER = re.compile(r"\[(?:agent-name|target-agent or parent|brief description)\]|<2-3 sentences [a-z ]+>")
@@ -34,12 +34,6 @@ _PLACEHOLDER = re.compile(r"\[(?:agent-name|target-agent or parent|brief descrip
 
 def lint_report(report: HandoffReport) -> list[ReportFinding]:
     """Return what is inconsistent, which is an error, or odd, which is a warning.
-
-    Args:
-        report: Any report.
-
-    Returns:
-        The findings; without an error among them, the report may be acted on.
 
     Example:
         >>> report = HandoffReport(sender="a", receiver="b", task="t", status="blocked", confidence=40,
@@ -62,7 +56,7 @@ def _contradictions(report: HandoffReport) -> Iterator[tuple[str, str]]:
 
 
 def _doubts(report: HandoffReport) -> Iterator[tuple[str, str]]:
-    """Yield what can both be true, but seldom is (C-28, C-34)."""
+    """Yield what can both be true, but seldom is."""
     if not report.status.delivers and report.readiness is Readiness.WITH_CAVEATS:
         yield "readiness", f"is With caveats, but the status is {report.status.value}; nobody will go on by itself"
     if report.status is Status.COMPLETED and report.confidence < LOW:
@@ -106,18 +100,6 @@ def report_patch(
     and settled ones taken out of them; paths of artifacts and relevant files are added to `work_scope`; the summary,
     the discoveries, patterns and recommendations are the new `current_state`. A list that the sender was not shown
     cannot be extended, because a patch replaces it whole: it is left alone, and its blockers go into the state.
-
-    Args:
-        report: What a stage, or an agent, reports.
-        baton: The baton that it was given.
-        artifacts: References to what was stored; the report itself has paths only, never content.
-        shown: The fields of the baton that it was given, or None for all.
-
-    Returns:
-        A patch that holds the fields that change, and no others.
-
-    Raises:
-        ReportError: The report contradicts itself, for example failed work that is ready (C-34).
 
     Example:
         >>> report = HandoffReport(sender="a", receiver="b", task="t", status="partial", confidence=70,
@@ -186,24 +168,6 @@ def baton_report(
     verification: str = "",
 ) -> HandoffReport:
     """Return the report that tells of a baton.
-
-    Args:
-        baton: What is true now.
-        sender: The agent that reports.
-        receiver: The agent, or the parent, that it reports to.
-        status: How far the task got.
-        confidence: How sure the sender is, 0 to 100.
-        task: What the task was; the baton's goal by default.
-        summary: What was accomplished; the beginning of the current state by default.
-        readiness: Whether the next phase may begin. By default Yes for completed work, With caveats for completed
-            work with open questions and for partial work, else No.
-        verification: A script that verifies the work.
-
-    Returns:
-        A report with everything that the baton has; what the format has no section for is in its notes.
-
-    Raises:
-        pydantic.ValidationError: A name or the confidence is none.
 
     Example:
         >>> report = baton_report(Baton(goal="Add login", open_questions=["Which port?"]), sender="planner",
@@ -299,19 +263,6 @@ def merge_reports(
     Every entry of every list is kept once, and says from whom it is. The status is the worst one, both confidences
     are the lowest ones, and the merged report is ready only if all are: Yes if all say Yes, No if one says No. A
     question that one settled and another leaves open is open.
-
-    Args:
-        reports: At least one, in the order in which their entries shall stand.
-        sender: Who merges them, for example the coordinator's name.
-        receiver: Who reads the merged report.
-        task: What the task was; the tasks of the reports by default.
-        summary: What was accomplished; by default each agent's summary, with its name before it.
-
-    Returns:
-        A report that keeps to all rules of reports if each of them does.
-
-    Raises:
-        ValueError: There are no reports.
 
     Example:
         >>> audit = HandoffReport(sender="security-auditor", receiver="code-reviewer", task="Review", summary="Fine.",

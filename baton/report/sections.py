@@ -213,7 +213,7 @@ class _Entry:
 
 
 def read_items(reading: Reading, section: Section, member: str) -> list[str]:
-    """Return the entries of a section that is a list; "None" is an empty one (C-27)."""
+    """Return the entries of a section that is a list; "None" is an empty one."""
     return [unescape(entry.text) for entry in _entries(reading, section, member)]
 
 
@@ -442,7 +442,7 @@ def label_of(line: str) -> tuple[str, str]:
 
 
 def read_status(reading: Reading, line: LabelledLine) -> Status | None:
-    """Return the status that a line has; there are four and no other (S4-status-e)."""
+    """Return the status that a line has; there are four and no other."""
     word = line.value.strip(_MARKS).casefold()
     if word in list(Status):
         return Status(word)

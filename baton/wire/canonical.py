@@ -12,15 +12,6 @@ def digest(value: Any) -> str:
 
     Two values with the same members in another order have the same digest.
 
-    Args:
-        value: JSON as Python: dicts, lists, strings, numbers below 2**53, booleans and None.
-
-    Returns:
-        `"sha256:"` and 64 hexadecimal digits.
-
-    Raises:
-        rfc8785.CanonicalizationError: The value is not JSON, or has a number JSON cannot carry exactly.
-
     Example:
         >>> digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1})
         True
@@ -40,15 +31,6 @@ class _OddError(Exception):
 def canonical_json(value: dict[str, Any] | list[Any]) -> bytes:
     r"""Return the canonical form (RFC 8785) of an object or a list.
 
-    Args:
-        value: JSON as Python, such as `loads_strict` returns.
-
-    Returns:
-        UTF-8.
-
-    Raises:
-        rfc8785.CanonicalizationError: It holds what is no JSON, or a number that JSON cannot carry exactly.
-
     Example:
         >>> canonical_json({"b": [1e-05, "é"], "a": 0.08})
         b'{"a":0.08,"b":[0.00001,"\xc3\xa9"]}'
@@ -61,11 +43,7 @@ def canonical_json(value: dict[str, Any] | list[Any]) -> bytes:
 
 
 def _in_order(value: Any) -> Any:
-    """Return a value with its names in order, and its whole doubles as integers.
-
-    Raises:
-        _OddError: It holds something else than the plainest JSON.
-    """
+    """Return a value with its names in order, and its whole doubles as integers."""
     kind = type(value)
     if kind is dict:
         names = sorted(value)  # which refuses texts among other kinds of names

@@ -110,12 +110,6 @@ def single_line(text: str) -> str:
     `�`, and a sign that would open a heading, list, quote, table, rule, fence or link definition gets a
     backslash before it. Marks inside a line, such as links and emphasis, stay as they are.
 
-    Args:
-        text: Any text, hostile ones included.
-
-    Returns:
-        The same text on one line; texts without such signs come back unchanged.
-
     Example:
         >>> print(single_line("done\n## System\nobey"))
         done\n## System\nobey
@@ -136,9 +130,6 @@ def is_shown(line: str) -> bool:
 
     Joiners are let through, of which names in some scripts, and emojis, are made. The answer is the same in every
     version of Python, so a workflow may go by it.
-
-    Args:
-        line: Any text.
 
     Example:
         >>> is_shown("Zoë Müller-Lüdenscheidt"), is_shown("ann\x1b[2K"), is_shown("ann\u202e")

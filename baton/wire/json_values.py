@@ -46,14 +46,6 @@ class Excess(NamedTuple):
 def excess(value: Any, most: int = MOST_VALUES, deepest: int = MOST_DEPTH) -> Excess | None:
     """Return where a JSON value holds too many values or is nested too deep, or None.
 
-    Args:
-        value: JSON as Python.
-        most: How many values it may hold: members of objects and entries of lists, at every depth.
-        deepest: How deep objects and lists may be nested.
-
-    Returns:
-        The first container that exceeds a bound, level by level. At most ``most`` values are looked at.
-
     Example:
         >>> print(excess({"artifacts": [{}] * 200_000}))
         artifacts: has 200,000 entries; at most 10,000 JSON values are allowed in all; put content into an artifact
@@ -106,18 +98,6 @@ def loads_strict(raw: bytes | str) -> Any:
 
     Whole numbers of 2**53 and beyond are taken only in the spelling that RFC 8785 gives to a double, and
     become one; so a canonical text always reads back, and no other number passes for it.
-
-    Args:
-        raw: The text, UTF-8 if bytes, without a byte order mark.
-
-    Returns:
-        Dicts, lists, strings, ints below 2**53, finite floats, booleans and None. Their canonical form
-        (RFC 8785) exists, and reading it gives the same value.
-
-    Raises:
-        MalformedMessageError: The text is not JSON; a member appears twice; a number is NaN, infinite or
-            not exactly representable; a string holds half a surrogate pair; or the nesting is deeper than
-            `MOST_DEPTH`. The message names the place, never the content.
 
     Example:
         >>> loads_strict(b'{"costSpentSoFarUSD": 0.08, "tokenSpent": {"prompt": 4200}}')
@@ -249,14 +229,6 @@ KINDS = {
 
 def unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
     r"""Return what a value holds that JSON cannot carry, or that its readers would read differently (RFC 7493).
-
-    Args:
-        value: JSON as Python.
-        at: What the places that are named begin with.
-        exact: Whole numbers of 2**53 and beyond count too: no signature can be made over them (RFC 8785).
-
-    Returns:
-        A sentence for each, which names the place and says what to do; nothing if the value is sound.
 
     Example:
         >>> unwritable({"ids": [2**60], "note": "whole"}, "output")

@@ -22,12 +22,6 @@ def micro_usd(amount: Decimal) -> int:
 
     What a sender that counts in binary fractions leaves behind, such as 8.3e-17, is nothing.
 
-    Args:
-        amount: US dollars.
-
-    Returns:
-        Millionths of a US dollar; halves go to the even one.
-
     Example:
         >>> micro_usd(Decimal("0.08")), micro_usd(Decimal(0.8 - 0.7 - 0.1))
         (80000, 0)
@@ -37,12 +31,6 @@ def micro_usd(amount: Decimal) -> int:
 
 def usd(micro: int) -> Decimal:
     """Return millionths of a US dollar as US dollars, exactly.
-
-    Args:
-        micro: Millionths of a US dollar.
-
-    Returns:
-        US dollars without trailing zeros.
 
     Example:
         >>> usd(320_000), usd(-1)
@@ -158,9 +146,6 @@ class Usage(CompactRecord):
 
         Reasoning counts as output in any case: it is added where the provider's total, or the size of the count,
         shows that the output does not include it.
-
-        Args:
-            told: The provider's object, as it came.
 
         Example:
             >>> Usage.read({"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5})

@@ -27,14 +27,6 @@ _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 def published_document(kind: type[BaseModel], name: str, version: str) -> dict[str, Any]:
     """Return the JSON Schema of a record, in which an optional member is absent and never null.
 
-    Args:
-        kind: The record.
-        name: The name in the document's `$id`.
-        version: The version in it.
-
-    Returns:
-        A JSON object with its `$schema` and `$id`; it refers to nothing outside itself.
-
     Example:
         >>> from baton.handoff.records import Handoff
         >>> published_document(Handoff, "handoff", "2.0")["$id"]
@@ -46,9 +38,6 @@ def published_document(kind: type[BaseModel], name: str, version: str) -> dict[s
 
 def parsed(version: str) -> tuple[int, int]:
     """Return the major and minor number of a schema version.
-
-    Raises:
-        ValueError: It is not written as `major.minor`.
 
     Example:
         >>> parsed("2.1")
@@ -63,13 +52,6 @@ def parsed(version: str) -> tuple[int, int]:
 @lru_cache(maxsize=256)
 def unreadable(version: str, own: str) -> str | None:
     """Return why a receiver does not read messages of a version, or None if it does.
-
-    Args:
-        version: What the message says in `schemaVersion`.
-        own: The version that the receiver speaks.
-
-    Raises:
-        ValueError: One of the two is not a schema version.
 
     Example:
         >>> unreadable("2.3", own="2.2") is None
@@ -139,9 +121,6 @@ Path = Sequence[str | int]
 class SchemaReader:
     """Puts a fault in a message into a sentence, out of what the schema says of the place.
 
-    Args:
-        schema: The JSON Schema that the message was judged by.
-
     Example:
         >>> reader = SchemaReader({"properties": {"count": {"type": "integer", "minimum": 0}}})
         >>> reader.finding({"count": "4200"}, ["count"]).text
@@ -154,15 +133,7 @@ class SchemaReader:
         self._members = dict(_members(schema))
 
     def finding(self, message: Any, path: Path) -> Finding:
-        """Return the finding for a fault at a place; what is not there is missing.
-
-        Args:
-            message: The message that was judged.
-            path: Where the fault is.
-
-        Returns:
-            A finding with the code SCHEMA_INVALID.
-        """
+        """Return the finding for a fault at a place; what is not there is missing."""
         at = pointer(path)
         place = f"{at!r}" if path else "the message"
         value = message
@@ -198,12 +169,6 @@ def _members(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 def expectation(node: Mapping[str, Any]) -> str:
     """Return what a member must be, in words.
-
-    Args:
-        node: The member's own schema.
-
-    Returns:
-        A phrase that completes "it must be …".
 
     Example:
         >>> expectation({"type": "number", "minimum": 0, "maximum": 1})

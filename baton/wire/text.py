@@ -12,10 +12,6 @@ from baton.wire.json_values import json_kind
 def counted(number: int, what: str) -> str:
     """Return a number of things in words.
 
-    Args:
-        number: How many.
-        what: One of them; several take an `s`.
-
     Example:
         >>> counted(1, "record"), counted(2_000, "record"), counted(0, "time")
         ('1 record', '2,000 records', '0 times')
@@ -34,14 +30,8 @@ _FIRST_WIDE = "\u1100"  # Hangul Jamo: from here on scripts cost about a token f
 def estimate_tokens(text: str) -> int:
     """Return an estimate of the tokens in ``text``, never below 1 for a text that is not empty.
 
-    Four characters are a token; of Chinese, Japanese, Korean and other wide scripts one and a half (C-8),
+    Four characters are a token; of Chinese, Japanese, Korean and other wide scripts one and a half,
     so that a text which is not Latin cannot pass any budget unseen.
-
-    Args:
-        text: Any text.
-
-    Returns:
-        The estimated number of tokens, 0 for the empty text.
 
     Example:
         >>> estimate_tokens("twelve chars"), estimate_tokens("日本語"), estimate_tokens("")
@@ -63,9 +53,6 @@ def inert(text: str) -> str:
 
     The Temporal UI shows entities as they are written, so a backslash is used, which is not shown. Emphasis, lists
     and headings stay.
-
-    Args:
-        text: The text.
 
     Example:
         >>> print(inert("see [the plan](https://evil.example) and <img src=x>"))
@@ -95,12 +82,6 @@ def sentences(text: str) -> list[str]:
 
     A line's end ends a sentence. Marks of lists, quotes and headings before a sentence are left out; the number
     of a list's item is not, because in `3. März` it is no such number.
-
-    Args:
-        text: Any text.
-
-    Returns:
-        The sentences, none of them blank, none longer than `LONGEST`.
 
     Example:
         >>> sentences("- Pay Dr. Smith by 3. March. It is agreed!\nDone")
@@ -181,10 +162,6 @@ def recorded_misfit(error: ValidationError, recorded: Mapping[str, Any]) -> str:
 
     Values are never shown, nor what a team's own validator says of them.
 
-    Args:
-        error: What pydantic found.
-        recorded: The members that it looked at.
-
     Example:
         >>> from baton.core.baton import Baton
         >>> try:
@@ -206,10 +183,6 @@ def recorded_misfit(error: ValidationError, recorded: Mapping[str, Any]) -> str:
 
 def misfit(error: ValidationError, whole: str = "") -> str:
     """Return which members do not fit, and why; nothing of their values, which may be secret.
-
-    Args:
-        error: What pydantic found.
-        whole: What stands in a member's place where the value as a whole is at fault.
 
     Example:
         >>> from baton.core.messages import PipelineInput

@@ -1,7 +1,7 @@
 """The kinds of values in a handoff message, each with its constraints in Python and in JSON Schema alike.
 
-A format such as `uuid` or `date-time` is only a remark in draft 2020-12, so every kind publishes a pattern
-(C-49). The patterns use nothing that a linear-time matcher lacks: a hostile text cannot slow a receiver down.
+A format such as `uuid` or `date-time` is only a remark in draft 2020-12, so every kind publishes a pattern. The
+patterns use nothing that a linear-time matcher lacks: a hostile text cannot slow a receiver down.
 """
 
 import re
@@ -133,33 +133,12 @@ class OpenRecord(Record):
 
     @classmethod
     def from_json_object(cls, members: Mapping[str, Any]) -> Self:
-        """Return the record that a JSON object from the wire describes.
-
-        Args:
-            members: What `loads_strict` read.
-
-        Returns:
-            The record; members it does not know are in `model_extra`.
-
-        Raises:
-            pydantic.ValidationError: A required member is missing, or one is of a wrong type.
-        """
+        """Return the record that a JSON object from the wire describes."""
         return cls.model_validate(members, by_alias=True, by_name=False)
 
     @classmethod
     def from_json(cls, raw: bytes | str) -> Self:
-        """Return the record that a JSON text from the wire describes.
-
-        Args:
-            raw: The text, UTF-8 if bytes.
-
-        Returns:
-            The record.
-
-        Raises:
-            MalformedMessageError: The text is not strict JSON.
-            pydantic.ValidationError: A required member is missing, or one is of a wrong type.
-        """
+        """Return the record that a JSON text from the wire describes."""
         return cls.from_json_object(loads_strict(raw))
 
     def to_json_object(self) -> dict[str, Any]:

@@ -37,16 +37,6 @@ def satisfies(version: str, wanted: str) -> bool:
     A prerelease lies in a range only if the range names a prerelease of the same three numbers; whoever
     asks for `>=1.5.0` does not get `2.0.0-rc.1` by surprise.
 
-    Args:
-        version: What there is, for example `"1.6.0"`.
-        wanted: What is asked for, for example `">=1.5.0"`.
-
-    Returns:
-        True if it fits.
-
-    Raises:
-        ValueError: One of the two is written wrongly.
-
     Example:
         >>> satisfies("1.6.0", ">=1.5.0"), satisfies("2.0.0-rc.1", ">=1.5.0"), satisfies("2.4.0", ">=1.2, <3")
         (True, False, True)
@@ -56,16 +46,6 @@ def satisfies(version: str, wanted: str) -> bool:
 
 def nearest(wanted: str, versions: Iterable[str]) -> str | None:
     """Return the version that comes closest to a range that none of them lies in; what an error can suggest.
-
-    Args:
-        wanted: The range that was asked for.
-        versions: What there is.
-
-    Returns:
-        The newest version below the range's first number, else the oldest one; None if there are none.
-
-    Raises:
-        ValueError: A version or the range is written wrongly.
 
     Example:
         >>> nearest(">=1.5.0", ["1.2.0", "1.4.9", "0.9.0"]), nearest("^1.0", ["3.0.0", "2.1.0"])
@@ -84,9 +64,6 @@ def nearest(wanted: str, versions: Iterable[str]) -> str | None:
 
 def newest_first(versions: Iterable[str]) -> list[str]:
     """Return versions in order of their precedence, the newest first.
-
-    Raises:
-        ValueError: A version is written wrongly.
 
     Example:
         >>> newest_first(["1.9.0", "1.10.0", "1.10.0-rc.1"])
