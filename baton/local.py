@@ -17,7 +17,6 @@ from baton.budget.records import Budget
 from baton.cli.output import make_console
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer
-from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
@@ -25,6 +24,7 @@ from baton.runs.cli_pages import news_lines
 from baton.runs.client_connection import Connection, connect
 from baton.runs.client_follow import follow
 from baton.wire.json_values import Json
+from baton.worker import Settings, defined_in, plugin_for
 
 
 def run(
@@ -48,7 +48,8 @@ def run(
         params: What the pipeline's code needs to know.
         budget: What the run may cost.
         stages: The stages that it uses; by default all of the module in which the pipeline stands.
-        plugin: The plugin to run with; a plain `BatonPlugin()` by default.
+        plugin: The plugin to run with; by default one that is set up as a worker's is, from `BATON_...` variables:
+            with keys, ledger and artifacts in `.baton`, made on first use.
         quiet: Write no progress to the standard error.
 
     Returns:
@@ -65,7 +66,7 @@ def run(
         ```
     """
     start = PipelineInput(goal=goal, params=dict(params or {}), budget=budget)
-    return _finished(_run(pipeline, start, stages, plugin or BatonPlugin(), quiet))
+    return _finished(_run(pipeline, start, stages, plugin, quiet))
 
 
 def _finished(work: Coroutine[Any, Any, PipelineResult]) -> PipelineResult:
@@ -94,18 +95,18 @@ async def _run(
     pipeline: type,
     start: PipelineInput,
     stages: Sequence[Callable[..., Any]] | None,
-    plugin: BatonPlugin,
+    plugin: BatonPlugin | None,
     quiet: bool,
 ) -> PipelineResult:
     """Start everything, run the pipeline, and stop everything."""
-    module = vars(sys.modules[pipeline.__module__])
-    pipelines = {pipeline, *(value for value in module.values() if _is_pipeline(value))}
+    here = defined_in([sys.modules[pipeline.__module__]])
+    pipelines = {pipeline, *here.pipelines}
     name = workflow_type(pipeline)
     async with AsyncExitStack() as running:
+        plugin = plugin or await plugin_for(Settings.of(os.environ), here)
         client = await running.enter_async_context(_client(plugin))
         queue = f"{name}-{uuid4().hex[:8]}"
-        found = [value for value in module.values() if isinstance(value, Stage)]
-        activities = list(stages) if stages is not None else list({one.spec.name: one for one in found}.values())
+        activities = here.stages if stages is None else stages
         await running.enter_async_context(
             Worker(client, task_queue=queue, workflows=[*pipelines], activities=activities)
         )
@@ -115,11 +116,6 @@ async def _run(
         if not quiet:
             await _show(client, handle.id)
         return await handle.result()
-
-
-def _is_pipeline(value: Any) -> bool:
-    """Return whether a value is a workflow class."""
-    return isinstance(value, type) and "__temporal_workflow_definition" in vars(value)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -158,8 +158,12 @@ class Settings(BaseModel):
             raise ValueError("; ".join(faults)) from None
 
 
-async def connected(settings: Settings, served: Served, tracing: Tracing | None = None) -> Client:
-    """Return the worker's client, with everything its stages need wired in."""
+async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None = None) -> BatonPlugin:
+    """Return the plugin of a worker, with everything its stages need; what is wrong with the settings is found here.
+
+    Raises:
+        SettingError: A setting cannot be used.
+    """
     _, counter = best_counter()
     with blamed("BATON_ARTIFACTS"):
         store = open_store(settings.artifacts)
@@ -187,9 +191,14 @@ async def connected(settings: Settings, served: Served, tracing: Tracing | None 
         with blamed("BATON_LEDGER"):
             async with safeguards.opened():  # what is wrong with them is said before anything is taken on
                 pass
-    plugin = BatonPlugin(
+    return BatonPlugin(
         parts, compress=settings.compress, searchable=settings.searchable, safeguards=safeguards, tracing=tracing
     )
+
+
+async def connected(settings: Settings, served: Served, tracing: Tracing | None = None) -> Client:
+    """Return the worker's client."""
+    plugin = await plugin_for(settings, served, tracing)
     runtime = serving_metrics(settings.metrics) if settings.metrics else None
     return await connect(plugins=[plugin], runtime=runtime)
 
@@ -366,10 +375,18 @@ def discover(place: str) -> Served:
     Raises:
         SettingError: There is no such file or module, or it defines no pipeline and no stage.
     """
+    found = defined_in(_modules(place))
+    if not found.pipelines and not found.stages:
+        raise SettingError(f"{place} defines no pipeline and no stage; write @pipeline or @stage above a function")
+    return found
+
+
+def defined_in(modules: Iterable[ModuleType]) -> Served:
+    """Return the pipelines, stages and output schemas that modules define or import."""
     pipelines: dict[str, type] = {}
     stages: dict[str, Callable[..., Any]] = {}
     schemas: list[OutputSchema] = []
-    for module in _modules(place):
+    for module in modules:
         for value in vars(module).values():
             if isinstance(value, type) and "__temporal_workflow_definition" in vars(value):
                 pipelines.setdefault(workflow_type(value), value)
@@ -377,10 +394,6 @@ def discover(place: str) -> Served:
                 stages.setdefault(value.spec.name, value)
             elif isinstance(value, OutputSchema) and value not in schemas:
                 schemas.append(value)
-    if not pipelines and not stages:
-        raise SettingError(
-            f"{place} defines neither a pipeline nor a stage; write @pipeline or @stage above a function"
-        )
     return Served([*pipelines.values()], [*stages.values()], schemas)
 
 

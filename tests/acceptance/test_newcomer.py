@@ -110,10 +110,10 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
 
 
 def test_the_readme_has_all_files_of_a_first_pipeline(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
-    """The README alone has the stages, the pipeline, its worker, a client and a test."""
+    """The README alone has the pipeline with its stages, a client and a test."""
     folder, _, _ = newcomer
     names = {path.name for path in folder.iterdir()}
-    assert names == {"stages.py", "pipeline.py", "worker.py", "start.py", "pytest.ini", "test_pipeline.py"}
+    assert names == {"notes.py", "start.py", "pytest.ini", "test_notes.py"}
 
 
 def test_baton_comes_from_the_wheel(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
@@ -157,13 +157,23 @@ def test_the_examples_of_the_pages_fit_the_library(newcomer: tuple[Path, Path, d
     run([bin_folder / "python", "-m", "mypy", *loose, f"--cache-dir={cache}", *files], folder, variables)
 
 
+def test_the_readmes_file_runs_by_itself(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
+    """The first command of the README prints the result, from the wheel alone."""
+    folder, bin_folder, variables = newcomer
+    printed = run([bin_folder / "python", "notes.py"], folder, variables)
+
+    assert printed.strip() == "{'feat': ['feat: log in with OAuth2'], 'fix': ['fix: keep the session']}"
+
+
 async def test_worker_service_and_command_line_work_together(
     newcomer: tuple[Path, Path, dict[str, str]], server: DevServer
 ) -> None:
     """The README's worker runs the pipeline that its service starts, and `baton history` tells of it (S2-how-1…4)."""
     folder, bin_folder, variables = newcomer
     variables = {**variables, "TEMPORAL_ADDRESS": server.address}
-    worker = await asyncio.create_subprocess_exec(bin_folder / "python", "worker.py", cwd=folder, env=variables)
+    worker = await asyncio.create_subprocess_exec(
+        *(bin_folder / "python", "-m", "baton.worker", "notes.py"), cwd=folder, env=variables
+    )
     try:
         printed = await asyncio.to_thread(run, [bin_folder / "python", "start.py"], folder, variables)
     finally:

@@ -98,18 +98,23 @@ async def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     assert "COMPLETED" in progress.decode()
 
 
-async def test_it_runs_where_a_loop_runs_already(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_runs_where_a_loop_runs_already(
+    server: DevServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As in a notebook; on the server that the environment names."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    monkeypatch.chdir(tmp_path)
 
     result = baton.run(kinds.article, "batons", quiet=True)
 
     assert result.output == "done"
+    assert (tmp_path / ".baton" / "ledger.db").exists(), "it is set up as a worker is, with safeguards"
 
 
-async def test_a_failure_reaches_the_caller(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_reaches_the_caller(server: DevServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The pipeline's error is the cause of what is raised."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    monkeypatch.chdir(tmp_path)
 
     with pytest.raises(WorkflowFailureError) as failed:
         baton.run(kinds.failing, "batons", quiet=True)
