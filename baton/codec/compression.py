@@ -8,20 +8,13 @@ a readable file beside this one. Its number is in each payload's metadata. **A d
 is never changed**, or histories written with it are lost; a better one is a new file with a new number.
 """
 
-import sys
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from baton.errors import NewerPayloadError, PayloadError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from baton.wire.zstandard import dictionary, zstd
 
 PREFIX = b"binary/zstd-"
 """How the metadata member `encoding` of a payload that this codec wrote begins; the dictionary's number follows."""
@@ -41,7 +34,7 @@ class CompressionCodec(PayloadCodec):
 
     def __init__(self) -> None:
         # Made once: it holds the dictionary's tables. Each of its methods is safe among threads.
-        self._compressor = zstd.ZstdCompressor(level=_LEVEL, zstd_dict=_dictionary(_CURRENT))
+        self._compressor = zstd.ZstdCompressor(level=_LEVEL, zstd_dict=dictionary("baton.codec", _FILES[_CURRENT]))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return ``payloads``, each compressed if it is JSON and that makes it a tenth smaller."""
@@ -70,7 +63,7 @@ class CompressionCodec(PayloadCodec):
                 f"has {sorted(_FILES)}: upgrade temporal-baton to the version that wrote it, or later"
             )
         try:
-            plain = _decompress(payload.data, _dictionary(number))
+            plain = _decompress(payload.data, dictionary("baton.codec", _FILES[number]))
         except zstd.ZstdError as error:
             raise PayloadError(
                 f"a payload of encoding {encoding.decode()!r} is damaged ({len(payload.data)} bytes): {error}"
@@ -86,9 +79,9 @@ def _with(payload: Payload, encoding: bytes, data: bytes) -> Payload:
     return Payload(metadata=metadata, data=data, external_payloads=payload.external_payloads)
 
 
-def _decompress(data: bytes, dictionary: zstd.ZstdDict) -> bytes:
+def _decompress(data: bytes, words: zstd.ZstdDict) -> bytes:
     """Return what the single frame ``data`` holds, never taking much more memory than the limit."""
-    decompressor = zstd.ZstdDecompressor(zstd_dict=dictionary)
+    decompressor = zstd.ZstdDecompressor(zstd_dict=words)
     plain = decompressor.decompress(data, max_length=MAX_DECODED_BYTES + 1)
     if len(plain) > MAX_DECODED_BYTES:
         raise PayloadError(
@@ -98,10 +91,3 @@ def _decompress(data: bytes, dictionary: zstd.ZstdDict) -> bytes:
     if not decompressor.eof or decompressor.unused_data:
         raise zstd.ZstdError("expected exactly one complete frame")
     return plain
-
-
-@cache
-def _dictionary(number: bytes) -> zstd.ZstdDict:
-    """Return the dictionary ``number``; read as text, so that line ends are the same on every system."""
-    text = resources.files("baton.codec").joinpath(_FILES[number]).read_text(encoding="ascii")
-    return zstd.ZstdDict(text.encode("ascii"), is_raw=True)

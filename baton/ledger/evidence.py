@@ -170,7 +170,7 @@ class EvidenceFile:
                 raise EvidenceError(f"record {number} of the file is torn")
             record_hash, position, signature = about.groups()
             signed = None if signature is None else unhexed(signature)
-            yield AuditRecord.at_hand(header, message, signed, int(position), unhexed(record_hash))
+            yield AuditRecord(header, message, signed, int(position), unhexed(record_hash))
 
     @property
     def index(self) -> str:

@@ -10,7 +10,7 @@ signed for another purpose passes for a record (EAAPL-MAG006 §6.2, §10.3; C-22
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -228,19 +228,20 @@ class Claims(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class AuditRecord:
-    """A record as it is stored: bytes, and what they say once somebody asks.
+    """A record as it is stored: bytes, parsed on first use.
 
     Attributes:
         header: The header, canonical JSON.
         message: The message, canonical JSON.
         signature: The signature over the chain's head at this record; None for an unsigned one.
         position: Its number in the order in which the ledger took all records; 0 outside a ledger.
-        claimed_hash: The hash that whoever gives the record says it has, or None.
-        claims: What the ledger's index says of it, or None where there is no index.
+        claimed_hash: The hash that the source of the record says it has, or None.
+        claims: What the ledger's index says of it, or None without an index.
         absence: Why header and message are not at hand, both empty then; None if they are.
         lost: Whether they are gone, and not only out of reach.
+        parsed: The header's members, where they are known already.
         hash: The record's hash: 32 bytes over the whole header; of an absent record what is claimed.
     """
 
@@ -252,28 +253,12 @@ class AuditRecord:
     claims: Claims | None = None
     absence: str | None = None
     lost: bool = False
+    parsed: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
     hash: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         absent = self.absence is not None and self.claimed_hash is not None
-        object.__setattr__(self, "hash", self.claimed_hash if absent else record_hash(self.header))
-
-    @classmethod
-    def at_hand(
-        cls, header: bytes, message: bytes, signature: bytes | None, position: int, claimed_hash: bytes
-    ) -> "AuditRecord":
-        """Return the record of a file that has all of it; a ledger has many, so this one is quick."""
-        record = object.__new__(cls)
-        # What is not named here is as the class has it.
-        vars(record).update(
-            header=header,
-            message=message,
-            signature=signature,
-            position=position,
-            claimed_hash=claimed_hash,
-            hash=record_hash(header),
-        )
-        return record
+        self.hash = self.claimed_hash if absent and self.claimed_hash else record_hash(self.header)
 
     @property
     def members(self) -> dict[str, Any]:
@@ -282,11 +267,9 @@ class AuditRecord:
         Raises:
             ValueError: It is not in that form.
         """
-        known = self.__dict__  # not `cached_property`, whose lock costs as much as the rest
-        found: dict[str, Any] | None = known.get("_members")
-        if found is None:
-            found = known["_members"] = header_members(self.header)
-        return found
+        if self.parsed is None:
+            self.parsed = header_members(self.header)
+        return self.parsed
 
     @property
     def leaf(self) -> bytes:
@@ -313,8 +296,8 @@ class AuditRecord:
 
     def signed(self, signature: bytes) -> "AuditRecord":
         """Return the record with a signature over the chain's head at it."""
-        record = object.__new__(AuditRecord)
-        vars(record).update(vars(self), signature=signature)  # neither hash nor members change
+        record = replace(self, signature=signature)
+        record.parsed = self.parsed
         return record
 
     @property
@@ -363,7 +346,7 @@ def seal(
         header["keyId"] = key_id
     members = _in_order(header)
     record = AuditRecord(to_json(members), message[0])
-    vars(record)["_members"] = members  # what reading the header would give
+    record.parsed = members
     return record
 
 

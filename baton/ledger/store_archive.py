@@ -10,7 +10,6 @@ the last step the hot tier has them, and a rerun ends what was begun.
 import asyncio
 import builtins
 import hashlib
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,11 +27,7 @@ from baton.ledger.records import AuditRecord, CamelRecord
 from baton.ledger.store_database import BEFORE_ALL, Database, scalar
 from baton.wire.canonical import hash_of
 from baton.wire.values import Count, Digest
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from baton.wire.zstandard import zstd
 
 SEGMENT_RECORDS = 2_000
 """How many records a segment has at most: one is read whole for a single task."""

@@ -6,7 +6,6 @@ as well. Verifying one needs nothing but public keys: no database, no Temporal, 
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -15,11 +14,7 @@ from baton.ledger.chain import ChainHead, HeadVerifier
 from baton.ledger.errors import EvidenceError, LedgerUnavailableError
 from baton.ledger.evidence import EvidenceReport, verify_evidence
 from baton.ledger.proof import Checkpoint
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from baton.wire.zstandard import zstd
 
 LONGEST_LINE = 64 * 1024 * 1024
 """The longest line that is read: whatever a hostile file holds, no more memory is taken."""

@@ -5,14 +5,9 @@ one, holds that. Its number is stored with each record. **A dictionary that was 
 ledgers written with it are lost; a better one is a new file with a new number.
 """
 
-import sys
 from functools import cache
-from importlib import resources
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from baton.wire.zstandard import dictionary, zstd
 
 CODEC = 1
 """The codec that new records are written with: Zstandard with dictionary 1."""
@@ -49,7 +44,7 @@ def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
     """
     if codec not in _FILES:
         raise DamagedContentError(f"it is stored with the codec {codec}; this version has {sorted(_FILES)}")
-    decompressor = zstd.ZstdDecompressor(zstd_dict=_dictionary(codec))
+    decompressor = zstd.ZstdDecompressor(zstd_dict=dictionary("baton.ledger", _FILES[codec]))
     try:
         plain = decompressor.decompress(stored, max_length=MOST_BYTES)
     except zstd.ZstdError as error:
@@ -63,11 +58,4 @@ def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
 @cache
 def _compressor() -> zstd.ZstdCompressor:
     """Return the compressor, made once: it holds the dictionary's tables, and its calls exclude each other."""
-    return zstd.ZstdCompressor(options=_OPTIONS, zstd_dict=_dictionary(CODEC).as_undigested_dict)
-
-
-@cache
-def _dictionary(number: int) -> zstd.ZstdDict:
-    """Return a dictionary; read as text, so that line ends are the same on every system."""
-    text = resources.files("baton.ledger").joinpath(_FILES[number]).read_text(encoding="ascii")
-    return zstd.ZstdDict(text.encode("ascii"), is_raw=True)
+    return zstd.ZstdCompressor(options=_OPTIONS, zstd_dict=dictionary("baton.ledger", _FILES[CODEC]).as_undigested_dict)

@@ -1,0 +1,24 @@
+"""Zstandard: the standard library's module, or its backport, and the dictionaries that ship with the package."""
+
+import sys
+from functools import cache
+from importlib import resources
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["dictionary", "zstd"]
+
+
+@cache
+def dictionary(package: str, file: str) -> zstd.ZstdDict:
+    """Return a dictionary of a package, read as text, so that line ends are the same on every system.
+
+    Args:
+        package: The package, such as `"baton.ledger"`.
+        file: The file's name in it.
+    """
+    text = resources.files(package).joinpath(file).read_text(encoding="ascii")
+    return zstd.ZstdDict(text.encode("ascii"), is_raw=True)
