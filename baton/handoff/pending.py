@@ -68,6 +68,11 @@ class PendingHandoff(CompactRecord):
     only_as_sent: bool = False
 
     @property
+    def why(self) -> str:
+        """What became of it and the code, in a few words, such as `dead letter, SAFETY_VIOLATION`."""
+        return f"{self.fate.value.replace('_', ' ')}, {self.reason.value if self.reason else 'receiver failed'}"
+
+    @property
     def actions(self) -> tuple[HandoffAction, ...]:
         """What may be decided about it: a release is for safety findings, a top-up for a spent budget."""
         if self.only_as_sent:

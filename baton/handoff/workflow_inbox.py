@@ -76,7 +76,7 @@ class Inbox:
             await workflow.wait_condition(
                 lambda: one.decision is not None,
                 timeout=within,
-                timeout_summary=f"step {pending.seq}: deadline of handoff {pending.handoff_id}",
+                timeout_summary=f"step {pending.seq}: deadline of handoff {pending.handoff_id}: {pending.why}",
             )
         except TimeoutError:
             one.decision = HandoffDecision(

@@ -172,7 +172,13 @@ class RunHandlers:
 
     def _on_details(self) -> str:
         """The page of the run's details: status, baton and where to roll back to, as Markdown."""
-        return self.visibility.page(self._state, [*self.under_way.values()], self.approvals.titles(), self.notes)
+        return self.visibility.page(
+            self._state,
+            [*self.under_way.values()],
+            self.approvals.waiting(),
+            self.notes,
+            self._account.budget.own.micro_usd,
+        )
 
     def _on_rolled_back(self, *given: Any) -> None:
         """Tell the run that it was rolled back: {to, by, why, from_run_id, stopped_children}."""

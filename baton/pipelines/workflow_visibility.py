@@ -12,6 +12,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair
 from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
 from baton.core.state import PipelineState
+from baton.wire.fencing import single_line
+from baton.wire.money import usd
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
 from baton.wire.text import inert
 
@@ -108,11 +110,19 @@ class Visibility:
         if self._status is not PipelineStatus.PENDING_HANDOFF:
             self._status = PipelineStatus.FAILED
 
-    def page(self, state: PipelineState, under_way: list[Waiting], approvals: list[str], notes: list[str]) -> str:
+    def page(
+        self, state: PipelineState, under_way: list[Waiting], approvals: list[Waiting], notes: list[str], micro_usd: int
+    ) -> str:
         """Return the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
         waits = [f"{one.kind} **{inert(one.name)}**" for one in under_way]
-        waits += [f"approval **{inert(title)}**" for title in approvals]
+        waits += [f"approval **{inert(one.name)}**" for one in approvals]
         rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(waits) or 'nothing'}", ""]
+        rows += [f"**Spent:** {usd(micro_usd)} USD", ""] if micro_usd else []
+        for one in approvals:
+            until = f" (until {one.until:%Y-%m-%d %H:%M} UTC)" if one.until else ""
+            rows += [f"**{inert(single_line(one.name))}:** {inert(single_line(one.asks or ''))}{until}", ""]
+        if self._status is PipelineStatus.PENDING_HANDOFF:
+            rows += [f"Decide with `baton inbox show {inert(workflow.info().workflow_id)}`.", ""]
         if approvals:
             run = inert(workflow.info().workflow_id)
             rows += [f"Decide with `baton approve {run}` or `baton deny {run}`, or send the update `{DECIDE}`.", ""]

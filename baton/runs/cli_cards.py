@@ -217,6 +217,7 @@ def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:
             f"the handoff to step {one.seq}",
             plain(f" {step.name}" if step else "", "bold yellow"),
             " waits for a person:",
+            plain(f" {one.why}" if one.why else "", "red"),
             (until, "dim"),
         ),
         plain(f"  {step.failure}", "yellow") if step and step.failure else None,

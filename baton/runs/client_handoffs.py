@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.core.messages import StageReturn
-from baton.core.verdict import MOST_ATTEMPTS, Disposition, Verdict, disposition_of
+from baton.core.verdict import MOST_ATTEMPTS, Code, Disposition, Verdict, disposition_of
 from baton.handoff.pending import PendingHandoff
 from baton.runs.client_events import decoded, innermost, parsed
 from baton.runs.client_executions import history
@@ -113,8 +113,9 @@ class _Read:
         """Return a handoff that waits, as far as it is known."""
         message = self.messages.get(one.handoff_id, {})
         verdict = self._refused.get(one.handoff_id)
-        if verdict is None:  # a verdict that refuses is false, so it is not asked for its truth here
-            verdict = Verdict(valid=False)
+        if verdict is None:  # it was never sent, for want of money for example: its timer has the code
+            code = next((code for code in Code if one.why.endswith(code.value)), None)
+            verdict = Verdict(valid=False, reason=code)
         return PendingHandoff(
             handoff_id=one.handoff_id,
             seq=one.seq,

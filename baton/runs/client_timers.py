@@ -15,7 +15,7 @@ APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
 """The name of the timer that ends an approval: its step, and its title."""
 SLEEP_TIMER = re.compile(r"step (\d+): sleeps: (.*)", re.DOTALL)
 """The name of the timer of a sleep: its step, and the step's name."""
-_HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff (.+)")
+_HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff ([^:]+)(?:: (.+))?")
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,14 @@ class HandoffDeadline:
         handoff_id: Its id.
         since: Since when it waits.
         until: The deadline, after which its step fails.
+        why: What became of it and the code, as `PendingHandoff.why` says it.
     """
 
     seq: int
     handoff_id: str
     since: datetime
     until: datetime
+    why: str = ""
 
     def to_json_object(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -65,6 +67,7 @@ class HandoffDeadline:
             "handoff_id": self.handoff_id,
             "since": self.since.isoformat(),
             "until": self.until.isoformat(),
+            "why": self.why,
         }
 
 
@@ -111,7 +114,9 @@ def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
         ['f47ac10b']
     """
     named = ((one, _HANDOFF_TIMER.fullmatch(one.name)) for one in timers)
-    return [HandoffDeadline(int(found[1]), found[2], one.since, one.until) for one, found in named if found]
+    return [
+        HandoffDeadline(int(found[1]), found[2], one.since, one.until, found[3] or "") for one, found in named if found
+    ]
 
 
 def made_ready(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> dict[int, int]:

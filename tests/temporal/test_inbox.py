@@ -258,6 +258,7 @@ class TestReadHandoffs:
 
         [told] = read.waiting
         assert (told.handoff_id, told.seq, told.receiver, told.details) == (pending.handoff_id, 2, UNKNOWN, UNTOLD)
+        assert (told.reason, told.actions) == (Code.BUDGET_EXHAUSTED, pending.actions)  # as the timer's summary says
         assert pending.handoff_id not in read.messages
         await abandon(worker.client, handle, pending)
 

@@ -116,6 +116,8 @@ class TestPage:
         run = await read_run(client, handle.id)
         assert "**Status:** waiting · **waits for:** approval **release manager**" in shown
         assert "Chose JWT over sessions" in shown
+        assert "**release manager:**" in shown
+        assert "(until " in shown
         for step in run.steps:
             assert f"- before **{step.name}** = event {step.reset_event}" in shown
         await handle.terminate()
