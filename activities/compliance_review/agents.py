@@ -80,13 +80,7 @@ class Reviewer:
     )
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Answer with a `ComplianceDecision`.
-
-        Raises:
-            AgentError: The model failed.
-            ComplianceError: The stage has no contract.
-            PatchError: The model did not answer in the form that was asked for.
-        """
+        """Answer with a `ComplianceDecision`."""
         context = work.context
         contract = context.contract
         if contract is None:
@@ -119,11 +113,7 @@ class Reviewer:
 
 
 def text_parameter(context: StageContext[Any], name: str) -> str:
-    """Return a parameter that is a text.
-
-    Raises:
-        ComplianceError: It is missing, or something else.
-    """
+    """Return a parameter that is a text."""
     value = context.params.get(name)
     if not isinstance(value, str) or not value:
         start = f"Start it with: baton run compliance_review {_USAGE}"

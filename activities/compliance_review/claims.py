@@ -47,13 +47,7 @@ _SLOTS = {
 
 
 class Claim(Record):
-    """What a sentence says.
-
-    Attributes:
-        tool: The only tool that can say it.
-        forms: The sentences, the first whose places can all be filled is used.
-        about: The members that say what it is about: two claims about the same contradict each other, if they differ.
-    """
+    """What a sentence says."""
 
     tool: ClassVar[str]
     forms: ClassVar[tuple[str, ...]]
@@ -221,14 +215,7 @@ def claim_of(sentence: str) -> Claim | None:
 
 @dataclass(frozen=True)
 class Known:
-    """A fact, as a contract or a tool of the agent's own states it.
-
-    Attributes:
-        event: The session event it comes from.
-        claim: The sentence.
-        source: The tool, or who else said it.
-        confidence: `high`, `medium`, `low` or `unverified`.
-    """
+    """A fact, as a contract or a tool of the agent's own states it."""
 
     event: str
     claim: str
@@ -246,9 +233,6 @@ class Backed(Generic[ClaimT]):
 
 class Evidence:
     """The facts that a decision may rest on: certain, said by the tool that can say them, and not contradicted.
-
-    Attributes:
-        set_aside: The events of the other facts, in order.
 
     Example:
         >>> said = "The account of customer C-7 has the status active."

@@ -79,10 +79,6 @@ def read_mailbox(path: Path, message_id: str | None = None) -> Mailbox:
     Args:
         path: An `.mbox` file, a folder of that ending as Apple's Mail exports it, or an `.eml` file.
         message_id: The `Message-ID` of the proposed e-mail, with or without its angle brackets.
-
-    Raises:
-        ComplianceError: The file is missing, of another format, too large or damaged, or it is not clear which message
-            is proposed.
     """
     suffix = path.suffix.lower()
     if suffix not in (".mbox", ".mbx", ".eml"):
@@ -167,12 +163,7 @@ def without_addresses(text: str) -> str:
 
 
 def _split(path: Path, content: bytes) -> list[bytes]:
-    """Return the messages of an mbox file.
-
-    Raises:
-        ComplianceError: There are too many, or a line of a text would be read as the beginning of a message: the rest
-            of an e-mail would be another one, and would not be reviewed.
-    """
+    """Return the messages of an mbox file."""
     lines = content.splitlines()
     first = next((line for line in lines if line.strip()), b"")
     for number, (line, after) in enumerate(zip(lines, [*lines[1:], b""], strict=False), 1):
@@ -212,11 +203,7 @@ def _depths(message: EmailMessage) -> Iterator[int]:
 
 
 def _proposed(messages: Sequence[EmailMessage], message_id: str | None, name: str) -> int:
-    """Return which of the messages is proposed.
-
-    Raises:
-        ComplianceError: None is, or more than one.
-    """
+    """Return which of the messages is proposed."""
     if message_id is not None:
         wanted = message_id.strip().strip("<>")
         found = [at for at, one in enumerate(messages) if _header(one, "message-id").strip("<>") == wanted]

@@ -137,9 +137,6 @@ def read_policy(path: Path) -> Policy:
     Args:
         path: A `.toml` or `.md` file.
 
-    Raises:
-        ComplianceError: It is missing, of another format, or a rule cannot be used; each fault is named.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -168,11 +165,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def policy_of(data: str, name: str) -> Policy:
-    """Return the policy of a JSON text; messages call it by ``name``.
-
-    Raises:
-        ComplianceError: A rule cannot be used, or two have one id.
-    """
+    """Return the policy of a JSON text; messages call it by ``name``."""
     try:
         policy = Policy.model_validate_json(data)
     except ValidationError as error:
@@ -191,12 +184,7 @@ def policy_of(data: str, name: str) -> Policy:
 
 
 def _of_markdown(text: str) -> dict[str, Any]:
-    """Return a policy in Markdown as the data of one in TOML: the title's last word is the version.
-
-    Raises:
-        ComplianceError: A rule has no block of TOML, or a block no rule.
-        tomllib.TOMLDecodeError: A block is no TOML.
-    """
+    """Return a policy in Markdown as the data of one in TOML: the title's last word is the version."""
     tokens = MarkdownIt("commonmark").parse(text)
     policy: dict[str, Any] = {"rules": []}
     current: dict[str, Any] | None = None

@@ -36,14 +36,7 @@ _REASONS = {
 
 
 class ToolUse(Record):
-    """A call of the compliance agent.
-
-    Attributes:
-        event: The session event of its result.
-        tool: The tool.
-        claim: What it said, or why it did not.
-        success: Whether it did its work.
-    """
+    """A call of the compliance agent."""
 
     event: str
     tool: str

@@ -85,11 +85,7 @@ class Extractor:
     name = "extract-clauses"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Read the file and hand on a `Report` with clauses.
-
-        Raises:
-            ReviewError: The file cannot be read, or does not read as a contract.
-        """
+        """Read the file and hand on a `Report` with clauses."""
         source, out = Path(_text(work, "source")), Path(_text(work, "output"))
         policy = _parameter(work, "policy", Policy)
         await asyncio.to_thread(check_folder, out, MARKS, ReviewError)
@@ -127,13 +123,7 @@ class Analyst:
     )
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Hand on the report with findings.
-
-        Raises:
-            AgentError: The model failed.
-            PatchError: The model did not answer in the form that was asked for.
-            ReviewError: The policy names a party that the contract does not have.
-        """
+        """Hand on the report with findings."""
         report, policy = await _handed(work, "clauses"), _parameter(work, "policy", Policy)
         report = await asyncio.to_thread(analyse, report, policy)
         said = await ask_model(work, self.task, _shown(report), Claims)
@@ -199,13 +189,7 @@ class Writer:
     )
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Write `REPORT.md` and `report.json`.
-
-        Raises:
-            AgentError: The model failed.
-            PatchError: The model did not answer in the form that was asked for.
-            ReviewError: The folder cannot be written.
-        """
+        """Write `REPORT.md` and `report.json`."""
         out = Path(_text(work, "output"))
         report = summarise(await _handed(work, "risks"))
         said = await ask_model(work, self.task, _shown(report, clauses=False), Sentences)
@@ -308,11 +292,7 @@ def _charge(work: AgentWork, read: str, written: str) -> None:
 
 
 def _parameter(work: AgentWork, name: str, kind: type[RecordT]) -> RecordT:
-    """Return a parameter that is a record; its defaults where it is not given.
-
-    Raises:
-        ReviewError: It has members that are unknown or wrong.
-    """
+    """Return a parameter that is a record; its defaults where it is not given."""
     try:
         return kind.model_validate_json(json.dumps(work.context.params.get(name) or {}))
     except ValidationError as error:

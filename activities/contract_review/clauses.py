@@ -34,11 +34,7 @@ def rulebook() -> dict[str, Any]:
 
 
 def check_contract(document: Document) -> None:
-    """Refuse a document that cannot be read, or does not read as a contract.
-
-    Raises:
-        ReviewError: The rules would say of it that everything is missing.
-    """
+    """Refuse a document that cannot be read, or does not read as a contract."""
     text = " ".join(line.text for line in document.lines)
     letters = [char for char in text if char.isalpha()]
     words = re.findall(r"[^\W\d_]+", text)

@@ -32,10 +32,6 @@ _EMPTY_PAGE = 16  # characters: a scanned page has at most a stamp or a number
 def read_document(path: Path) -> Document:
     """Return a contract as lines with page and number.
 
-    Raises:
-        ReviewError: The file is missing, of another format, too large, damaged, encrypted, without text, or in an
-            encoding that cannot be determined. Nothing is cut silently.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

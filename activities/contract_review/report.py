@@ -109,11 +109,7 @@ def citation_faults(report: Report) -> list[str]:
 
 
 def write_report(report: Report, out: Path) -> tuple[str, str]:
-    """Write `REPORT.md` and `report.json`, and return their texts.
-
-    Raises:
-        ReviewError: A citation cannot be traced, the folder cannot be written, or has a report of somebody else.
-    """
+    """Write `REPORT.md` and `report.json`, and return their texts."""
     if faults := citation_faults(report):
         raise ReviewError(f"the report is not written, because it cannot be traced: {', '.join(faults[:5])}")
     check_folder(out, MARKS, ReviewError)

@@ -64,14 +64,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Contract:
-    """A contract from one party's side.
-
-    Attributes:
-        report: Its clauses.
-        policy: What the reviewing side accepts.
-        us: The role whose risk it is.
-        them: The other side's role.
-    """
+    """A contract from one party's side."""
 
     report: Report
     policy: Policy
@@ -80,11 +73,7 @@ class Contract:
 
     @classmethod
     def of(cls, report: Report, policy: Policy) -> "Contract":
-        """Return a contract from the policy's side, else the buyer's, else the second party's.
-
-        Raises:
-            ReviewError: The contract does not have the policy's party.
-        """
+        """Return a contract from the policy's side, else the buyer's, else the second party's."""
         roles = [*report.parties]
         if len(roles) < 2:  # a form whose parties are on a cover page
             words = " ".join(clause.text for clause in report.clauses)
@@ -133,11 +122,7 @@ class Contract:
 
 
 def analyse(report: Report, policy: Policy) -> Report:
-    """Return the report with what the rules find, and the clauses that none of them looked at any closer.
-
-    Raises:
-        ReviewError: The contract does not have the policy's party.
-    """
+    """Return the report with what the rules find, and the clauses that none of them looked at any closer."""
     contract = Contract.of(report, policy)
     findings: list[Finding] = []
     covered: set[str] = set()

@@ -37,11 +37,7 @@ _TEST_COMMANDS: tuple[tuple[str, str, str], ...] = (
 
 
 async def find_test_command(repository: Repository, base: str) -> tuple[str, ...]:
-    """Return the command that tests the project.
-
-    Raises:
-        DeliveryError: The project shows none.
-    """
+    """Return the command that tests the project."""
     for path, pattern, line in _TEST_COMMANDS:
         text = await repository.text(base, path)
         if text is not None and re.search(pattern, text, re.MULTILINE):
@@ -52,11 +48,7 @@ async def find_test_command(repository: Repository, base: str) -> tuple[str, ...
 
 
 async def read_patch(given: str) -> str:
-    """Return the text of a diff that is given as text or as the path of a file.
-
-    Raises:
-        DeliveryError: It cannot be read, or git cannot understand it.
-    """
+    """Return the text of a diff that is given as text or as the path of a file."""
     text = given if "\n" in given else await asyncio.to_thread(_file_text, Path(given))
     text = text if text.endswith("\n") else f"{text}\n"
     try:
@@ -67,11 +59,7 @@ async def read_patch(given: str) -> str:
 
 
 async def make_change(repository: Repository, checkout: Checkout, plan: Plan, change: Change) -> None:
-    """Make one change in a checkout.
-
-    Raises:
-        DeliveryError: It cannot be made; the message says why.
-    """
+    """Make one change in a checkout."""
     if change.patch is not None:
         try:
             await repository.run(
@@ -95,11 +83,7 @@ async def make_change(repository: Repository, checkout: Checkout, plan: Plan, ch
 
 
 async def run_tests(repository: Repository, plan: Plan, commit: str) -> TestRun:
-    """Run the project's tests on a commit, in a sandbox. A failing test is a result, not an error.
-
-    Raises:
-        DeliveryError: No sandbox works here.
-    """
+    """Run the project's tests on a commit, in a sandbox. A failing test is a result, not an error."""
     async with repository.checkout(commit) as checkout:
         command, ran = plan.test, None
         if plan.order.prepare is not None:
@@ -170,11 +154,7 @@ def _virtual_environments(plan: Plan) -> list[Path]:
 
 
 def _file_text(place: Path) -> str:
-    """Return the text of a diff's file.
-
-    Raises:
-        DeliveryError: It cannot be read whole.
-    """
+    """Return the text of a diff's file."""
     try:
         with place.open("rb") as file:
             content = file.read(_MOST_PATCH_BYTES + 1)

@@ -25,11 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *arguments: object) -> int:
-    """Call a function of the C library.
-
-    Raises:
-        OSError: It failed.
-    """
+    """Call a function of the C library."""
     result: int = getattr(_libc, name)(*arguments)
     if result < 0:
         number = ctypes.get_errno()
@@ -50,11 +46,7 @@ def isolate(*, network: bool) -> None:
 
 
 def restrict(read: list[str], write: list[str]) -> None:
-    """Allow this process and its children the given files and no others.
-
-    Raises:
-        OSError: The kernel is older than 6.2, or Landlock is switched off.
-    """
+    """Allow this process and its children the given files and no others."""
     version = call("syscall", _CREATE_RULESET, None, 0, 1)
     if version < 3:
         raise OSError(f"Landlock has version {version}, too old to protect files from being truncated")

@@ -25,13 +25,7 @@ class Implementer:
     name = "draft-change"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Answer with a `Draft`; one without edits means the change that was ordered.
-
-        Raises:
-            AgentError: The model failed.
-            DeliveryError: There is neither a change nor a model, or the model changes what it may not.
-            PatchError: The model did not answer in the form that was asked for.
-        """
+        """Answer with a `Draft`; one without edits means the change that was ordered."""
         context = work.context
         plan = Plan.model_validate_json(await context.artifacts.read("plan"))
         number = context.params["round"]

@@ -132,9 +132,6 @@ class Order(Record):
     def of(cls, params: Mapping[str, JsonValue]) -> Self:
         """Return the order in a pipeline's parameters.
 
-        Raises:
-            DeliveryError: A parameter is missing, unknown or wrong; each is named.
-
         Example:
             >>> Order.of({"repository": "/src/app", "command": "make format"}).all_changes[0].in_words()
             'run `make format`'

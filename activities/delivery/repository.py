@@ -49,18 +49,10 @@ class GitError(BatonError):
 
 @dataclass(frozen=True)
 class FileDiff:
-    """What a change does to one file.
-
-    Attributes:
-        path: The file.
-        status: `A` added, `D` deleted, `M` modified, `T` of another type.
-        added: The added lines with their numbers in the new text.
-        removed: The removed lines.
-        binary: Whether git shows no lines of it.
-    """
+    """What a change does to one file."""
 
     path: str
-    status: str
+    status: str  # A added, D deleted, M modified, T of another type
     added: tuple[tuple[int, str], ...] = ()
     removed: tuple[str, ...] = ()
     binary: bool = False
@@ -68,12 +60,7 @@ class FileDiff:
 
 @dataclass(frozen=True)
 class Checkout:
-    """The files of a commit in a folder of their own; what is written beside the tree is in no commit.
-
-    Attributes:
-        folder: The folder that a sandbox may write to.
-        index: The git index of the tree.
-    """
+    """The files of a commit in a folder of their own; what is written beside the tree is in no commit."""
 
     folder: Path
     index: Path
@@ -86,25 +73,15 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository and the git directory in which one task works.
-
-    Attributes:
-        folder: The checkout's top folder.
-        common: The repository's git directory.
-        own: The task's git directory, inside of it: it is found again by any worker that reaches the repository.
-    """
+    """A repository and the git directory in which one task works."""
 
     folder: Path
-    common: Path
-    own: Path
+    common: Path  # the repository's git directory
+    own: Path  # the task's, inside of it: any worker that reaches the repository finds it again
 
     @classmethod
     async def of(cls, folder: Path, task_id: str) -> "Repository":
-        """Return the repository that a folder is a checkout of.
-
-        Raises:
-            DeliveryError: It is not a git checkout.
-        """
+        """Return the repository that a folder is a checkout of."""
         if not await asyncio.to_thread(folder.is_dir):
             raise DeliveryError(f"{str(folder)!r} is not a folder; name a git repository with --param repository=DIR")
         asked = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
@@ -145,11 +122,7 @@ class Repository:
     async def run(
         self, *arguments: str, checkout: Checkout | None = None, check: bool = True, stdin: bytes = b""
     ) -> Ran:
-        """Run git in the task's git directory, on the files of a checkout if one is given.
-
-        Raises:
-            GitError: It failed.
-        """
+        """Run git in the task's git directory, on the files of a checkout if one is given."""
         place = {"GIT_DIR": str(self.own)}
         if checkout is not None:
             place |= {"GIT_WORK_TREE": str(checkout.tree), "GIT_INDEX_FILE": str(checkout.index)}
@@ -158,11 +131,7 @@ class Repository:
 
     @asynccontextmanager
     async def checkout(self, commit: str) -> AsyncIterator[Checkout]:
-        """Provide the files of a commit in a temporary folder, which is removed afterwards.
-
-        Raises:
-            GitError: Git failed.
-        """
+        """Provide the files of a commit in a temporary folder, which is removed afterwards."""
         top = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="baton-delivery-"))
         checkout = Checkout(top / "work", top / "index")
         try:
@@ -186,10 +155,6 @@ class Repository:
 
         Returns:
             The commit.
-
-        Raises:
-            DeliveryError: The files are those of the parent, or a repository of its own is among them.
-            GitError: Git failed.
         """
         others = (await self.run("ls-files", "-z", "--others", "--exclude-standard", checkout=checkout)).output
         if inner := [path for path in others.decode("utf-8", "replace").split("\0") if path.endswith("/")]:
@@ -246,12 +211,7 @@ class Repository:
         return found
 
     async def offer(self, branch: str, base: str, commit: str) -> None:
-        """Make the branch in the repository, with the commits since the base. Offering it again has no effect.
-
-        Raises:
-            DeliveryError: Another branch of that name, or one that is in its way, was made meanwhile.
-            GitError: Git failed.
-        """
+        """Make the branch in the repository, with the commits since the base. Offering it again has no effect."""
         if await self.commit_of(f"refs/heads/{branch}") == commit:
             return
         revisions = f"{commit}\n^{base}\n".encode()
@@ -290,11 +250,7 @@ def taken(branch: str, ran: Ran | None = None) -> str:
 async def git(
     folder: Path, *arguments: str, check: bool = True, stdin: bytes = b"", further: dict[str, str] | None = None
 ) -> Ran:
-    """Run git with nothing of anybody's configuration that could start a program.
-
-    Raises:
-        GitError: It took longer than two minutes, printed more than 64 MB, or failed while ``check`` is set.
-    """
+    """Run git with nothing of anybody's configuration that could start a program."""
     settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     environment = environment_for(further={**_ENVIRONMENT, **(further or {})})
     command = ["git", *settings, *arguments]

@@ -39,15 +39,7 @@ _LAST_OUTPUT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Ran:
-    """How a program ended.
-
-    Attributes:
-        code: Its exit code; None where it was stopped for taking too long.
-        output: What it wrote to standard output, and to standard error where the two were asked for as one.
-        errors: What it wrote to standard error.
-        dropped: The number of bytes left out of the middle, because of the limit.
-        seconds: How long it ran.
-    """
+    """How a program ended."""
 
     code: int | None
     output: bytes
@@ -76,9 +68,6 @@ class Sandbox:
         Args:
             command: The program and its arguments.
             folder: Where it runs, inside of `write`.
-
-        Raises:
-            DeliveryError: No sandbox works here, or one of the worker's secrets is where the command could read.
         """
         if os.environ.get(MODE) == "none":
             return [*command]
@@ -119,9 +108,6 @@ def environment_for(names: Sequence[str] = (), further: Mapping[str, str] | None
         names: Variables of the worker to pass on as well, where they are set.
         further: Variables to set.
 
-    Raises:
-        DeliveryError: A variable of Baton or Temporal is asked for: those can hold keys.
-
     Example:
         >>> sorted(environment_for(further={"PYTHONPATH": "src"}).keys() - {*_VARIABLES})
         ['PYTHONPATH']
@@ -153,9 +139,6 @@ async def run_program(
         stdin: Its standard input.
         most_bytes: How much of each stream is kept; of more, the beginning and the end.
         together: Keep standard error in its place between the lines of standard output.
-
-    Raises:
-        DeliveryError: The program does not exist.
 
     Example:
         >>> ran = asyncio.run(
@@ -224,11 +207,7 @@ def _available() -> str:
 
 
 def _refuse_secrets(places: Sequence[str]) -> None:
-    """Refuse a sandbox from which the worker's secrets could be read.
-
-    Raises:
-        DeliveryError: One of them is in there.
-    """
+    """Refuse a sandbox from which the worker's secrets could be read."""
     named = {name: os.environ.get(name, "").removeprefix("sqlite:///").removeprefix("file://") for name in _SECRETS}
     secrets = {name: Path(value) for name, value in named.items() if value and "://" not in value}
     secrets[".baton"] = Path(".baton")  # where keys, ledger and vault are unless said otherwise

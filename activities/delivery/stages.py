@@ -291,11 +291,7 @@ STAGES: list[Callable[..., Any]] = [
 
 
 async def use(context: Context, tool: str, work: Callable[[], Awaitable[T]], claim: Callable[[T], str]) -> T:
-    """Do a tool's work if the contract allows the tool, and record what later agents may know of its result.
-
-    Raises:
-        ToolDeniedError: The contract does not allow the tool; nothing was done.
-    """
+    """Do a tool's work if the contract allows the tool, and record what later agents may know of its result."""
     results: list[T] = []
 
     async def called() -> str:
