@@ -7,15 +7,14 @@ model is given has no null: a field that stays as it is, is left out, and a list
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
-from baton.agents.memo import remembering
 from baton.agents.schema_embedding import embedded
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
@@ -26,6 +25,8 @@ from baton.handoff.store_schema import SchemaGate
 from baton.report.rendering import FORMAT
 from baton.wire.json_values import Json, loads_strict
 
+GivenT = TypeVar("GivenT")
+MadeT = TypeVar("MadeT")
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _MEMBERS: Mapping[str, dict[str, Any]] = {
     "goal": {"type": "string", "description": "The objective in one sentence; only if it has to change."},
@@ -145,7 +146,26 @@ def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None =
     return AgentAnswer(patch=dict(patch), output=value.get("output"))
 
 
-_gate = remembering(SchemaGate)
+MOST_REMEMBERED = 64
+"""The most objects that a function remembers; then it starts over."""
+
+
+def cached_by_identity(make: Callable[[GivenT], MadeT]) -> Callable[[GivenT], MadeT]:
+    """Return a function that makes something of each object once; an object must not be changed afterwards."""
+    made: dict[int, tuple[GivenT, MadeT]] = {}  # with the object, so that no other one gets its place in memory
+
+    def remembered(given: GivenT) -> MadeT:
+        known = made.get(id(given))
+        if known is None:
+            if len(made) >= MOST_REMEMBERED:
+                made.clear()
+            known = made[id(given)] = given, make(given)
+        return known[1]
+
+    return remembered
+
+
+_gate = cached_by_identity(SchemaGate)
 """Returns the compiled gate of a schema."""
 
 

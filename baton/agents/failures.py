@@ -41,12 +41,12 @@ _STOPPED = frozenset(
 )
 
 
-def cut_off() -> PatchError:
+def cut_off_error() -> PatchError:
     """Return what a stage raises for an answer that reached the most tokens that a model may write."""
     return PatchError(["the answer was cut off at the most tokens a model may write; answer more briefly"])
 
 
-def stopped(agent: str) -> AgentError:
+def stopped_error(agent: str) -> AgentError:
     """Return what a stage raises for an answer that a model refused, or that a filter of its provider stopped."""
     return AgentError(
         f"agent {agent!r}: the model refused to answer, or its provider's content filter stopped it; "
@@ -55,12 +55,12 @@ def stopped(agent: str) -> AgentError:
     )
 
 
-def unfinished(reason: object, agent: str) -> AgentError | PatchError | None:
+def finish_error(reason: object, agent: str) -> AgentError | PatchError | None:
     """Return what a stage raises for an answer that did not come to its own end; None if it did."""
     word = reason.lower() if isinstance(reason, str) else None
     if word in _CUT_OFF:
-        return cut_off()
-    return stopped(agent) if word in _STOPPED else None
+        return cut_off_error()
+    return stopped_error(agent) if word in _STOPPED else None
 
 
 _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
@@ -87,26 +87,26 @@ def provider_error(error: Exception, agent: str) -> AgentError | PatchError | No
         shown = f"{kind}, {code}" if code else kind
         headers = getattr(getattr(error, "response", None), "headers", None) or {}
         who = f"agent {agent!r}: the provider"
-        return answered(who, status, shown, permanent=is_permanent(status, code), retry_after=wait_of(headers))
+        return answered(who, status, shown, permanent=is_permanent(status, code), retry_after=retry_after_of(headers))
     if any(one.__name__ in _UNREACHABLE for one in type(error).__mro__):
         return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})", waits=True)
-    return unfinished(_UNFINISHED.get(kind), agent)
+    return finish_error(_UNFINISHED.get(kind), agent)
 
 
 def unreadable(error: BaseException, agent: str) -> AgentError:
-    """Return what a stage raises where a client stumbled over an answer; what the client says of it may quote it."""
+    """Return what a stage raises for an answer that a client cannot read."""
     return AgentError(f"agent {agent!r}: the provider's answer cannot be read ({type(error).__name__})")
 
 
-def raised_in(error: BaseException, kind: type) -> bool:
+def raised_within(error: BaseException, kind: type) -> bool:
     """Return whether an error came out of a method of such an object, however deep below it was raised."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(isinstance(frame.f_locals.get("self"), kind) for frame in frames)
 
 
-def stumbled(error: Exception, model: type) -> bool:
+def is_parse_error(error: Exception, model: type) -> bool:
     """Return whether a client came to grief over an answer: any error out of a method of such a model."""
-    return raised_in(error, model) and not isinstance(error, AssertionError | BatonError | TemporalError)
+    return raised_within(error, model) and not isinstance(error, AssertionError | BatonError | TemporalError)
 
 
 def answered(who: str, status: int, shown: str, *, permanent: bool, retry_after: float | None = None) -> AgentError:
@@ -127,13 +127,13 @@ def code_of(error: Mapping[str, Any]) -> str | None:
     return next((one for one in words if isinstance(one, str) and _CODE.fullmatch(one)), None)
 
 
-def wait_of(headers: Mapping[str, str]) -> float | None:
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
     """Return after how many seconds the headers of an answer ask to be asked again; None if they do not."""
-    exact = seconds_of(headers.get("retry-after-ms"))
-    return seconds_of(headers.get("retry-after")) if exact is None else exact / 1_000
+    exact = retry_after_seconds(headers.get("retry-after-ms"))
+    return retry_after_seconds(headers.get("retry-after")) if exact is None else exact / 1_000
 
 
-def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | None:
+def retry_after_seconds(retry_after: str | None, now: datetime | None = None) -> float | None:
     """Return after how many seconds a `Retry-After` header asks to be asked again; None if it says nothing of use."""
     try:
         found = float(retry_after or "")

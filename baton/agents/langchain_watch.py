@@ -22,12 +22,12 @@ from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
 from baton.wire.money import Price, Usage
 
-_watching: ContextVar[Optional["Watch"]] = ContextVar("baton_watching", default=None)
+_watching: ContextVar[Optional["GuardCallback"]] = ContextVar("baton_watching", default=None)
 # And not among the callbacks of the run: a model or tool that is called with callbacks of its own is not told of those.
 register_configure_hook(_watching, inheritable=True)
 
 
-class Watch(BaseCallbackHandler):
+class GuardCallback(BaseCallbackHandler):
     """What a run's callbacks tell, put where Baton keeps it."""
 
     raise_error = True
@@ -47,7 +47,7 @@ class Watch(BaseCallbackHandler):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch all models and tools that are called in the `with` block; what outlasts it calls no more."""
+        """GuardCallback all models and tools that are called in the `with` block; what outlasts it calls no more."""
         token = _watching.set(self)
         try:
             yield

@@ -27,8 +27,8 @@ from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
 from baton.agents.billing import in_time
-from baton.agents.failures import NO_USABLE_FORM, provider_error, stumbled, unfinished, unreadable
-from baton.agents.langchain_watch import Watch
+from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
+from baton.agents.langchain_watch import GuardCallback
 from baton.agents.port import AgentAnswer, AgentTerms, AgentWork, agent_stage
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError
@@ -135,7 +135,7 @@ class LangGraphAgent:
         """
         given = self._state(work)
         before = self._taken(work, given)  # now: a node may change the very lists that it is given
-        watch = Watch(work, self.name, self._price)
+        watch = GuardCallback(work, self.name, self._price)
         thread = f"{work.handoff_id or self.name}:{uuid4()}"  # a run inherits no state from a checkpointer
         config: RunnableConfig = {"configurable": {"thread_id": thread}}
         try:
@@ -154,7 +154,7 @@ class LangGraphAgent:
                 raise self._interrupted() from None
             if (told := provider_error(error, self.name)) is not None:
                 raise told from None
-            if stumbled(error, BaseLanguageModel):
+            if is_parse_error(error, BaseLanguageModel):
                 raise unreadable(error, self.name) from None
             if _is_malformed(error):  # it quotes the answer
                 raise self._early(watch.message) or PatchError([NO_USABLE_FORM]) from None
@@ -247,10 +247,10 @@ class LangGraphAgent:
         """Return what is raised for a message that its model did not bring to an end; None if it did."""
         said: Mapping[str, Any] = getattr(message, "response_metadata", None) or {}
         if (getattr(message, "additional_kwargs", None) or {}).get("refusal"):
-            return unfinished("refusal", self.name)
+            return finish_error("refusal", self.name)
         reasons = [said.get(name) for name in ("finish_reason", "stop_reason", "stopReason")]
         reasons.append((said.get("incomplete_details") or {}).get("reason"))
-        return next((early for one in reasons if (early := unfinished(one, self.name))), None)
+        return next((early for one in reasons if (early := finish_error(one, self.name))), None)
 
     def _changed(self, before: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the members that are new; of a list that only grew where it may only grow, what was added to it."""
@@ -325,7 +325,7 @@ def _state_of(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:
 def _is_malformed(error: Exception) -> bool:
     """Return whether an error says that a model's answer was in the wrong form; that of `create_agent` by its name."""
     named = any(one.__name__ == _STRUCTURED_OUTPUT for one in type(error).__mro__)
-    return named or isinstance(error, OutputParserException) or stumbled(error, BaseOutputParser)
+    return named or isinstance(error, OutputParserException) or is_parse_error(error, BaseOutputParser)
 
 
 def _goto(command: Command[Any]) -> JsonValue:

@@ -39,11 +39,11 @@ with needs_extra("openai-agents", __name__):
     from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
 from baton.agents.billing import in_time
-from baton.agents.failures import NO_USABLE_FORM, provider_error, stumbled, unfinished, unreadable
+from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
 from baton.agents.openai_agents_run import (
-    Cast,
-    Rehearsal,
-    RunOnRecord,
+    AgentGraph,
+    GuardedCopies,
+    RecordingHooks,
     ToolRaisedError,
     contract_input_filter,
 )
@@ -109,7 +109,7 @@ class OpenAIAgent:
                 f"the agent {agent.name!r} has an output_type; say with of_output what becomes of its output, or "
                 "leave the type out and it answers with a patch"
             )
-        self._cast = Cast(agent)
+        self._graph = AgentGraph(agent)
         self._provider = provider
         self._native = answer == "native"
         self._of_output = of_output
@@ -120,12 +120,12 @@ class OpenAIAgent:
     @property
     def name(self) -> str:
         """The agent's name."""
-        return self._cast.first.name
+        return self._graph.first.name
 
     @property
     def tool_names(self) -> frozenset[str]:
         """The tools that the agent, and those it may hand off to, bring along."""
-        return self._cast.tool_names | self._mcp_tools
+        return self._graph.tool_names | self._mcp_tools
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the agent once, with those it hands off to.
@@ -139,13 +139,13 @@ class OpenAIAgent:
         structured = self._native and not own and work.schema is not None
         turn = partial(work.user_turn, with_schema=not structured and not own)
         output = _own_type if own else AnswerSchema(work) if structured else None
-        rehearsal = Rehearsal(self._cast, work, output, self._mcp_tools)
-        record = RunOnRecord(work, self.name, rehearsal, self._price)
+        copies = GuardedCopies(self._graph, work, output, self._mcp_tools)
+        record = RecordingHooks(work, self.name, copies, self._price)
         try:
-            config = self._config(work, contract_input_filter(work, rehearsal.tools_of, turn))
+            config = self._config(work, contract_input_filter(work, copies.tools_of, turn))
             async with in_time(work, self.name):
                 result = await Runner.run(
-                    await rehearsal.agent(self._cast.first, self._context),
+                    await copies.agent(self._graph.first, self._context),
                     turn(),
                     context=self._context,
                     max_turns=None,  # the meter keeps the limits
@@ -179,7 +179,7 @@ class OpenAIAgent:
     @cached_property
     def _models(self) -> ModelProvider:
         """Whom models are asked of; no key is needed where every agent has its model."""
-        named = any(not isinstance(agent.model, Model) for agent in self._cast.agents)
+        named = any(not isinstance(agent.model, Model) for agent in self._graph.agents)
         return self._provider or (provider() if named else OpenAIProvider())
 
 
@@ -232,9 +232,9 @@ def _reported(error: Exception, agent: str) -> Exception:
             return AgentError(f"{who} is not set up to run: {error}", permanent=True)
         case OpenAIError() if not isinstance(error, APIError):
             return AgentError(f"{who} is not set up to run: its provider has no key or no address", permanent=True)
-        case ModelBehaviorError() if (early := unfinished(_reason(error), agent)) is not None:
+        case ModelBehaviorError() if (early := finish_error(_reason(error), agent)) is not None:
             return early
-        case Exception() if stumbled(error, Model):
+        case Exception() if is_parse_error(error, Model):
             return unreadable(error, agent)
         case ModelBehaviorError():
             return PatchError([NO_USABLE_FORM])

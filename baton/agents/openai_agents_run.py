@@ -59,7 +59,7 @@ class ToolRaisedError(Exception):
         self.error = error
 
 
-class Cast:
+class AgentGraph:
     """An agent and all that it may hand off to, as they take part in the run of a stage."""
 
     def __init__(self, first: Agent[Any]) -> None:
@@ -79,17 +79,17 @@ class Cast:
         return frozenset(tool.name for agent in self.agents for tool in agent.tools)
 
 
-class Rehearsal:
-    """Copies of a cast for one run: their tools are checked, and those that the contract does not allow are gone."""
+class GuardedCopies:
+    """Copies of a graph for one run: their tools are checked, and those that the contract does not allow are gone."""
 
     def __init__(
         self,
-        cast: Cast,
+        graph: AgentGraph,
         work: AgentWork,
         output: AgentOutputSchemaBase | Callable[[Agent[Any]], Any] | None,
         mcp_tools: frozenset[str],
     ) -> None:
-        self._cast = cast
+        self._graph = graph
         self._work = work
         self._output = output
         self._mcp_tools = mcp_tools
@@ -122,7 +122,7 @@ class Rehearsal:
     def hidden(self) -> dict[str, str]:
         """Return the tools that are there and not allowed: by the name for the model, that of the contract."""
         context = self._work.context
-        known = self._cast.tool_names | context.able | self._work.withheld | self._mcp_tools
+        known = self._graph.tool_names | context.able | self._work.withheld | self._mcp_tools
         known |= frozenset(context.contract.forbidden_tools if context.contract else ())
         return {wire_name(name): name for name in known if not context.tools.allows(name)}
 
@@ -143,7 +143,7 @@ class Rehearsal:
             for tool in tools
             if allows(tool.name)
         ]
-        if agent is self._cast.first:
+        if agent is self._graph.first:
             checked += [_of_stage(tool) for tool in self._work.tools]
         self._given |= {id(tool): tool for tool in checked}
         return checked
@@ -180,12 +180,12 @@ class Rehearsal:
         return made
 
 
-class RunOnRecord(RunHooks[Any]):
+class RecordingHooks(RunHooks[Any]):
     """Charges every response, records what was said, and ends a run that calls what it may not."""
 
-    def __init__(self, work: AgentWork, agent: str, rehearsal: Rehearsal, price: Price | None) -> None:
+    def __init__(self, work: AgentWork, agent: str, copies: GuardedCopies, price: Price | None) -> None:
         self._work = work
-        self._rehearsal = rehearsal
+        self._copies_of_run = copies
         self._meter = UsageMeter(work, agent, price)
         self._asked: tuple[RunContextWrapper[Any], Agent[Any]] | None = None
 
@@ -208,7 +208,7 @@ class RunOnRecord(RunHooks[Any]):
                     session.internal_note(part.text)
         usage = Usage.read(response.raw_usage or {}) or _usage(response.usage)
         self._meter.charge(usage, _model_of(agent))
-        denied = {name: name for name in self._rehearsal.added(agent)} | self._rehearsal.hidden()
+        denied = {name: name for name in self._copies_of_run.added(agent)} | self._copies_of_run.hidden()
         for name in calls:
             if name in denied:
                 self._work.context.tools.check(denied[name])

@@ -37,10 +37,9 @@ with needs_extra("agents", __name__):
     from pydantic_ai.toolsets import FunctionToolset
     from pydantic_ai.usage import RunUsage, UsageLimits
 
-from baton.agents.memo import remembering
+from baton.agents.answers import cached_by_identity
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
-from baton.agents.pydantic_ai_errors import reported
-from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RunOnRecord, names_of_tools, settings_under
+from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names_of_tools, reported, settings_under
 from baton.agents.schema_embedding import spelled_out
 from baton.agents.tools import AgentTool
 from baton.wire.money import Price
@@ -100,7 +99,9 @@ class PydanticAgent:
             ToolDeniedError: It called a tool that its contract does not allow.
         """
         usage = RunUsage()
-        record = RunOnRecord(work, self.name, self.price, schema=self.of_output is None and work.schema is not None)
+        record = RecordingCapability(
+            work, self.name, self.price, schema=self.of_output is None and work.schema is not None
+        )
         try:
             result = await self.agent.run(
                 work.user_turn(with_schema=self.of_output is None and self.answer == "prompted"),
@@ -117,7 +118,7 @@ class PydanticAgent:
                 event_stream_handler=self._streamed(work) if self.stream else None,
             )
         except Exception as error:
-            raise reported(error, self.name) from None
+            raise record.explained(reported(error, self.name)) from None
         finally:
             record.settle(usage)
         if self.of_output is not None:
@@ -154,9 +155,9 @@ def _shape(schema: Mapping[str, Any], form: Any) -> Any:
 
 # Made once for each schema: making one costs as much as a request by script.
 _SHAPES = {
-    "tool": remembering(partial(_shape, form=partial(ToolOutput, name=OUTPUT_TOOL))),
-    "native": remembering(partial(_shape, form=NativeOutput)),
-    "prompted": remembering(partial(_shape, form=PromptedOutput)),
+    "tool": cached_by_identity(partial(_shape, form=partial(ToolOutput, name=OUTPUT_TOOL))),
+    "native": cached_by_identity(partial(_shape, form=NativeOutput)),
+    "prompted": cached_by_identity(partial(_shape, form=PromptedOutput)),
 }
 
 

@@ -27,14 +27,18 @@ with needs_extra("agents", __name__):
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.usage import RunUsage, UsageLimits
 
-from temporalio import workflow
+import dataclasses
+
+from pydantic import BaseModel
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
+from pydantic_core import PydanticSerializationError, to_json
+from temporalio import activity, workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from baton.agents.answers import read_answer
 from baton.agents.port import AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
-from baton.agents.pydantic_ai_durable_errors import WithoutWords
-from baton.agents.pydantic_ai_errors import reported
-from baton.agents.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered, settings_under
+from baton.agents.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered, reported, settings_under
 from baton.agents.schema_embedding import spelled_out
 from baton.contract.activity import cut
 from baton.contract.records import ToolDeniedError
@@ -45,6 +49,7 @@ from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage, stage
 from baton.pipelines.workflow import Pipeline
+from baton.wire.json_values import well_formed
 from baton.wire.money import micro_usd, usd
 
 _TOOLS, _WITHHELD = "tools", "withheld"
@@ -63,7 +68,7 @@ class DurableAgentsPlugin(PydanticAIPlugin):
     def __init__(self) -> None:
         super().__init__()
         self.data_converter = None
-        self.interceptors = [WithoutWords()]
+        self.interceptors = [RedactProviderErrors()]
 
 
 class UnderContract(AbstractCapability[Any]):
@@ -183,14 +188,14 @@ class DurableAgent:
         self.name = name or agent.name
         self._instructions = instructions
         opening: Any = {key: value for key, value in terms.items() if key != "output"}
-        self._accepts = agent_stage(_Opens(self.name, agent), limits=limits, **opening)
+        self._accepts = agent_stage(_AcceptHandoff(self.name, agent), limits=limits, **opening)
         self._seconds = None if limits is None else limits.seconds
         settling: Any = {
             key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
         }
         # Once: the same answer would be refused again, and its bill be paid again.
-        self._settles = stage(name=f"{self.name}.answer", attempts=1, **settling)(_settle)
-        self._gives_up = stage(name=f"{self.name}.failed", writes=())(_give_up)
+        self._settles = stage(name=f"{self.name}.answer", attempts=1, **settling)(_record_answer)
+        self._gives_up = stage(name=f"{self.name}.failed", writes=())(_record_failure)
 
     @property
     def stages(self) -> list[Stage[Any, Any]]:
@@ -273,7 +278,7 @@ class DurableAgent:
             )
 
 
-class _Opens:
+class _AcceptHandoff:
     """The agent that accepts the handoff, and tells the workflow what to do under it."""
 
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
@@ -296,24 +301,24 @@ class _Opens:
         return AgentAnswer(patch={}, output=opened, claimed=False)
 
 
-async def _settle(context: StageContext[Baton]) -> StageResult:
+async def _record_answer(context: StageContext[Baton]) -> StageResult:
     """Return what the agent answered, its session on record and its bill with it."""
-    _take_over(context)
+    _charge_and_record(context)
     given: Any = context.params
     answer = read_answer(given["answer"])
     return StageResult(baton_patch=dict(answer.patch or {}), output=answer.output)
 
 
-async def _give_up(context: StageContext[Baton]) -> StageResult:
+async def _record_failure(context: StageContext[Baton]) -> StageResult:
     """Charge what a failed or cancelled run cost, and put its session and the call that was denied on record."""
-    _take_over(context)
+    _charge_and_record(context)
     given: Any = context.params
     if given["denied"] is not None:
         await context.tools.deny(**given["denied"])
     return StageResult()
 
 
-def _take_over(context: StageContext[Baton]) -> None:
+def _charge_and_record(context: StageContext[Baton]) -> None:
     """Charge a run's bill, and record its session."""
     given: Any = context.params
     context.charge(Spend.model_validate(given["spend"]))
@@ -380,3 +385,106 @@ def _spend(usage: RunUsage) -> Spend:
     """Return what a run used."""
     money = 0 if usage.cost is None else micro_usd(usage.cost)
     return Spend(micro_usd=money, prompt_tokens=usage.input_tokens, completion_tokens=usage.output_tokens)
+
+
+_ENCODED = "pydantic_ai_model_error"  # where the framework puts what its workflow makes the error of
+_OF_AN_AGENT = "agent__"  # how the framework names the activities of its agents, with the agent's name behind it
+_WORDS = ("body", "headers", "hint", "suggested_model_id")
+
+
+class RedactProviderErrors(Interceptor):
+    """The worker's interceptor that leaves a provider's own words out of what a request failed with."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Stand around every activity."""
+        return _Inbound(next)
+
+
+class _Inbound(ActivityInboundInterceptor):
+    """One activity; those of other kinds are passed through."""
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        """Run the activity."""
+        if not activity.info().activity_type.startswith(_OF_AN_AGENT):
+            return await super().execute_activity(input)
+        try:
+            return _well_formed_result(await super().execute_activity(input))
+        except ModelAPIError as error:
+            raise ApplicationError(_text(error), type=type(error).__name__) from None
+        except ApplicationError as error:
+            if isinstance(error.__cause__, UnexpectedModelBehavior):  # the framework's, with its words as they are
+                raise _told(error.__cause__) from None
+            if not isinstance(error.__cause__, ModelAPIError):
+                raise
+            raise ApplicationError(
+                _text(error.__cause__),
+                *(_redacted(one, error.__cause__) for one in error.details),
+                type=error.type,
+                non_retryable=error.non_retryable,
+                next_retry_delay=error.next_retry_delay,
+            ) from None
+        except Exception as error:
+            if (told := _told(error)) is error:
+                raise
+            raise told from None
+
+
+def _well_formed_result(result: Any) -> Any:
+    """Return what an activity returned with whole characters in its texts."""
+    try:
+        to_json(result)
+    except PydanticSerializationError:
+        return _mended(result)
+    return result
+
+
+def _mended(value: Any) -> Any:
+    """Return a value with whole characters in its texts, of whatever type the framework made it."""
+    if isinstance(value, str):
+        return well_formed(value) if type(value) is str else value
+    if type(value) is dict:
+        return {_mended(name): _mended(inner) for name, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_mended(inner) for inner in value)
+    if isinstance(value, BaseModel):
+        named = {name: getattr(value, name) for name in type(value).model_fields}
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    else:
+        return value
+    for name, inner in named.items():
+        if (made := _mended(inner)) is not inner:
+            object.__setattr__(value, name, made)  # in place: only its own class knows how to make another one
+    return value
+
+
+def _told(error: Exception) -> Exception:
+    """Return what an activity fails with for what the framework raised; the error itself where it is not its own."""
+    made = reported(error, _agent())
+    if not isinstance(made, AgentError | PatchError) or made is error:
+        return error
+    final = isinstance(made, PatchError) or made.permanent
+    return ApplicationError(str(made), type=type(made).__name__, non_retryable=final)
+
+
+def _text(error: ModelAPIError) -> str:
+    """Return what happened, in words of our own."""
+    return str(reported(error, _agent()))
+
+
+def _agent() -> str:
+    """Return the name of the agent whose activity it is, which is in the activity's name."""
+    named = activity.info().activity_type.split("__")
+    return named[1] if len(named) > 1 else named[0]
+
+
+def _redacted(detail: Any, error: ModelAPIError) -> Any:
+    """Return a detail of a failure without what the provider said."""
+    if not isinstance(detail, dict) or not isinstance(detail.get(_ENCODED), dict):
+        return detail
+    encoded = detail[_ENCODED]
+    args = list(encoded.get("args") or ())
+    if args:  # the last one is the body of an answer, or what the client of the provider said
+        args[-1] = None if isinstance(error, ModelHTTPError) else _text(error)
+    state = {name: None if name in _WORDS else value for name, value in (encoded.get("state") or {}).items()}
+    return {**detail, _ENCODED: {**encoded, "args": args, "state": state}}

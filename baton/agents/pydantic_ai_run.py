@@ -1,13 +1,28 @@
 """One run of a Pydantic AI agent under a handoff: its tools checked, its cost charged, its session recorded."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent, RunContext, models
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ContentFilterError, ModelRetry, OutputTokenLimitExceeded
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ContentFilterError,
+    FallbackExceptionGroup,
+    ModelAPIError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRequestRejectedError,
+    ModelRetry,
+    OutputTokenLimitExceeded,
+    RunTimedOut,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UserError,
+)
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -18,29 +33,31 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolReturn,
 )
-from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.models import Model, ModelRequestContext, StreamedResponse
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from baton.agents.billing import UsageMeter
+from baton.agents.failures import answered, cut_off_error, is_parse_error, is_permanent, stopped_error, unreadable
 from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.agents.tools import as_text
 from baton.contract.activity import LONGEST_RESULT, ToolAnswer, cut
-from baton.errors import PatchError
+from baton.errors import AgentError, PatchError
 from baton.wire.money import Price, Usage, micro_usd
 
 OUTPUT_TOOL = "final_result"
 """How the tool is called by which a model answers."""
 
+_EXHAUSTED_FINDING = "the model gave no usable answer"
 _HARMLESS = frozenset({"tool_search"})
 """What the framework adds to every agent itself: it finds only tools of the agent's own, which are checked."""
 
 
-class RunOnRecord(AbstractCapability[Any]):
+class RecordingCapability(AbstractCapability[Any]):
     """The capability that Baton adds to a run."""
 
     def __init__(self, work: AgentWork, agent: str, price: Price | None = None, *, schema: bool = True) -> None:
@@ -49,6 +66,7 @@ class RunOnRecord(AbstractCapability[Any]):
         self._schema = schema
         self._given = {tool.wire_name: tool.name for tool in work.tools}
         self._model = ""
+        self._last: ModelResponse | None = None
         self._read: tuple[Any, AgentAnswer] | None = None
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -71,6 +89,7 @@ class RunOnRecord(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
         """Charge a response, record it, and refuse the calls in it that are not allowed."""
+        self._last = response
         self._charge(response, request_context.messages)
         self._record(response)
         calls = [one.tool_name for one in response.parts if isinstance(one, ToolCallPart | NativeToolCallPart)]
@@ -117,6 +136,19 @@ class RunOnRecord(AbstractCapability[Any]):
         if self._read is None or self._read[0] is not output:
             self._read = output, self._work.read(output)
         return self._read[1]
+
+    def explained(self, error: Exception) -> Exception:
+        """Return what is wrong with the last answer, where the framework says only that its retries are used up."""
+        exhausted = isinstance(error, PatchError) and error.findings[0].startswith(_EXHAUSTED_FINDING)
+        if exhausted and self._schema and self._last is not None:
+            answer: Any = self._last.text
+            for call in self._last.tool_calls:
+                answer = call.args if call.tool_name == OUTPUT_TOOL and call.args else answer
+            try:
+                self._work.read(answer or "")
+            except PatchError as better:
+                return better
+        return error
 
     def settle(self, usage: RunUsage) -> None:
         """Charge what the run used beyond the responses that were seen: attempts of fallback models, continuations."""
@@ -218,3 +250,79 @@ def offered(request: ModelRequestContext, allows: Callable[[str], bool]) -> Mode
 
 def _utc(at: datetime) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
+_KEY = re.compile(r"(?i)sk-|key-|bearer")
+_IN_VAIN = re.compile(r"Tool '(?P<tool>[\w.-]{1,64})' exceeded max retries count of (?P<most>\d+)")
+_NOT_ALLOWED = "Model requests are not allowed"
+_EXHAUSTED = re.compile(r"Exceeded maximum (?:output )?retries|maximum retries|Exceeded max")
+
+
+def reported(error: Exception, agent: str) -> Exception:
+    """Return what the stage raises for what a run of the framework raised."""
+    who = f"agent {agent!r}"
+    match error:
+        case ModelAPIError():
+            return _of_request(error, who)
+        case FallbackExceptionGroup():
+            parts = [reported(one, agent) for one in error.exceptions if isinstance(one, Exception)]
+            permanent = all(isinstance(one, AgentError) and one.permanent for one in parts)
+            waits = any(isinstance(one, AgentError) and one.waits for one in parts)
+            why = f"{who}: every model failed: " + "; ".join(map(str, parts))
+            return AgentError(why, permanent=permanent, waits=waits)
+        case UsageLimitExceeded():  # of a durable agent, whose limits the framework keeps
+            limit = str(error).partition(". ")[0]
+            return AgentError(f"{who} reached a limit of its run: {limit}", permanent=True)
+        case RunTimedOut():
+            return AgentError(f"{who} did not come to an end in the time that its stage has")
+        case ContentFilterError():
+            return stopped_error(agent)
+        case OutputTokenLimitExceeded():
+            return cut_off_error()
+        case UnexpectedModelBehavior() if _EXHAUSTED.search(error.message):
+            return PatchError([f"{_EXHAUSTED_FINDING}: {error.message}"])
+        case UnexpectedModelBehavior() if found := _IN_VAIN.match(error.message):
+            often = f"more often than the agent's retries ({found['most']}) allow"
+            todo = "call a tool that there is, with arguments that fit, or do without"
+            return PatchError([f"the tool {found['tool']!r} was called in vain {often}; {todo}"])
+        case UnexpectedModelBehavior():
+            return unreadable(error, agent)
+        case PydanticSerializationError():
+            told = (
+                "what a tool returned, or said in halves of characters, cannot be sent to a model; have it return JSON"
+            )
+            return AgentError(f"{who}: {told}", permanent=True)
+        case UserError():
+            return AgentError(f"{who} is not set up to run: {error.message}", permanent=True)
+        case AgentRunError():
+            return AgentError(f"{who} failed ({type(error).__name__})")
+        case RuntimeError() if not models.ALLOW_MODEL_REQUESTS and str(error).startswith(_NOT_ALLOWED):
+            told = (
+                "may ask no model, by pydantic_ai.models.ALLOW_MODEL_REQUESTS; give it a TestModel or a FunctionModel"
+            )
+            return AgentError(f"{who} {told}", permanent=True)
+        case _ if is_parse_error(error, Model) or is_parse_error(error, StreamedResponse):
+            return unreadable(error, agent)
+        case _:
+            return error
+
+
+def _status(error: ModelAPIError) -> int | None:
+    """Return the status of the answer; that of a redirect is known to the provider's client alone."""
+    status = getattr(error if isinstance(error, ModelHTTPError) else error.__cause__, "status_code", None)
+    return status if isinstance(status, int) and status >= 300 else None
+
+
+def _of_request(error: ModelAPIError, who: str) -> AgentError:
+    """Return what a request failed with, without the body of the provider's answer."""
+    kind, code, status = type(error).__name__, error.provider_error_code, _status(error)
+    permanent = isinstance(error, ModelRequestRejectedError | ModelQuotaExceededError)
+    permanent |= status is not None and is_permanent(status)
+    if code and _CODE.fullmatch(code) and not _KEY.search(code):
+        kind += f", {code}"
+    who = f"{who}: the provider of {error.model_name!r}"
+    if status is not None:
+        return answered(who, status, kind, permanent=permanent, retry_after=error.retry_after)
+    why = f"{who} could not be reached or read ({kind})"
+    return AgentError(why, permanent=permanent, waits=not permanent, retry_after=error.retry_after)

@@ -31,7 +31,7 @@ OWN: Any = {"callbacks": [BaseCallbackHandler()]}
 
 
 class TestReach:
-    """`Watch` is told wherever a model or tool is called."""
+    """`GuardCallback` is told wherever a model or tool is called."""
 
     @pytest.mark.parametrize("in_a_graph", [False, True])
     async def test_a_tool_that_is_called_with_callbacks_of_its_own_is_checked(self, in_a_graph: bool) -> None:

@@ -12,7 +12,7 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from baton.agents.pydantic_ai_errors import reported
+from baton.agents.pydantic_ai_run import reported
 from baton.errors import AgentError, PatchError
 
 REJECTED = ModelRequestRejectedError("gpt-x", "marker-1", body="marker-1")

@@ -9,7 +9,8 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from baton.agents.memo import MOST, remembering
+from baton.agents.answers import MOST_REMEMBERED as MOST
+from baton.agents.answers import cached_by_identity
 from baton.agents.port import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from tests.unit.integrations.material import PATCH, context
@@ -67,7 +68,7 @@ class TestOutputs:
 
 
 class TestRemembering:
-    """`remembering`."""
+    """`cached_by_identity`."""
 
     def test_it_knows_objects_and_not_their_values(self) -> None:
         """Two equal schemas may be two stages'."""
@@ -77,7 +78,7 @@ class TestRemembering:
             made.append(one)
             return len(made)
 
-        number = remembering(make)
+        number = cached_by_identity(make)
         first, second = dict(OBJECT), dict(OBJECT)
 
         assert [number(first), number(second), number(first)] == [1, 2, 1]
@@ -85,7 +86,7 @@ class TestRemembering:
     def test_it_keeps_no_more_than_so_many(self) -> None:
         """A caller may bring a new schema each time."""
         made: list[object] = []
-        remembered = remembering(made.append)
+        remembered = cached_by_identity(made.append)
 
         for _ in range(3 * MOST):
             remembered(object())
@@ -103,7 +104,7 @@ class TestRemembering:
                 raise ValueError("not now")
             return 7
 
-        remembered, one = remembering(make), object()
+        remembered, one = cached_by_identity(make), object()
         with pytest.raises(ValueError, match="not now"):
             remembered(one)
         assert remembered(one) == 7
