@@ -14,90 +14,66 @@ def pins_of(text: str) -> list[Pin]:
     return [pin for pin in statements(text) if pin.kind]
 
 
+SENTENCES: dict[PinKind | None, list[str]] = {
+    PinKind.DECISION: [
+        "Decision: clause nine stays.",
+        "After some talk we chose the smaller supplier.",
+        "Let's go with the second draft.",
+        "The board rejected the proposal.",
+        "Wir haben uns auf Hamburg geeinigt.",
+        "Der Vorstand beschließt den Kauf.",
+        "Nous avons retenu la deuxième offre.",
+        "Il a e\u0301te\u0301 de\u0301cide\u0301 de partir.",
+    ],
+    PinKind.CONSTRAINT: [
+        "maxResponseTokens:2000",
+        "scoringFramework: iso31000",
+        '"returnJSON": true,',
+        "Set `region:eu-west` for all of it",
+        "Customer data must stay in Europe.",
+        "No calls without approval.",
+        "Kundendaten dürfen das Haus nicht verlassen.",
+        "Les données ne doivent jamais sortir.",
+    ],
+    PinKind.FLAG: [
+        "Warning, the annex is missing.",
+        "Clause four was flagged as potentially unlimited liability.",
+        "🚩 nobody signed it",
+        "TODO ask the supplier",
+        "Vorsicht mit dem Anhang.",
+        "Question ouverte sur l'annexe.",
+    ],
+    PinKind.NUMBER: [
+        "The price is $12.50 a head.",
+        "It ends on 2027-01-31.",
+        "The ticket is OPS-4711.",
+        "We waited for thirty days.",
+        "Es dauert fünfundzwanzig Tage.",
+        "Cela prend vingt-deux jours.",
+        "Um 9:30 Uhr beginnt es.",
+        "2. März ist der Tag",
+        "期限は2026年です。",
+    ],
+    None: [
+        "We had another look at the annex.",
+        "1. the first item of a list",
+        "See https://example.com/notes for more.",
+        "Assistant: that is a good point, thank you.",
+        "Ein Blick in den Anhang genügt.",
+        "Un coup d'œil suffit.",
+    ],
+}
+"""Sentences of each kind, in digits and in words, with a label or without, in three languages; and talk."""
+
+
 class TestKindOf:
     """Decisions, constraints, flags and numbers, by their words."""
 
-    @pytest.mark.parametrize(
-        "sentence",
-        [
-            "Decision: clause nine stays.",
-            "After some talk we chose the smaller supplier.",
-            "Let's go with the second draft.",
-            "The board rejected the proposal.",
-            "Wir haben uns auf Hamburg geeinigt.",
-            "Der Vorstand beschließt den Kauf.",
-            "Nous avons retenu la deuxième offre.",
-            "Il a e\u0301te\u0301 de\u0301cide\u0301 de partir.",
-        ],
-    )
-    def test_a_decision(self, sentence: str) -> None:
-        """With a label or without, in any spelling of its accents (S3-6.4-f)."""
-        assert kind_of(sentence) is PinKind.DECISION
+    def test_each_sentence_is_of_its_kind(self) -> None:
+        """A rule that keeps everything compresses nothing, so talk is not kept (S3-6.4-c, S3-6.4-f, S3-11-c)."""
+        found = {sentence: kind_of(sentence) for sentences in SENTENCES.values() for sentence in sentences}
 
-    @pytest.mark.parametrize(
-        "sentence",
-        [
-            "maxResponseTokens:2000",
-            "scoringFramework: iso31000",
-            '"returnJSON": true,',
-            "Set `region:eu-west` for all of it",
-            "Customer data must stay in Europe.",
-            "No calls without approval.",
-            "Kundendaten dürfen das Haus nicht verlassen.",
-            "Les données ne doivent jamais sortir.",
-        ],
-    )
-    def test_a_constraint(self, sentence: str) -> None:
-        """Of the form `key:value`, or in words (S3-6.4-f)."""
-        assert kind_of(sentence) is PinKind.CONSTRAINT
-
-    @pytest.mark.parametrize(
-        "sentence",
-        [
-            "Warning, the annex is missing.",
-            "Clause four was flagged as potentially unlimited liability.",
-            "🚩 nobody signed it",
-            "TODO ask the supplier",
-            "Vorsicht mit dem Anhang.",
-            "Question ouverte sur l'annexe.",
-        ],
-    )
-    def test_a_flag(self, sentence: str) -> None:
-        """A warning, something open, a sign (S3-6.4-f)."""
-        assert kind_of(sentence) is PinKind.FLAG
-
-    @pytest.mark.parametrize(
-        "sentence",
-        [
-            "The price is $12.50 a head.",
-            "It ends on 2027-01-31.",
-            "The ticket is OPS-4711.",
-            "We waited for thirty days.",
-            "Es dauert fünfundzwanzig Tage.",
-            "Cela prend vingt-deux jours.",
-            "Um 9:30 Uhr beginnt es.",
-            "2. März ist der Tag",
-            "期限は2026年です。",
-        ],
-    )
-    def test_a_number(self, sentence: str) -> None:
-        """Money, dates, ids, measures; in digits or in words (S3-6.4-c, S3-11-c)."""
-        assert kind_of(sentence) is PinKind.NUMBER
-
-    @pytest.mark.parametrize(
-        "sentence",
-        [
-            "We had another look at the annex.",
-            "1. the first item of a list",
-            "See https://example.com/notes for more.",
-            "Assistant: that is a good point, thank you.",
-            "Ein Blick in den Anhang genügt.",
-            "Un coup d'œil suffit.",
-        ],
-    )
-    def test_talk_is_not_kept(self, sentence: str) -> None:
-        """A rule that keeps everything compresses nothing."""
-        assert kind_of(sentence) is None
+        assert found == {sentence: kind for kind, sentences in SENTENCES.items() for sentence in sentences}
 
 
 class TestPinsOf:

@@ -4,8 +4,6 @@ import sys
 from types import FrameType
 from typing import Any
 
-import pytest
-
 from baton.safety.detector import detect
 from baton.safety.scan import scan
 from benchmarks.hostile import hostile_texts
@@ -34,24 +32,22 @@ def steps(message: Any) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", HOSTILE[SMALL])
-def test_four_times_the_text_is_at_most_about_four_times_the_work(name: str) -> None:
+def test_four_times_the_text_is_at_most_about_four_times_the_work() -> None:
     """A message made to be slow to scan holds up nobody: newlines, blanks, disguises, bombs."""
-    small, large = (steps({"text": HOSTILE[size][name]}) for size in (SMALL, LARGE))
+    work = {name: [steps({"text": HOSTILE[size][name]}) for size in (SMALL, LARGE)] for name in HOSTILE[SMALL]}
 
-    assert large <= 5 * small + SLACK
+    assert {name: found for name, found in work.items() if found[1] > 5 * found[0] + SLACK} == {}
 
 
-@pytest.mark.parametrize("name", hostile_texts(1_024))
-def test_it_ends_where_the_text_is_the_key_the_value_and_a_thousand_small_ones(name: str) -> None:
+def test_it_ends_where_the_text_is_the_key_the_value_and_a_thousand_small_ones() -> None:
     """The same texts in pieces, as keys, and in lists in lists, end within the test's timeout."""
-    text = HOSTILE[LARGE][name]
-    pieces = [text[at : at + 32] for at in range(0, len(text), 32)]
-    nested: Any = text
-    for _ in range(2_000):
-        nested = [nested]
+    for name, text in HOSTILE[LARGE].items():
+        pieces = [text[at : at + 32] for at in range(0, len(text), 32)]
+        nested: Any = text
+        for _ in range(2_000):
+            nested = [nested]
 
-    assert scan({text: pieces, "nested": nested}, detect).omitted >= 0
+        assert scan({text: pieces, "nested": nested}, detect).omitted >= 0, name
 
 
 def test_deep_json_takes_a_step_a_level() -> None:

@@ -114,29 +114,28 @@ class TestScan:
         assert report
         assert (report.level, report.findings, report.omitted) == (None, [], 0)
 
-    @pytest.mark.parametrize("path", VALUES)
-    def test_an_attack_in_any_text_field_is_rejected_and_located(self, path: str) -> None:
+    def test_an_attack_in_any_text_field_is_rejected_and_located(self) -> None:
         """A known injection in whichever text member is a violation, named by it (S3-10.1-a, S3-10.1-b, S3-6.1-j)."""
-        report = scan(replaced(HANDOFF, path, ATTACK), detect)
+        for path in VALUES:
+            report = scan(replaced(HANDOFF, path, ATTACK), detect)
 
-        assert not report
-        assert report.level is Level.REJECT
-        assert report.findings[0].path == path
-        assert report.findings[0].category is Category.PROMPT_INJECTION
+            assert report.level is Level.REJECT, path
+            assert report.findings[0].path == path
+            assert report.findings[0].category is Category.PROMPT_INJECTION
 
-    @pytest.mark.parametrize("path", KEYS)
-    def test_an_attack_in_any_key_is_rejected_and_located(self, path: str) -> None:
+    def test_an_attack_in_any_key_is_rejected_and_located(self) -> None:
         """Object keys reach a prompt as values do (C-17)."""
-        report = scan(replaced(HANDOFF, path, ATTACK, key=True), detect)
+        for path in KEYS:
+            report = scan(replaced(HANDOFF, path, ATTACK, key=True), detect)
 
-        assert not report
-        assert report.findings[0].in_key
+            assert not report, path
+            assert report.findings[0].in_key
 
-    @pytest.mark.parametrize("member", ["conversationHistoryVerbatim", "currentState", "conversationHistorySummary"])
-    def test_what_the_document_scans_is_scanned_whatever_its_shape(self, member: str) -> None:
+    def test_what_the_document_scans_is_scanned_whatever_its_shape(self) -> None:
         """Verbatim turns, state and summary, even if they do not fit the schema (S3-6.1-i, S3-7.2-e, C-13)."""
-        for value in (ATTACK, [ATTACK], {"x": {"y": [[ATTACK]]}}, {"unknown": 1, ATTACK: None}):
-            assert not scan({**HANDOFF, member: value}, detect)
+        for member in ("conversationHistoryVerbatim", "currentState", "conversationHistorySummary"):
+            for value in (ATTACK, [ATTACK], {"x": {"y": [[ATTACK]]}}, {"unknown": 1, ATTACK: None}):
+                assert not scan({**HANDOFF, member: value}, detect), member
 
     def test_escapes_of_json_hide_nothing(self) -> None:
         """Leaves are scanned decoded: a message that spells letters as escapes says the same (C-17)."""
