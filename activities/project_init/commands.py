@@ -149,9 +149,10 @@ def _of_scripts(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[C
     for manifest in manifests:
         call = f"{_node_manager(tree)} run"
         text = tree.text(manifest.path) or ""
-        for name, body in manifest.scripts.items():
+        start = max(text.find('"scripts"'), 0)
+        for name, body in list(manifest.scripts.items())[:_MOST]:
             if not _NPM_HOOK.fullmatch(name):
-                at = text.find(f'"{name}"', max(text.find('"scripts"'), 0))
+                at = text.find(f'"{name}"', start)
                 yield Command(
                     line=_in_folder(manifest.path, f"{call} {quote(name)}"),
                     purpose=purpose_of(name),

@@ -18,6 +18,7 @@ Group = Any  # one of the groups of `Dependency`
 _MOST_MANIFESTS = 200
 _REQUIREMENTS = re.compile(r"((requirements|constraints)[\w.-]*|requirements/[\w.-]+)\.txt")
 _GO_REQUIRE = re.compile(r"^\s*(?:require\s+)?([\w.-]+\.[\w./~-]+)\s+(v[\w.+-]+)(\s*//\s*indirect)?", re.MULTILINE)
+_WORD = re.compile(r"[\w.@/-]+")
 _DEVELOPMENT = re.compile(r"(?i)dev|test|lint|doc|type")
 
 
@@ -29,16 +30,20 @@ class Source:
     text: str
 
     @cached_property
-    def lines(self) -> list[str]:
-        """The lines of the text."""
-        return self.text.split("\n")
+    def _places(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The first line that starts with each word, and the first that has it."""
+        starts, anywhere = dict[str, int](), dict[str, int]()
+        for number, line in enumerate(self.text.split("\n"), 1):
+            words = _WORD.findall(line)
+            for word in words:
+                anywhere.setdefault(word, number)
+            starts.setdefault(words[0] if words else "", number)
+        return starts, anywhere
 
     def at(self, word: str) -> Evidence:
         """Return the first line that starts with a word, else the first that has it; the file if no line has it."""
-        pattern = re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])")
-        found = [number for number, text in enumerate(self.lines, 1) if pattern.search(text)]
-        first = [number for number in found if self.lines[number - 1].lstrip(" \t\"'").startswith(word)]
-        return Evidence(path=self.path, line=next(iter(first or found), None))
+        starts, anywhere = self._places
+        return Evidence(path=self.path, line=starts.get(word) or anywhere.get(word))
 
     def dependency(self, name: str, requirement: object, group: Group = "runtime") -> Dependency:
         """Return a dependency by its name and the version that is asked for."""
@@ -126,7 +131,7 @@ def _required(source: Source, line: str, group: Group) -> Dependency | None:
 
 def _requirements(source: Source) -> Manifest:
     group = "development" if _DEVELOPMENT.search(source.path) else "runtime"
-    lines = [line.rstrip("\\ ") for line in source.lines if not line.startswith(("#", " ", "\t", "-"))]
+    lines = [line.rstrip("\\ ") for line in source.text.split("\n") if not line.startswith(("#", " ", "\t", "-"))]
     found = [each for line in lines if (each := _required(source, line, group))]
     is_compiled = "--hash=sha256:" in source.text or "# via" in source.text
     return Manifest(
