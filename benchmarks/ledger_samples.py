@@ -15,9 +15,10 @@ from typing import Any
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from baton.core.verdict import HandoffStatus
 from baton.keys.store_public import PublicKey, PublicKeys
 from baton.ledger.chain import Claim, SignatureCheck, head_statement
-from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, Status, seal
+from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, seal
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_rows import StoredRecord, insert
 from baton.ledger.store_sqlite import SqliteConnection
@@ -109,7 +110,7 @@ def entry(task_id: str, number: int, message: dict[str, Any] | bytes) -> AuditEn
         kind=Kind.HANDOFF,
         task_id=task_id,
         event_id=f"{task_id[:-4]}{number:04}",
-        status=Status.ACCEPTED,
+        status=HandoffStatus.ACCEPTED,
         timestamp=BEGAN,
         from_agent="legal-analysis-agent",
         to_agent="risk-scoring-agent",

@@ -31,8 +31,8 @@ class Code(StrEnum):
     BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
 
 
-class Answer(StrEnum):
-    """What `accept_handoff` says, and the ledger records."""
+class HandoffStatus(StrEnum):
+    """What a receiver answers to a handoff, and the ledger records."""
 
     ACCEPTED = "ACCEPTED"
     REJECTED = "REJECTED"
@@ -118,9 +118,9 @@ class Verdict(CompactRecord):
         return self.valid
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> HandoffStatus:
         """ACCEPTED or REJECTED."""
-        return Answer.ACCEPTED if self.valid else Answer.REJECTED
+        return HandoffStatus.ACCEPTED if self.valid else HandoffStatus.REJECTED
 
     def fate(self, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
         """Return what becomes of the handoff."""

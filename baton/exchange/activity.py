@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import activity
 
 from baton.artifacts.store import ArtifactStore
-from baton.core.verdict import Answer
+from baton.core.verdict import HandoffStatus
 from baton.exchange.admission import ADMIT, OPEN, AcceptRequest, Admission, Opened, reply_to_of
 from baton.exchange.records import message_digest
 from baton.handoff.activity_receive import gate_of, run_of_activity
@@ -37,7 +37,7 @@ async def admit(request: AcceptRequest) -> Admission:
     receipt, message = await gate.accept(
         request.message, request.requirements, run_id=run_of_activity(), further=[strays]
     )
-    handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value)
+    handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
     sender = message.get("fromAgent")

@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from baton.core.verdict import Answer
+from baton.core.verdict import HandoffStatus
 from baton.errors import StageFailedError
 from baton.exchange.admission import AcceptRequest, Received
 from baton.exchange.records import (
@@ -160,7 +160,7 @@ class Arrivals:
             return None
         if earlier is None:
             self._intake.keep(ack)
-            self._count(ack.code or Answer.ACCEPTED.value, admission.sender, by)
+            self._count(ack.code or HandoffStatus.ACCEPTED.value, admission.sender, by)
         self._remember(raw, admission.reply_to or "", ack)
         if not ack.accepted:
             self._note(f"{ack.answer.value}: handoff {ack.handoff_id} of {admission.sender!r}: {ack.reason}")

@@ -17,7 +17,7 @@ from baton.contract.validation import expiry_findings
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.stages import StageSpec
-from baton.core.verdict import Answer
+from baton.core.verdict import HandoffStatus
 from baton.errors import PatchError, StageFailedError
 from baton.exchange.admission import Opened
 from baton.exchange.external import (
@@ -282,7 +282,7 @@ class Outside:
 
         That is from dispatch to acceptance, as for a durable queue: that is what the agent fetches from.
         """
-        verdict = Answer.ACCEPTED.value if move.kind is ActionKind.ACCEPT else move.code
+        verdict = HandoffStatus.ACCEPTED.value if move.kind is ActionKind.ACCEPT else move.code
         asked = self._waiting[move.handoff_id]
         if verdict is None or asked.answered:  # another one who claims it later is given the same answer
             return

@@ -16,7 +16,7 @@ from typing import Any
 
 from baton.contract.validation import expiry_findings, validate_contract
 from baton.core.history import Spend
-from baton.core.verdict import Code, Finding, Verdict, rejected
+from baton.core.verdict import Code, Finding, HandoffStatus, Verdict, rejected
 from baton.exchange.admission import reply_to_of
 from baton.handoff.errors import HandoffError
 from baton.handoff.freshness import stale_or_misaddressed
@@ -31,7 +31,7 @@ from baton.ledger.chain import ChainHead
 from baton.ledger.entries import AGAIN, LONGEST_NAME, cost_after, handoff_entry, usable_name
 from baton.ledger.errors import LedgerConflictError
 from baton.ledger.privacy import RedactionPolicy, redact
-from baton.ledger.records import FAILED, AuditEntry, Kind, Status
+from baton.ledger.records import FAILED, AuditEntry, Kind
 from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import is_payload, recordable
@@ -193,7 +193,7 @@ class Gate:
             self._recorded(shown),
             task_id=chain,
             kind=START if begins else Kind.HANDOFF,
-            status=Status(verdict.answer.value),
+            status=verdict.answer,
             timestamp=at,
             attempt=attempt,
             reason=None if verdict.reason is None else verdict.reason.value,
@@ -212,7 +212,7 @@ class Gate:
                 "/handoffId",
             )
             second: dict[str, Any] = {"event_id": _second_id(entry.event_id, digest)}
-            second |= {"status": Status.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
+            second |= {"status": HandoffStatus.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
             head, again = await self.ledger.append_once(entry.model_copy(update=second))
         receipt = Receipt(
             handoff_id=usable_name(shown.get("handoffId")) or "",

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
+from baton.core.verdict import HandoffStatus
 from baton.handoff.pending import HandoffAction
 from baton.ledger.entries import AGAIN
-from baton.ledger.records import FAILED, AuditCost, AuditHeader, CamelRecord, Kind, Status
+from baton.ledger.records import FAILED, AuditCost, AuditHeader, CamelRecord, Kind
 from baton.wire.money import usd
 
 _TOP_UP = HandoffAction.TOP_UP.value.upper()  # the status of a person's decision
@@ -93,7 +94,7 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     for record in records:
         cost = record.cost
         anew = not _is_work(record) and AGAIN in record.event_id  # says what the first one said
-        if cost is None or anew or (record.kind == Kind.HANDOFF and record.status == Status.REJECTED):
+        if cost is None or anew or (record.kind == Kind.HANDOFF and record.status == HandoffStatus.REJECTED):
             continue
         sending = (_event(record), _attempt(record), record.run_id)
         before = stated.get(sending, _Amounts(0, 0, 0))
@@ -173,7 +174,7 @@ def _is_complete(records: Sequence[AuditHeader]) -> bool:
         for one in records
         if one.cost is not None
         and one.kind != Kind.SUMMARY
-        and not (one.kind == Kind.HANDOFF and (one.status == Status.REJECTED or AGAIN in one.event_id))
+        and not (one.kind == Kind.HANDOFF and (one.status == HandoffStatus.REJECTED or AGAIN in one.event_id))
     ]
     if not counted or not _is_work(counted[-1]):
         return False
@@ -193,7 +194,7 @@ def _budget_findings(records: Sequence[AuditHeader]) -> list[str]:
     for record in records:
         topped_up = topped_up or (record.kind, record.status) == (Kind.DECISION, _TOP_UP)
         cost = record.cost
-        if cost is None or cost.remaining_micro_usd is None or record.status == Status.REJECTED:
+        if cost is None or cost.remaining_micro_usd is None or record.status == HandoffStatus.REJECTED:
             continue
         new = cost.spent_micro_usd + cost.remaining_micro_usd
         old = budgets.setdefault(record.run_id, new)

@@ -11,7 +11,8 @@ from decimal import Decimal
 from typing import Any
 
 from baton.core.history import Spend
-from baton.ledger.records import AuditCost, AuditEntry, Kind, Status
+from baton.core.verdict import HandoffStatus
+from baton.ledger.records import AuditCost, AuditEntry, Kind
 from baton.wire.canonical import digest
 from baton.wire.money import micro_usd
 
@@ -27,7 +28,7 @@ def handoff_entry(
     message: dict[str, Any],
     *,
     task_id: str,
-    status: Status,
+    status: HandoffStatus,
     timestamp: datetime,
     kind: str = Kind.HANDOFF,
     attempt: int = 1,
@@ -56,7 +57,7 @@ def handoff_entry(
 
     Example:
         >>> message = {"handoffId": "h-1", "fromAgent": {"agentId": "planner"}, "toAgent": "?"}
-        >>> entry = handoff_entry(message, task_id="t-1", status=Status.REJECTED, reason="SCHEMA_INVALID",
+        >>> entry = handoff_entry(message, task_id="t-1", status=HandoffStatus.REJECTED, reason="SCHEMA_INVALID",
         ...                       timestamp=datetime.fromisoformat("2026-11-21T10:00:00Z"))
         >>> entry.event_id, entry.from_agent, entry.to_agent
         ('h-1', 'planner', None)

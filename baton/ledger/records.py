@@ -53,13 +53,6 @@ class Kind(StrEnum):
     """The key of a data subject was destroyed, so some of the chain's texts can't be read any more (C-24)."""
 
 
-class Status(StrEnum):
-    """The statuses of handoff records; records of other kinds have words of their own."""
-
-    ACCEPTED = "ACCEPTED"
-    REJECTED = "REJECTED"
-
-
 FAILED = "FAILED"
 """How the status of a completion begins whose agent failed; `_` and the number of the attempt follow."""
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import ChainReport
 from baton.ledger.cost import TaskCost, task_cost
-from baton.ledger.records import FAILED, AuditHeader, AuditRecord, Kind, Status
+from baton.ledger.records import FAILED, AuditHeader, AuditRecord, Kind
 
 
 @dataclass(frozen=True)
@@ -68,4 +69,4 @@ class Trace:
 
 
 def _is_accepted(header: AuditHeader) -> bool:
-    return header.kind == Kind.HANDOFF and header.status == Status.ACCEPTED
+    return header.kind == Kind.HANDOFF and header.status == HandoffStatus.ACCEPTED

@@ -13,7 +13,7 @@ from temporalio.runtime import Runtime
 
 from baton.contract.records import instant
 from baton.core.messages import StageInput, StageReturn
-from baton.core.verdict import Answer
+from baton.core.verdict import HandoffStatus
 from baton.handoff.receipts import Receipt
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
@@ -59,7 +59,7 @@ def tell_answer(
     agent = message.get("fromAgent")
     named = agent.get("agentId") if isinstance(agent, Mapping) else None
     sender = named if isinstance(named, str) and named else UNKNOWN
-    verdict = receipt.verdict.reason.value if receipt.verdict.reason else Answer.ACCEPTED.value
+    verdict = receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value
     handoff_answered(verdict)
     if receipt.again:
         return

@@ -8,7 +8,7 @@ any. Counters that alerts rest on have one label of known values, `at_start`, an
 from dataclasses import dataclass
 from enum import StrEnum
 
-from baton.core.verdict import Answer, Code, Disposition
+from baton.core.verdict import Code, Disposition, HandoffStatus
 
 
 class Kind(StrEnum):
@@ -42,7 +42,7 @@ HANDOFFS = Metric(
     Kind.COUNTER,
     "Handoffs answered by their receivers, by verdict: ACCEPTED, or the code they were rejected with.",
     labels=("verdict",),
-    at_start=(Answer.ACCEPTED.value, *(code.value for code in Code)),
+    at_start=(HandoffStatus.ACCEPTED.value, *(code.value for code in Code)),
 )
 """S3-8.1-a and S3-8.1-c are shares of it."""
 

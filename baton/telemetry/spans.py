@@ -34,7 +34,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from opentelemetry.util.types import Attributes
 
 from baton.core.messages import StageReturn
-from baton.core.verdict import Answer
+from baton.core.verdict import HandoffStatus
 from baton.handoff.trace import HandoffTrace, TraceContext, child_traceparent
 from baton.telemetry.tracing import current_stage
 from baton.wire.money import Usage
@@ -226,7 +226,7 @@ class OpenTelemetryStage:
         for span in (self._span, self._arrival):
             if span is not None:
                 span.set_attribute("baton.verdict", verdict)
-                if verdict != Answer.ACCEPTED:
+                if verdict != HandoffStatus.ACCEPTED:
                     _fail(span, verdict)
         self.end_handoff(time_ns())
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from temporalio.common import MetricCounter, MetricGauge, MetricHistogramFloat, MetricMeter
 
-from baton.core.verdict import Answer
+from baton.core.verdict import HandoffStatus
 from baton.telemetry.metric_names import (
     COMPRESSED_AWAY,
     COMPRESSIONS,
@@ -58,7 +58,7 @@ class Metrics:
     def handoff(self, verdict: str, sender: str, receiver: str) -> None:
         """Count a handoff that its receiver answered."""
         self._counter(HANDOFFS, verdict).add(1)
-        if verdict != Answer.ACCEPTED:
+        if verdict != HandoffStatus.ACCEPTED:
             self._counter(REJECTIONS, verdict, sender, receiver).add(1)
 
     def latency(self, transport: Transport, sender: str, receiver: str, seconds: float) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
+from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import handoff_entry
-from baton.ledger.records import AuditCost, AuditEntry, Kind, Status
+from baton.ledger.records import AuditCost, AuditEntry, Kind
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_anchors import AnchorFile
 from tests.unit.ledger.material import NOW, TASK, completion_entry, message
@@ -69,10 +70,15 @@ class Desk:
 def entries() -> list[AuditEntry]:
     """Return what happened to the task: two handoffs, the first refused once, and its end."""
     refused = handoff_entry(
-        message(0), task_id=TASK, status=Status.REJECTED, reason="SCHEMA_INVALID", details="a\x1b[31m", timestamp=NOW
+        message(0),
+        task_id=TASK,
+        status=HandoffStatus.REJECTED,
+        reason="SCHEMA_INVALID",
+        details="a\x1b[31m",
+        timestamp=NOW,
     )
     accepted = [
-        handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, attempt=2 - at, timestamp=NOW)
+        handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, attempt=2 - at, timestamp=NOW)
         for at in range(2)
     ]
     end = completion_entry({"risk": "low"}, agent="agent-2", cost=AuditCost(spent_micro_usd=50_000))

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from baton.cli.output import moment
+from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.cli_pages import trace_page
@@ -19,7 +20,6 @@ from baton.ledger.cli_sources import heads_of
 from baton.ledger.entries import handoff_entry
 from baton.ledger.errors import LedgerError
 from baton.ledger.proof import verify_chain
-from baton.ledger.records import Status
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.trace import Trace
@@ -47,7 +47,7 @@ class TestTrace:
         """A name that is broken in two cannot be searched for; the day is told once, above the records' times."""
         hop = {"fromAgent": {"agentId": "take-snapshot"}, "toAgent": {"agentType": "review-performance"}}
         refused = handoff_entry(
-            message(0, **hop), task_id=TASK, status=Status.REJECTED, reason="SCHEMA_INVALID", timestamp=NOW
+            message(0, **hop), task_id=TASK, status=HandoffStatus.REJECTED, reason="SCHEMA_INVALID", timestamp=NOW
         )
         records = chain(entries=[refused, *entries()[-1:]])
         trace = Trace(TASK, tuple(records), verify_chain(records, ledger=LEDGER, task_id=TASK, verifier=KEYS))

@@ -12,10 +12,11 @@ from typer.testing import CliRunner, Result
 
 from baton.artifacts.store import open_store
 from baton.cli.app import make_app
+from baton.core.verdict import HandoffStatus
 from baton.keys.store_files import KeyFile, read_file, write_file
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.entries import handoff_entry
-from baton.ledger.records import AuditEntry, Status
+from baton.ledger.records import AuditEntry
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.store_archive import segments_of
@@ -58,7 +59,9 @@ class Desk:
 def desk(tmp_path: Path) -> Desk:
     """Return an operator with two old records."""
     made = Desk(tmp_path)
-    entries = [handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW) for at in range(2)]
+    entries = [
+        handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(2)
+    ]
     asyncio.run(made.add(*entries))
     return made
 
@@ -74,7 +77,7 @@ class TestCheckpoint:
         whole = desk("audit", "verify", "--all", "--anchors", str(desk.witness), "--json")
         assert json.loads(whole.stdout)["verdict"] == "valid"
         desk.ledger.unlink()
-        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=Status.ACCEPTED, timestamp=NOW)))
+        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
         gone = desk("audit", "verify", "--all", "--anchors", str(desk.witness), "--json")
         assert (gone.exit_code, json.loads(gone.stdout)["verdict"]) == (1, "invalid")
 
@@ -82,7 +85,7 @@ class TestCheckpoint:
         """The witness keeps what it had, and the operator is told that the ledger is not the one it was (C-26)."""
         assert desk("audit", "checkpoint", "--witness", str(desk.witness)).exit_code == 0
         desk.ledger.unlink()
-        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=Status.ACCEPTED, timestamp=NOW)))
+        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
         refused = desk("audit", "checkpoint", "--witness", str(desk.witness))
         assert refused.exit_code == 1
         assert len(AnchorFile(desk.witness).checkpoints()) == 1
@@ -90,7 +93,7 @@ class TestCheckpoint:
 
     def test_what_nobody_signed_is_vouched_for_only_by_whoever_says_so(self, desk: Desk) -> None:
         """A checkpoint made by night turned a record of anybody's into a proved one."""
-        forged = handoff_entry(message(0), task_id="t2", status=Status.ACCEPTED, timestamp=NOW)
+        forged = handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)
 
         async def forge() -> None:
             async with Ledger(desk.ledger) as ledger:
@@ -118,7 +121,7 @@ class TestArchive:
     def test_the_last_manifest_leads_to_all_segments(self, desk: Desk) -> None:
         """So its digest is told, and the store has it under that."""
         told = desk("audit", "archive", "--older-than", "0").stdout.split()[-1]
-        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=Status.ACCEPTED, timestamp=NOW)))
+        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
         later = json.loads(desk("audit", "archive", "--older-than", "0", "--json").stdout)
 
         segments = asyncio.run(segments_of(open_store(desk.folder / "artifacts"), later["last_manifest"]))

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from baton.budget.records import Budget, Charge, ChargeKind
 from baton.compression.rules import Compressed
 from baton.core.history import Spend
-from baton.core.verdict import Code
+from baton.core.verdict import Code, HandoffStatus
 from baton.handoff.build import AgentState, build_handoff
 from baton.handoff.records import CostTracking, Handoff, Sender, Target
 from baton.handoff.validation import validate_handoff
 from baton.ledger.cost import TaskCost, task_cost
 from baton.ledger.entries import cost_of, handoff_entry
-from baton.ledger.records import AuditEntry, Status
+from baton.ledger.records import AuditEntry
 from baton.wire.money import usd
 from tests.unit.handoff.material import AT, EXAMPLE, EXECUTION_ID, HANDOFF_ID, RECEIVER, TASK_ID, TRACEPARENT
 from tests.unit.ledger.material import chain, completion_entry
@@ -102,9 +102,9 @@ class Chain:
                 self.complete(agent)
                 continue
             for attempt in range(1, refused.get(agent, 0) + 1):
-                self.hand_on(place, given, Status.REJECTED, attempt)
+                self.hand_on(place, given, HandoffStatus.REJECTED, attempt)
                 self.work(agent, Job("good", (attempt,)))
-            message = self.hand_on(place, given, Status.ACCEPTED, refused.get(agent, 0) + 1)
+            message = self.hand_on(place, given, HandoffStatus.ACCEPTED, refused.get(agent, 0) + 1)
             self.keep(UNTOUCHED.relayed(message.cost_tracking))
         return self
 
@@ -154,7 +154,7 @@ class Chain:
         if job.kind == "twice":
             self.keep(self.budget.charge(name, charge))
 
-    def hand_on(self, place: int, given: CostTracking, status: Status, attempt: int) -> Handoff:
+    def hand_on(self, place: int, given: CostTracking, status: HandoffStatus, attempt: int) -> Handoff:
         """Build the message, send it, and put the receiver's answer on record."""
         own = spent_since(given, self.budget)
         state = AgentState(
@@ -174,7 +174,7 @@ class Chain:
         )
         read = Handoff.from_json(message.model_dump_json(exclude_unset=True))
         assert read.cost_tracking == self.budget.cost_tracking()
-        if status is Status.ACCEPTED:
+        if status is HandoffStatus.ACCEPTED:
             self.messages.append(read)
         self.entries.append(
             handoff_entry(read.to_json_object(), task_id=TASK_ID, status=status, timestamp=AT, attempt=attempt)
@@ -318,7 +318,7 @@ class TestDeduction:
         one = Chain(Budget(initial_micro_usd=400_000))
         given_to_a = one.budget.cost_tracking()
         one.work("extract", Job("refused", (50_000, 30_000)))
-        wire = one.hand_on(0, given_to_a, Status.ACCEPTED, 1).to_json_object()["costTracking"]
+        wire = one.hand_on(0, given_to_a, HandoffStatus.ACCEPTED, 1).to_json_object()["costTracking"]
 
         assert wire["costBudgetRemainingUSD"] == 0.32
         assert wire["costSpentSoFarUSD"] == 0.08

@@ -8,8 +8,9 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import ChainHead, Claim, HeadSigner, SignatureCheck, head_statement
-from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, Status, seal
+from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, seal
 
 LEDGER, TASK = "baton", "5f0c1a52-7a3c-4a29-9c31-3a8f0b7a2b11"
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -84,7 +85,7 @@ def entry(number: int = 0, *, task_id: str = TASK, **members: Any) -> AuditEntry
         "kind": Kind.HANDOFF,
         "task_id": task_id,
         "event_id": f"handoff-{number}",
-        "status": Status.ACCEPTED,
+        "status": HandoffStatus.ACCEPTED,
         "timestamp": NOW,
         "from_agent": f"agent-{number}",
         "to_agent": f"agent-{number + 1}",

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.core.verdict import HandoffStatus
 from baton.ledger.cost import task_cost
-from baton.ledger.records import AuditCost, AuditEntry, AuditHeader, Kind, Status
+from baton.ledger.records import AuditCost, AuditEntry, AuditHeader, Kind
 from tests.unit.ledger.material import chain, entry
 
 
@@ -188,7 +189,7 @@ class TestTaskCost:
         cost = task_cost(
             headers(
                 entry(0, cost=cents(10)),
-                entry(1, status=Status.REJECTED, cost=AuditCost(spent_micro_usd=10**12)),
+                entry(1, status=HandoffStatus.REJECTED, cost=AuditCost(spent_micro_usd=10**12)),
                 entry(1, attempt=2, cost=cents(25)),
             )
         )

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.core.verdict import HandoffStatus
 from baton.ledger.entries import cost_of, erasure_entry, handoff_entry
-from baton.ledger.records import Kind, Status
+from baton.ledger.records import Kind
 from baton.wire.canonical import digest
 from tests.unit.ledger.material import NOW, TASK, chain, message
 
@@ -23,7 +24,7 @@ class TestHandoffEntry:
 
     def test_it_names_agents_and_cost_as_the_message_does(self) -> None:
         """Handoff and task id, sender's agent id, receiver's type, status, cost and time (S3-7.2-k, S3-13.2-a)."""
-        made = handoff_entry(message(1), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW)
+        made = handoff_entry(message(1), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
 
         assert (made.event_id, made.from_agent, made.to_agent) == ("handoff-1", "agent-1", "agent-2")
         assert (made.task_id, made.status, made.timestamp) == (TASK, "ACCEPTED", NOW)
@@ -36,7 +37,7 @@ class TestHandoffEntry:
         made = handoff_entry(
             message(1),
             task_id=TASK,
-            status=Status.REJECTED,
+            status=HandoffStatus.REJECTED,
             reason="INCOMPLETE_CONTEXT",
             details="x" * 20_000,
             attempt=2,
@@ -54,7 +55,7 @@ class TestHandoffEntry:
     )
     def test_whatever_a_sender_writes_can_be_put_on_record(self, members: dict[str, Any]) -> None:
         """A rejection is recorded for every message, however malformed (S3-6.2-a)."""
-        made = handoff_entry(members, task_id=TASK, status=Status.REJECTED, timestamp=NOW)
+        made = handoff_entry(members, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
 
         [record] = chain(entries=[made])
         assert record.body == members
@@ -62,7 +63,7 @@ class TestHandoffEntry:
     @pytest.mark.parametrize("handoff_id", [None, 7, "", "a\x00b", "x" * 300, {"a": 1}])
     def test_an_id_that_cannot_be_one_is_replaced_by_the_digest(self, handoff_id: Any) -> None:
         """Two such messages are two events, and the same one twice is one."""
-        made = handoff_entry({"handoffId": handoff_id}, task_id=TASK, status=Status.REJECTED, timestamp=NOW)
+        made = handoff_entry({"handoffId": handoff_id}, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
 
         assert made.event_id == digest({"handoffId": handoff_id})
 

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from decimal import Decimal
 
+from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import Verdict
 from baton.ledger.entries import handoff_entry
 from baton.ledger.proof import verify_chain
-from baton.ledger.records import AuditCost, AuditRecord, Kind, Status
+from baton.ledger.records import AuditCost, AuditRecord, Kind
 from baton.ledger.trace import Trace
 from tests.unit.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, entry, message
 
@@ -18,7 +19,7 @@ def traced(records: list[AuditRecord]) -> Trace:
 
 HAPPY = chain(
     entries=[
-        *(handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW) for at in range(3)),
+        *(handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(3)),
         completion_entry(
             {"summary": "Low risk"},
             agent="agent-3",
@@ -55,7 +56,7 @@ class TestTrace:
         records = chain(
             entries=[
                 entry(0),
-                entry(1, status=Status.REJECTED),
+                entry(1, status=HandoffStatus.REJECTED),
                 entry(1, kind=Kind.ROLLBACK, status="PENDING_HANDOFF"),
                 entry(1, attempt=2),
                 entry(2),

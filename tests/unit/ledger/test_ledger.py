@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import rfc8785
 
+from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import ChainHead, Claim, Flaw, Verdict, from_base64url
 from baton.ledger.entries import handoff_entry
 from baton.ledger.errors import (
@@ -23,7 +24,7 @@ from baton.ledger.errors import (
     LedgerUnavailableError,
 )
 from baton.ledger.privacy import RedactionPolicy, redact
-from baton.ledger.records import AuditCost, AuditRecord, Kind, Status
+from baton.ledger.records import AuditCost, AuditRecord, Kind
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_anchors import AnchorFile
 from baton.testing.chains import opened_past_guards
@@ -97,7 +98,7 @@ class TestAppend:
     async def test_each_attempt_and_status_is_an_event_of_its_own(self, ledger: Ledger) -> None:
         """(handoffId, attempt, status) is what is unique, kinds apart (C-20, C-25, C-50)."""
         events = [
-            entry(0, status=Status.REJECTED),
+            entry(0, status=HandoffStatus.REJECTED),
             entry(0, attempt=2),
             entry(0),
             entry(0, kind=Kind.ROLLBACK),
@@ -287,7 +288,7 @@ class TestTrace:
     async def test_a_rejection_is_in_it_with_its_whole_message(self, ledger: Ledger) -> None:
         """The document's own query would miss it: it writes no task id (C-22, S3-7.2-i)."""
         refused = handoff_entry(
-            message(1), task_id=TASK, status=Status.REJECTED, reason="BUDGET_EXHAUSTED", timestamp=NOW
+            message(1), task_id=TASK, status=HandoffStatus.REJECTED, reason="BUDGET_EXHAUSTED", timestamp=NOW
         )
         await ledger.append(refused)
 
@@ -306,7 +307,9 @@ class TestTaskCost:
 
     async def test_it_is_read_from_the_records(self, ledger: Ledger) -> None:
         """Three handoffs and a completion of a task that cost 0.05 USD (C-12, S3-6.2-d)."""
-        handoffs = [handoff_entry(message(at), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW) for at in range(3)]
+        handoffs = [
+            handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(3)
+        ]
         end = completion_entry({}, cost=AuditCost(spent_micro_usd=50_000))
         await ledger.append_all([*handoffs, end])
 

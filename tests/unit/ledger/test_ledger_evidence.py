@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import CANCELED, Verdict
 from baton.ledger.entries import handoff_entry
 from baton.ledger.errors import (
@@ -16,7 +17,7 @@ from baton.ledger.errors import (
     LedgerError,
     LedgerUnavailableError,
 )
-from baton.ledger.records import Kind, Status
+from baton.ledger.records import Kind
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.store_bundles import verify_bundle
@@ -221,7 +222,9 @@ class TestCompliance:
     async def test_the_whole_trail_is_there_within_a_moment(self, ledger: Ledger, tmp_path: Path) -> None:
         """From the task id alone: who received what, what it cost, what came out, proved offline (S3-12.1-a)."""
         for number in range(3):
-            await ledger.append(handoff_entry(message(number), task_id=TASK, status=Status.ACCEPTED, timestamp=NOW))
+            await ledger.append(
+                handoff_entry(message(number), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
+            )
         last = await ledger.append(completion_entry({"risk": "low"}))
         await ledger.export(tmp_path / "trail.zst", [TASK])
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from baton.artifacts.store import LocalArtifactStore
+from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.entries import handoff_entry
 from baton.ledger.errors import LedgerUnavailableError
-from baton.ledger.records import AuditEntry, Status
+from baton.ledger.records import AuditEntry
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
 from baton.personal.errors import ErasureUnrecordedError, SubjectErasedError, VaultError, VaultUnavailableError
@@ -30,7 +31,7 @@ from tests.unit.vault.material import MARKER, NOW, SUBJECT, TASK, everything_in,
 async def hand_on(ledger: Ledger, payload: dict[str, Any], task_id: str = TASK, number: int = 0) -> None:
     """Put a handoff with a payload on record."""
     message = {"handoffId": f"h-{number}", "personalDataPayload": payload, "taskDescription": "Score"}
-    await ledger.append(handoff_entry(message, task_id=task_id, status=Status.ACCEPTED, timestamp=NOW))
+    await ledger.append(handoff_entry(message, task_id=task_id, status=HandoffStatus.ACCEPTED, timestamp=NOW))
 
 
 async def keys_in(vault: Vault) -> int:
