@@ -12,6 +12,7 @@ from temporalio import activity
 
 from baton.artifacts.records import ArtifactRef, path_form
 from baton.artifacts.store import ArtifactStore
+from baton.core.awaiting import Calls, step
 from baton.core.messages import Selected
 from baton.errors import ArtifactConflictError, ArtifactNotFoundError, ArtifactUnavailableError
 from baton.wire.text import TokenEstimator
@@ -93,11 +94,20 @@ class ArtifactAccess:
         counter: TokenEstimator,
     ) -> None:
         self._store = store
+        self._calls = Calls("the stage", shows_arguments=False)
         self._handed = handed
         self._scope = scope
         self._counter = counter
         self.written: list[ArtifactRef] = []
         self.selected: list[Selected] = []
+
+    def check(self) -> None:
+        """Raise an error if a call was never awaited: what it was to do did not happen.
+
+        Raises:
+            PipelineError: One was.
+        """
+        self._calls.check()
 
     @property
     def store(self) -> ArtifactStore:
@@ -114,6 +124,7 @@ class ArtifactAccess:
         """Every reference there is now: those handed to the stage, then those it wrote."""
         return [*self._handed, *self.written]
 
+    @step
     async def write(
         self, id: str, data: bytes | str, *, type: str, path: str | None = None, summary: str | None = None
     ) -> ArtifactRef:
@@ -136,6 +147,7 @@ class ArtifactAccess:
             self.written.append(ref)
         return ref
 
+    @step
     async def read(self, id: str) -> bytes:
         """Return the bytes of an artifact the stage knows by its reference."""
         for ref in self.refs:
@@ -144,6 +156,7 @@ class ArtifactAccess:
         known = ", ".join(repr(ref.id) for ref in self.refs) or "none"
         raise ArtifactNotFoundError(f"the baton has no artifact {id!r}; it refers to: {known}")
 
+    @step
     async def select(self, max_tokens: int) -> dict[str, str]:
         """Return the texts of the artifacts that fit into a token budget.
 

@@ -25,6 +25,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from baton.core import awaiting
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
@@ -49,7 +50,6 @@ from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.records import Handoff
 from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.trace import handoff_span_id
-from baton.pipelines import workflow_awaiting as awaiting
 from baton.pipelines.workflow import Pipeline
 from baton.pipelines.workflow_steps import publish
 from baton.wire.json_values import Json

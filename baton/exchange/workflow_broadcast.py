@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from baton.core.awaiting import step
 from baton.core.messages import StageReturn
 from baton.errors import StageFailedError
 from baton.exchange.broadcast import Broadcast, BroadcastStatus
@@ -11,7 +12,6 @@ from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import Receiver, ended_once
 from baton.handoff.records import Handoff
-from baton.pipelines.workflow_awaiting import step
 from baton.wire.json_values import Json
 
 _LONGEST_REASON = 300  # of each receiver's refusal, as all of them stand in one sentence

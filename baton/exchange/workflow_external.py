@@ -14,6 +14,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.contract.validation import expiry_findings
+from baton.core.awaiting import step
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.stages import StageSpec
@@ -38,7 +39,6 @@ from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, open_mes
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.pipelines.workflow_awaiting import step
 from baton.telemetry.metric_names import Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 

@@ -13,6 +13,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from baton.core.awaiting import step
 from baton.core.messages import StageReturn
 from baton.errors import StageFailedError
 from baton.exchange.admission import Received
@@ -28,7 +29,6 @@ from baton.exchange.workflow_messages import (
     signal_workflow,
 )
 from baton.handoff.routing import ReceiverRequirements
-from baton.pipelines.workflow_awaiting import step
 from baton.wire.json_values import Json, unwritable
 from baton.wire.names import HANDOFF_CHUNK
 from baton.wire.text import misfit

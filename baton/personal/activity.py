@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from baton.core.awaiting import Calls, step
 from baton.errors import BatonError
 from baton.personal.records import PersonalData
 from baton.personal.store import Vault
@@ -41,11 +42,21 @@ class PersonalDataAccess:
         payload: Mapping[str, Any] | None = None,
     ) -> None:
         self._vault = vault
+        self._calls = Calls("the stage", shows_arguments=False)
         self._stage = stage
         self._declared = frozenset(declared)
         self._task_id = task_id
         self.payload: dict[str, JsonValue] = dict(payload or {})
 
+    def check(self) -> None:
+        """Raise an error if a call was never awaited: what it was to do did not happen.
+
+        Raises:
+            PipelineError: One was.
+        """
+        self._calls.check()
+
+    @step
     async def read(self, *fields: str) -> PersonalData:
         """Return personal data by the pseudonym of each subject; of erased ones the mark `Erased`.
 
@@ -61,6 +72,7 @@ class PersonalDataAccess:
         self._check(fields)
         return await self._require_vault().open(self.payload, self._task_id, fields or self._declared)
 
+    @step
     async def write(self, subject: str, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Seal personal data of a subject, and return the payload to be handed on with it.
 
@@ -77,6 +89,7 @@ class PersonalDataAccess:
         self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
         return self.payload
 
+    @step
     async def seal_artifact(self, subject: str, id: str, data: bytes | str) -> bytes:
         """Return a work product about a subject, encrypted, for `context.artifacts.write` under the same id.
 
@@ -94,6 +107,7 @@ class PersonalDataAccess:
         raw = data.encode() if isinstance(data, str) else data
         return await self._require_vault().seal_bytes(subject, self._task_id, id, raw)
 
+    @step
     async def open_artifact(self, id: str, sealed: bytes) -> bytes:
         """Return the bytes of a sealed work product that `context.artifacts.read` gave.
 

@@ -187,6 +187,16 @@ class StageContext(Generic[BatonT]):
             forbids=spec.forbids,
         )
 
+    def check_calls(self) -> None:
+        """Raise an error if the stage called something of its context and never awaited it.
+
+        Raises:
+            PipelineError: It did; the message names the call.
+        """
+        self.artifacts.check()
+        if (personal := vars(self).get("personal")) is not None:
+            personal.check()
+
     @cached_property
     def personal(self) -> PersonalDataAccess:
         """Where personal data is read and written, as far as the stage declared it; never in baton or output."""

@@ -83,12 +83,14 @@ class Stage(Generic[GivenT, AnswerT]):
     Attributes:
         spec: The stage's name and terms.
         baton_type: The type of baton the function takes.
+        origin: Where its function is defined, `module.name`.
     """
 
     __test__ = False  # a stage called `test` is no test for pytest to collect
 
     def __init__(self, function: Callable[[GivenT], Awaitable[AnswerT]], spec: StageSpec) -> None:
         self._function = function
+        self.origin = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
         self.baton_type, self._takes_context = _parameter_of(function)
         self.spec = StageSpec(
             **{
@@ -202,6 +204,7 @@ class Stage(Generic[GivenT, AnswerT]):
         argument: Any = context if self._takes_context else context.baton
         try:
             answer: Any = await ungrouped(self._function(argument))
+            context.check_calls()
             if isinstance(answer, StageResult):
                 context.charged = context.charged + answer.spend
             result = _as_result(answer, self, context.baton)

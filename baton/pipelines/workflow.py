@@ -12,6 +12,7 @@ from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
 from baton.contract.workflow import ContractIssuer, ContractTerms, trace_of
+from baton.core.awaiting import Calls, step
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
 from baton.core.messages import (
@@ -31,7 +32,6 @@ from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator
-from baton.pipelines.workflow_awaiting import Calls, step
 from baton.pipelines.workflow_dispatch import Takes, TaskRoom, child_patch, refund_on_failure, run_child, run_stage
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_outcomes import ContinueAfter, RecordedOutcomes
@@ -116,6 +116,7 @@ class Pipeline:
         continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
         self._room = TaskRoom()
+        self._origins: dict[str, str] = {}
         self._steps = Steps(
             self._run_input,
             self._handlers,
@@ -157,7 +158,7 @@ class Pipeline:
                 its attempts allow. The baton is as it was before the stage.
             OutcomeMismatchError: A recorded outcome belongs to another step.
         """
-        spec = spec_of(stage)
+        spec = self._spec_of(stage)
         seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
         if past is not None:
             return results_of(past)[0]
@@ -200,7 +201,7 @@ class Pipeline:
             ValueError: No stage, or the same one twice.
             StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
         """
-        specs = [spec_of(stage) for stage in stages]
+        specs = [self._spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
@@ -425,6 +426,21 @@ class Pipeline:
             output=output,
             personal_data=self._handoffs.from_child(self._start.personal_data),
         )
+
+    def _spec_of(self, stage: HasSpec) -> StageSpec:
+        """Return a stage's spec.
+
+        Raises:
+            ValueError: The pipeline has run another stage of this name: a worker has one of them only.
+        """
+        spec = spec_of(stage)
+        origin: str | None = getattr(stage, "origin", None)
+        if origin is not None and (first := self._origins.setdefault(spec.name, origin)) != origin:
+            raise ValueError(
+                f"two stages are named {spec.name!r}, {first} and {origin}, and a worker has one of them only: "
+                "give one another name, @stage(name=…)"
+            )
+        return spec
 
     def _base(self) -> tuple[Baton, int]:
         """Return the baton now, and how many steps have ended."""

@@ -1,6 +1,7 @@
 """Pipelines in which something goes wrong, or is wrong."""
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,8 @@ with workflow.unsafe.imports_passed_through():
         count,
         document,
         fail,
+        forgets,
+        other,
         plan,
         rest,
         review,
@@ -84,6 +87,25 @@ class Rounds:
             questions.append(decided.question)
             await self.pipeline.sleep(timedelta(seconds=0.6))
         return self.pipeline.result(questions)
+
+
+@workflow.defn
+class Careless:
+    """Runs a stage that forgets an `await`, or two stages of one name; parameter: `which`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run them."""
+        if start.params["which"] == "two":
+            with suppress(StageFailedError):
+                await self.pipeline.stage(forgets)
+            await self.pipeline.stage(other)
+        await self.pipeline.stage(forgets)
+        return self.pipeline.result()
 
 
 @workflow.defn
@@ -309,6 +331,7 @@ MISHAPS: list[type] = [
     AsksTwice,
     Titled,
     Rounds,
+    Careless,
     Twins,
     Answers,
     Stumbles,

@@ -195,7 +195,21 @@ async def assess(baton: AuditedBaton) -> AuditedPatch:
     return AuditedPatch(cost_centre="R&D", risks={"scope": 2, "time": 5} if not baton.risks else {"time": None})
 
 
+@stage(retries=Retries(attempts=1))
+async def forgets(context: StageContext[Baton]) -> BatonPatch:
+    """Write an artifact, and forget to wait for it."""
+    context.artifacts.write("code-1", b"a secret text", type="code")  # type: ignore[unused-coroutine]
+    return BatonPatch(decision_log=["Wrote it"])
+
+
+@stage(name="forgets")
+async def other(baton: Baton) -> BatonPatch:
+    """Do something else under the same name."""
+    return BatonPatch()
+
+
 STAGES: list[Any] = [
+    forgets,
     plan,
     implement,
     review,

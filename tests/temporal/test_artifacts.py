@@ -71,7 +71,7 @@ class TestLargePayloads:
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             handle = await start(worker, Bulky.run, size=self.SIZE)
 
-            assert "PayloadsTooLarge" in await failure(handle)
+            assert "PayloadTooLargeError" in await failure(handle)
 
     async def test_a_store_of_ones_own_is_the_workers_affair(self, server: DevServer) -> None:
         """Two workers with two stores do not share artifacts; each pipeline has those of its worker."""

@@ -7,8 +7,8 @@ from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.testing import assert_replays
-from tests.support import start
-from tests.temporal.mishaps import NeverAwaits, NeverHandsOn
+from tests.support import failure, start
+from tests.temporal.mishaps import Careless, NeverAwaits, NeverHandsOn
 
 CALLS = [
     (NeverAwaits, "stage", "Pipeline.stage(review)"),
@@ -45,3 +45,18 @@ async def test_a_task_that_was_given_up_before_it_began_is_in_order(worker: Work
     handle = await start(worker, NeverAwaits.run, which="given up")
 
     assert (await handle.result()).steps == 1
+
+
+async def test_a_stage_that_never_awaits_its_context_fails(worker: Worker) -> None:
+    """By the name of the call, without what was given to it; the work would be lost and the run complete."""
+    said = await failure(await start(worker, Careless.run, which="one"))
+
+    assert "the stage called ArtifactAccess.write and never awaited it" in said
+    assert "secret" not in said
+
+
+async def test_two_stages_of_one_name_are_refused(worker: Worker) -> None:
+    """A worker has one of them, which would run twice."""
+    said = await failure(await start(worker, Careless.run, which="two"))
+
+    assert "two stages are named 'forgets', tests.temporal.stages.forgets and tests.temporal.stages.other" in said

@@ -1,6 +1,6 @@
-"""Steps that a pipeline's code called and never awaited: they do not run, and Python says so to nobody's run.
+"""Calls that were never awaited: the steps of a pipeline, and what a stage does by its context.
 
-Handoffs to other pipelines and to agents outside, the rest of a streamed one, and undoing are steps as well.
+Such a call does not run, and Python only warns of it somewhere in the worker's log.
 """
 
 import inspect
@@ -18,9 +18,16 @@ _LONGEST_SHOWN = 200  # of a call, in characters: a receiver may be given much
 
 
 class Calls:
-    """The steps that were called and have not begun, in the order of the calls."""
+    """The calls that have not begun, in their order.
 
-    def __init__(self) -> None:
+    Args:
+        caller: Who makes them, for the message.
+        shows_arguments: Whether the message shows what was given; not where that may be personal data.
+    """
+
+    def __init__(self, caller: str = "the pipeline", *, shows_arguments: bool = True) -> None:
+        self._caller = caller
+        self._shows_arguments = shows_arguments
         self._made = 0
         self._open: dict[int, tuple[partial[Any], Coroutine[Any, Any, Any]]] = {}
 
@@ -50,10 +57,9 @@ class Calls:
             coroutine.close()  # or Python would warn of it, somewhere in the worker's log
         if not waits:
             return
-        calls = ", ".join(_shown(act) for act, _ in waits)
+        calls = ", ".join(_shown(act) if self._shows_arguments else act.func.__qualname__ for act, _ in waits)
         raise PipelineError(
-            f"the pipeline called {calls} and never awaited it, so it did not run; write `await` before each call of "
-            "a step"
+            f"{self._caller} called {calls} and never awaited it, so it did not run; write `await` before the call"
         )
 
     async def _begun(self, number: int, act: "partial[Coroutine[Any, Any, ResultT]]") -> ResultT:
