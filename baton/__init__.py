@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from baton.safety.scan import Category as Category
     from baton.safety.scan import ScanPolicy as ScanPolicy
     from baton.safety.scan import Suspicion as Suspicion
+    from baton.safety.store_classifier import Classifier as Classifier
     from baton.wire.fencing import fence as fence
     from baton.wire.text import TokenEstimator as TokenEstimator
     from baton.wire.text import estimate_tokens as estimate_tokens
@@ -128,6 +129,7 @@ _HOMES = {
     "handoff.errors": "BudgetExhaustedError",
     "safety.scan": "Category ScanPolicy Suspicion",
     "safety.detector": "detect",
+    "safety.store_classifier": "Classifier",
     "exchange.workflow_messages": "Receiver",
     "exchange.workflow_broadcast": "hand_off_to_all",
     "handoff.routing": "ReceiverRequirements",
