@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from activities.delivery import sandbox
+
 ADD = '''\
 """Sums."""
 
@@ -91,3 +93,8 @@ def state(folder: Path) -> tuple[object, ...]:
 def at(folder: Path, commit: str, path: str) -> str:
     """Return a file as a commit has it."""
     return git(folder, "show", f"{commit}:{path}")
+
+
+def has_sandbox() -> bool:
+    """Return whether a sandbox works on this machine; in a container usually none does."""
+    return sandbox._available() in ("bubblewrap", "landlock")
