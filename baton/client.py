@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from baton.ledger.store import LedgerOptions as LedgerOptions
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
+    from baton.runs.client_decide import decide as decide
     from baton.runs.client_ending import run_and_leave as run_and_leave
+    from baton.runs.client_fork import fork as fork
     from baton.runs.client_fork import forked_input as forked_input
-    from baton.runs.client_operations import decide as decide
-    from baton.runs.client_operations import fork as fork
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
     from baton.runs.client_record import RunRecord as RunRecord

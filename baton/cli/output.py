@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
@@ -101,7 +102,8 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def json_text(value: Any, *, lines: bool = False) -> str:
-    """Return ``value`` as JSON: indented, or with ``lines`` on one line; what could steer a terminal is escaped."""
+    """Return ``value``, records among it, as JSON: indented, or on one line; what could steer a terminal is escaped."""
+    value = to_jsonable_python(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if lines else None, indent=None if lines else 2)
     if text.isascii() and "\x7f" not in text:
         return text

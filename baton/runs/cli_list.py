@@ -52,7 +52,7 @@ async def list_(
     with session.progress("asking for runs"):
         runs = await list_runs(client, RunFilter(pipeline, status, stage, task, children, every), limit)
     if session.json:
-        session.write_json([run.to_json_object() for run in runs])
+        session.write_json(runs)
         return
     if not runs:
         session.note("no such run" if every else "no such run; --all looks at every workflow of the namespace")

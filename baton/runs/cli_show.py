@@ -77,7 +77,7 @@ def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict
     """Return the page as JSON."""
     page = record.to_json_object()
     page["output"] = record.result.output if record.result else None
-    page["waiting_for"] = [one.to_json_object() for one in waited.pending] if waited else []
+    page["waiting_for"] = waited.pending if waited else []
     page["task_queue"] = waited.task_queue if waited else None
     page["has_worker"] = waited.has_worker if waited else None
     page["pinned_to"] = waited.build._asdict() if waited and waited.build else None

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
@@ -115,19 +114,6 @@ class ListedRun:
     task_id: str | None
     began: datetime
     ended: datetime | None
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the run as JSON."""
-        return {
-            "workflow_id": self.workflow_id,
-            "run_id": self.run_id,
-            "pipeline": self.pipeline,
-            "status": self.status,
-            "stage": self.stage,
-            "task_id": self.task_id,
-            "began": self.began.isoformat(),
-            "ended": self.ended.isoformat() if self.ended else None,
-        }
 
 
 async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[ListedRun]:

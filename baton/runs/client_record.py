@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, HistoryEntry, Spend, StepKind, snapshots
@@ -274,39 +276,18 @@ class RunRecord:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the record as JSON, for `--json` and for other programs."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
         return {
-            "workflow_id": self.workflow_id,
-            "run_id": self.run_id,
-            "pipeline": self.pipeline,
+            **to_jsonable_python(plain),
             "task_id": self.task_id,
-            "status": self.status.value,
-            "began": self.began.isoformat() if self.began else None,
-            "first_began": self.first_began.isoformat() if self.first_began else None,
-            "reset": self.reset.isoformat() if self.reset else None,
-            "ended": self.ended.isoformat() if self.ended else None,
-            "failure": self.failure,
-            "suspended": self.suspended,
-            "timers": [one.to_json_object() for one in self.timers],
-            "pending_handoffs": [one.to_json_object() for one in self.pending_handoffs],
-            "notes": self.notes,
-            "undone_since": self.undone_since,
+            "pending_handoffs": to_jsonable_python(self.pending_handoffs),
             "spend": self.state.spend.model_dump(mode="json"),
-            "billed": self.billed.model_dump(mode="json"),
-            "steps": [
-                {
-                    "seq": step.seq,
-                    "name": step.name,
-                    "kind": step.kind.value,
-                    "status": step.status.value,
-                    "began": step.began.isoformat() if step.began else None,
-                    "ended": step.ended.isoformat() if step.ended else None,
-                    "attempts": step.attempts,
-                    "tokens_read": step.tokens_read,
-                    "failure": step.failure,
-                    "approved": step.approved,
-                    "reset_event": step.reset_event,
-                }
-                for step in self.steps
-            ],
+            "steps": to_jsonable_python(self.steps),
             "baton": self.baton.to_json_object(),
         }
+
+
+_PLAIN = (
+    *("workflow_id", "run_id", "pipeline", "status", "began", "first_began", "reset", "ended", "failure", "suspended"),
+    *("timers", "notes", "undone_since", "billed"),
+)

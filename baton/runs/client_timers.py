@@ -37,10 +37,6 @@ class Timer:
         """Whether an approval, a sleep, or the wait for a person ends with it; each is shown as such."""
         return any(kind.fullmatch(self.name) for kind in (APPROVAL_TIMER, SLEEP_TIMER, _HANDOFF_TIMER))
 
-    def to_json_object(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {"name": self.name, "since": self.since.isoformat(), "until": self.until.isoformat()}
-
 
 @dataclass(frozen=True)
 class HandoffDeadline:
@@ -59,16 +55,6 @@ class HandoffDeadline:
     since: datetime
     until: datetime
     why: str = ""
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {
-            "seq": self.seq,
-            "handoff_id": self.handoff_id,
-            "since": self.since.isoformat(),
-            "until": self.until.isoformat(),
-            "why": self.why,
-        }
 
 
 def timer_name(text: bytes | None) -> str:

@@ -4,7 +4,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
@@ -100,23 +100,6 @@ class Pending:
     next_try: datetime | None = None
     run: str | None = None
     stands: str | None = None
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return what is waited for as JSON."""
-        return {
-            "seq": self.seq,
-            "name": self.name,
-            "kind": self.kind.value,
-            "since": self.since.isoformat() if self.since else None,
-            "until": self.until.isoformat() if self.until else None,
-            "asks": self.asks,
-            "at_work": self.at_work,
-            "tries": self.tries,
-            "failure": self.failure,
-            "next_try": self.next_try.isoformat() if self.next_try else None,
-            "run": self.run,
-            "stands": self.stands,
-        }
 
 
 @dataclass(frozen=True)

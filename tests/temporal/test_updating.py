@@ -1,7 +1,6 @@
 """A decision about a wait that a query told of before it was on record."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -9,13 +8,11 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from baton.client import resolve_handoff
 from baton.errors import PipelineError
-from baton.handoff.pending import HandoffAction, HandoffDecision
-from baton.runs.client_update import decided_by_update
+from baton.runs.client_decide import decided_by_update
 from baton.testing import pipeline_worker
 from tests.support import LIMIT
-from tests.temporal.refusing import SINCE, DecidesAsBefore, Refuses
+from tests.temporal.refusing import DecidesAsBefore, Refuses
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +61,3 @@ class TestDecidedByUpdate:
         with pytest.raises(PipelineError, match="nobody listens yet"):
             await decided_by_update(refusing, "say", "yes", str, waits)
         assert times == asked
-
-
-class TestWorkersOfBefore:
-    """`resolve_handoff`, where the run's worker does not know the member `since` of a decision."""
-
-    async def test_they_take_a_decision_for_what_was_shown(self, worker: Worker) -> None:
-        """And none for another wait: what they cannot compare is compared for them."""
-        handle = await worker.client.start_workflow(
-            DecidesAsBefore.run, id=f"decides-{uuid4()}", task_queue=worker.task_queue, execution_timeout=LIMIT
-        )
-        release = HandoffDecision(handoff_id="h", action=HandoffAction.RELEASE, who="ann", why="a quote", since=SINCE)
-        stale = release.model_copy(update={"since": SINCE - timedelta(days=1)})
-
-        with pytest.raises(PipelineError, match="decided about meanwhile, and waits again since"):
-            await resolve_handoff(worker.client, handle.id, stale)
-        assert (await resolve_handoff(worker.client, handle.id, release)).since is None
-        assert await handle.result() == "release"

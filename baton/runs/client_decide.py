@@ -1,0 +1,84 @@
+"""A person's decision about an approval: an update that the run refuses or takes."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+
+from baton.core.messages import Decided, Decision, Overview
+from baton.errors import PipelineError
+from baton.runs.client_executions import asked
+from baton.wire.names import DECIDE, QUERY_STATUS
+
+AnswerT = TypeVar("AnswerT")
+
+_MOST_TRIES = 5
+
+
+async def decided_by_update(
+    handle: WorkflowHandle[Any, Any],
+    update: str,
+    decision: Any,
+    answer: type[AnswerT],
+    waits: Callable[[], Awaitable[bool]],
+) -> AnswerT:
+    """Send a decision as an update, and return what counts.
+
+    A query may tell of a wait that begins in a workflow task which is not on record yet. An update that comes with
+    this task is judged before the wait has begun, and is refused; so one that is refused although the run waits for
+    just this decision is sent again.
+
+    Args:
+        handle: The run.
+        update: The update's name.
+        decision: What was decided.
+        answer: The type of what the run answers.
+        waits: Whether the run waits for just this decision.
+
+    Raises:
+        PipelineError: The decision is refused, with the run's reason.
+        temporalio.service.RPCError: There is no such run, or no worker answers.
+    """
+    tries = 1
+    while True:
+        try:
+            counts: AnswerT = await handle.execute_update(update, decision, result_type=answer)
+        except WorkflowUpdateFailedError as error:
+            if tries == _MOST_TRIES or not await waits():
+                raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
+        else:
+            return counts
+        tries += 1
+
+
+async def decide(client: Client, workflow_id: str, decision: Decision) -> Decided:
+    """Decide about an open approval.
+
+    A decision is about one question and the baton that was shown. Where it names neither, both are read from the run
+    here: it then counts for what is asked now. Name them, from the query `waiting`, if the person looked earlier.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        decision: Which approval, yes or no, who and why.
+
+    Returns:
+        How the approval ended; of a repeated decision the first answer.
+
+    Raises:
+        PipelineError: The decision is refused: not open, decided otherwise, or the baton has changed; or it is paused.
+        temporalio.service.RPCError: There is no such run, or no worker answers.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    if decision.question is None or decision.digest is None:
+        overview = await asked(handle, QUERY_STATUS, result_type=Overview)
+        named = [one for one in overview.waiting_for if (one.kind, one.name) == ("approval", decision.approval)]
+        question = decision.question or (named[0].question if named else None)
+        digest = decision.digest or overview.digest
+        decision = decision.model_copy(update={"question": question, "digest": digest})
+
+    async def waits() -> bool:
+        now = await handle.query(QUERY_STATUS, result_type=Overview)
+        return any((one.question, one.digest) == (decision.question, decision.digest) for one in now.waiting_for)
+
+    return await decided_by_update(handle, DECIDE, decision, Decided, waits)
