@@ -20,6 +20,7 @@ from activities.code_review.records import (
     Unread,
     count_by_severity,
     in_order,
+    is_test,
 )
 from activities.code_review.reports import REVIEWERS, reviewer_report
 from activities.models import ask_model
@@ -132,9 +133,9 @@ def review_of(
     kept = []
     for one in findings:
         file = files[one.path]
-        if not file.covers(one.line, one.end_line) or (file.is_test and one.rule in ("B101", "S101")):
+        if not file.covers(one.line, one.end_line) or (is_test(one.path) and one.rule in ("B101", "S101")):
             continue
-        is_slight = file.is_test and concern == "performance"
+        is_slight = is_test(one.path) and concern == "performance"
         kept.append(one.model_copy(update={"severity": "low"}) if is_slight else one)
     broken = sorted({path for each in found for path in each.broken})
     others = sorted(file.path for file in snapshot.files if file.language != "Python")

@@ -38,12 +38,6 @@ class SourceText(Record):
         """
         return self.changed is None or any(begin <= last and first <= end for begin, end in self.changed)
 
-    @property
-    def is_test(self) -> bool:
-        """Whether it is a test, by its path."""
-        *folders, name = self.path.split("/")
-        return bool({"test", "tests"} & {*folders}) or name.startswith("test_") or name.endswith("_test.py")
-
 
 class Unread(Record):
     """Files that were not reviewed, for one reason; `missed` if programs are among them."""
@@ -142,9 +136,19 @@ class Review(Record):
         return [finding for finding in self.findings if not finding.suppressed]
 
 
+def is_test(path: str) -> bool:
+    """Return whether a file is a test, by its path."""
+    *folders, name = path.split("/")
+    return bool({"test", "tests"} & {*folders}) or name.startswith("test_") or name.endswith("_test.py")
+
+
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings with the gravest first, then by place."""
-    return tuple(sorted(findings, key=lambda one: (SEVERITIES.index(one.severity), one.path, one.line, one.rule)))
+    """Return findings with the gravest first, of these tests' last, then by place."""
+
+    def rank(one: Finding) -> tuple[int, bool, str, int, str]:
+        return SEVERITIES.index(one.severity), is_test(one.path), one.path, one.line, one.rule
+
+    return tuple(sorted(findings, key=rank))
 
 
 def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.code_review.records import CodeReviewError, Snapshot
+from activities.code_review.records import CodeReviewError, Snapshot, is_test
 from activities.code_review.sources import (
     Tree,
     read_diff,
@@ -43,7 +43,7 @@ class TestSnapshotOfProject:
             "tests/test_names.py": "Python",
         }
         assert [(one.reason, one.examples) for one in snapshot.unread] == [("not a program", ("README.md",))]
-        assert [file.path for file in snapshot.files if file.is_test] == ["tests/test_names.py"]
+        assert [file.path for file in snapshot.files if is_test(file.path)] == ["tests/test_names.py"]
 
     def test_leaves_out_other_peoples_and_generated_code_by_name(self, tmp_path: Path) -> None:
         """Nobody is asked to mend it here."""
