@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_public import PublicKey, PublicKeys
 from baton.ledger.chain import Claim, SignatureCheck, head_statement
-from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, seal
+from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, next_record
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_rows import StoredRecord, insert
 from baton.ledger.store_sqlite import SqliteConnection
@@ -97,7 +97,7 @@ def _records(tasks: list[str], signer: Signer) -> Iterator[AuditRecord]:
     for number in range(RECORDS_PER_TASK):
         for at, (task, link) in enumerate(links.items()):
             one = entry(task, number, messages[(at + number) % _MESSAGES])
-            record = seal(one, link, recorded_at=BEGAN, key_id=signer.key_id)
+            record = next_record(one, link, recorded_at=BEGAN, key_id=signer.key_id)
             statement = head_statement(ledger, task, number + 1, record.hash, signer.key_id)
             record = replace(record, signature=signer.sign(statement))
             links[task] = record.link

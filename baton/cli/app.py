@@ -145,7 +145,12 @@ COMMANDS = (
     Listed("keys new", "keys.cli", _PROVE, "Make a file of keys, one for every purpose."),
     Listed("keys list", "keys.cli", _PROVE, "List the keys, without their secrets."),
     Listed("keys rotate", "keys.cli", _PROVE, "Make new keys current; the old ones still open what they sealed."),
-    Listed("keys rewrap", "ledger.cli_maintenance", _PROVE, "Wrap the keys of personal data anew, after a rotation."),
+    Listed(
+        "keys rewrap",
+        "ledger.cli_maintenance",
+        _PROVE,
+        "Wrap the keys of personal data again, after a rotation.",
+    ),
     Listed("keys public", "keys.cli", _PROVE, "Print the public keys, with which others verify."),
     Listed("version", "cli.schema", _CHECK, "Print the versions of Baton and its dependencies."),
 )

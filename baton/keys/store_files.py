@@ -110,10 +110,10 @@ def write_file(path: Path, content: KeyFile, *, replace: bool) -> None:
 
 @contextlib.contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Keep other processes from changing a file of keys that is read and written anew inside the block.
+    """Keep other processes from changing a file of keys that is read and written again inside the block.
 
     Of two that did so at once, the keys of one would be lost, after a worker may have taken them up. On Windows,
-    and on a file system without locks, nobody is kept from it.
+    and on a file system without locks, no one is kept from it.
 
     Args:
         path: The file.
@@ -122,7 +122,7 @@ def changing(path: Path) -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as held:
-        with contextlib.suppress(OSError):  # what is wrong with the file, whoever reads it says
+        with contextlib.suppress(OSError):  # what is wrong with the file, its reader says
             folder = os.open(path.resolve().parent, os.O_RDONLY)  # the file itself is replaced by another one
             held.callback(os.close, folder)
             fcntl.flock(folder, fcntl.LOCK_EX)

@@ -67,7 +67,7 @@ class Key:
         retired_at: Since when it makes nothing new; None while it may.
 
     Raises:
-        KeyringError: The secret is too short, of a wrong length or plainly not random; the id is no name; or a
+        KeyringError: The secret is too short, of a wrong length or plainly not random; the id is not a name; or a
             time has no offset from UTC.
     """
 
@@ -143,7 +143,7 @@ class Key:
         """What others verify with.
 
         Raises:
-            KeyringError: It is no key to sign.
+            KeyringError: It is not a key to sign.
         """
         raw = self.private.public_key().public_bytes_raw()
         return PublicKey(self.id, raw, self.created_at, self.retired_at)

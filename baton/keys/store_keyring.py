@@ -147,7 +147,7 @@ class Keyring:
 
     @classmethod
     def find_out(cls, environment: Mapping[str, str], folder: Path = Path(".baton")) -> Self:
-        """Return the keyring of the environment; where it names none and this is no production, the development one.
+        """Return the keyring of the environment; where it names none and this is not production, the development one.
 
         Raises:
             KeyringError: As for `from_environment` and `development`, or production was given development keys.

@@ -76,7 +76,7 @@ class PublicKey:
             raise PublicKeysError(f"the key {jwk.get('kid')!r} comes with its private half; keep that to yourself")
         try:
             if (jwk["kty"], jwk["crv"]) != ("OKP", "Ed25519"):
-                raise PublicKeysError(f"the key {jwk.get('kid')!r} is no Ed25519 key")
+                raise PublicKeysError(f"the key {jwk.get('kid')!r} is not an Ed25519 key")
             retired = jwk.get("retiredAt")
             key = cls(
                 str(jwk["kid"]),
@@ -154,7 +154,7 @@ class PublicKeys:
             jwks = [dict(one) for one in members]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise PublicKeysError(
-                "this is no JWK Set: expected {'keys': […]} as `baton keys public` writes it"
+                "this is not a JWK Set: expected {'keys': […]} as `baton keys public` writes it"
             ) from error
         return cls(PublicKey.from_jwk(one) for one in jwks)
 

@@ -1,6 +1,6 @@
 """Chains and their heads: what a signature covers, what an anchor holds, and the proof that a chain is whole.
 
-A hash chain alone shows neither that its end was cut off nor that all of it was written anew. So each append
+A hash chain alone shows neither that its end was cut off nor that all of it was written again. So each append
 gives a **head**, which the ledger signs and the caller keeps somewhere else (in the run's history): an
 **anchor**. What was never anchored and never signed is reported as such, not as valid (C-26).
 """
@@ -20,12 +20,12 @@ from baton.wire.canonical import digest_of, hash_of, pae
 from baton.wire.values import Count, Digest
 
 CANCELED = "CANCELED"
-"""The status of a roll-back that tells what a stage had charged until nobody waited for it any more."""
+"""The status of a roll-back that tells what a stage had charged until nothing waited for it."""
 _HEAD = "baton/audit-head/v1"
 
 
 class ChainHead(CamelRecord):
-    """The end of a task's chain after an append: whoever keeps one can tell later whether the chain still has it.
+    """The end of a task's chain after an append: its holder can tell later whether the chain still has it.
 
     Attributes:
         ledger: The ledger's name.
@@ -201,7 +201,7 @@ class ChainReport(CamelRecord):
         signed_through: The last record that a verified signature covers; 0 for none.
         anchored_through: The last record that was compared with an anchor or a checkpoint from outside: records
             cut off behind it would not be noticed.
-        completed: Whether the last record, but for erasures and late bills, is a completion: nobody is known to be at
+        completed: Whether the last record, but for erasures and late bills, is a completion: no one is known to be at
             work, or to be waited for.
     """
 
@@ -285,7 +285,7 @@ class ChainWalk:
         self.signs = self.signs or record.signature is not None
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
-        # Both may come after the end: an erasure long after, and a bill once its worker knows that nobody waits for it.
+        # Both may come after the end: an erasure long after, and a late bill of a lost attempt.
         if members["kind"] != Kind.ERASURE and members["status"] != CANCELED:
             self.completed = members["kind"] == Kind.COMPLETION and not members["status"].startswith(FAILED)
         return None

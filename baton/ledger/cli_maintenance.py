@@ -137,7 +137,7 @@ async def _moved(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsEr
 
 @command
 async def rewrap(session: Session, vault: VaultOption = None) -> None:
-    """Wrap the keys of personal data anew, after a rotation.
+    """Wrap the keys of personal data again, after a rotation.
 
     Run it after `baton keys rotate wrap`. The key that wrapped them before is needed no more then, and can be
     removed. No personal data is touched.
@@ -148,4 +148,4 @@ async def rewrap(session: Session, vault: VaultOption = None) -> None:
     if session.json:
         session.write_json({"vault": str(file), "rewrapped": count})
     else:
-        session.show(f"{file}: {counted(count, 'key')} wrapped anew")
+        session.show(f"{file}: {counted(count, 'key')} wrapped again")

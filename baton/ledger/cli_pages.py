@@ -21,7 +21,7 @@ _STYLES = {
 _UNANCHORED = "  records cut off behind these would not be noticed: give what was kept outside (--anchors, --run)"
 _NAME_AT_LEAST = 18
 _NAMED = 3  # tasks of a bundle
-_UNSIGNED = "  not signed as a whole: whoever passed it on can have left out whole chains"
+_UNSIGNED = "  not signed as a whole: who passed it on can have left out whole chains"
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
 

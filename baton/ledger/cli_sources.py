@@ -176,7 +176,7 @@ async def opened(
 
     Raises:
         LedgerError: It is not there, or has another name.
-        typer.BadParameter: It is no place of a ledger.
+        typer.BadParameter: It is not the place of a ledger.
     """
     options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.parts.artifacts, create=create)
     try:
@@ -276,7 +276,7 @@ async def heads_of_run(session: Session, run: str, ledger: str) -> tuple[str, li
     """Return the task of a run, and the heads that the gates of its stages left in its history.
 
     Raises:
-        LedgerError: The history tells no task, or what it holds is no anchor.
+        LedgerError: The history tells no task, or what it holds is not an anchor.
         ServerError: No server answers.
     """
     target = Target.of(run)
@@ -293,7 +293,7 @@ def heads_of(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHea
     """Return the heads that the anchors of one task stand for.
 
     Raises:
-        LedgerError: One of them is no anchor.
+        LedgerError: One of them is not an anchor.
 
     Example:
         >>> [head.sequence for head in heads_of("baton", "t-1", ["2:sha256:" + "0" * 64])]
@@ -303,7 +303,7 @@ def heads_of(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHea
         return [ChainHead.from_anchor(ledger, task_id, anchor) for anchor in anchors]
     except ValueError as error:
         raise LedgerError(
-            f"what was kept of task {task_id!r} is no anchor of a chain: N:sha256:… is expected"
+            f"what was kept of task {task_id!r} is not an anchor of a chain: N:sha256:… is expected"
         ) from error
 
 

@@ -126,11 +126,11 @@ class EvidenceFile:
 
     Attributes:
         manifest: What it says of itself.
-        seal: The signature over that, as the file has it.
+        signature: The signature over that, as the file has it.
     """
 
     manifest: Manifest
-    seal: dict[str, Any]
+    signature: dict[str, Any]
     _lines: Iterator[bytes]
     _index: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
@@ -139,19 +139,19 @@ class EvidenceFile:
         """Read the manifest of an evidence file.
 
         Raises:
-            EvidenceError: It is no evidence file.
+            EvidenceError: It is not an evidence file.
         """
         rest = iter(lines)
         try:
-            line, seal = next(rest, b""), next(rest, b"")
+            line, signed = next(rest, b""), next(rest, b"")
             if not line:
                 raise ValueError("it is empty")
             manifest = Manifest.model_validate_json(line)
-            signature = loads_strict(seal)
+            signature = loads_strict(signed)
             if manifest.line != line or not isinstance(signature, dict):
                 raise ValueError("its manifest is not in canonical form")
         except (ValidationError, ValueError, HandoffError, EvidenceError) as error:
-            raise EvidenceError(f"it is no file of {BUNDLE!r} or {SEGMENT!r}: {_first_fault(error)}") from error
+            raise EvidenceError(f"it is not a file of {BUNDLE!r} or {SEGMENT!r}: {_first_fault(error)}") from error
         return cls(manifest, signature, rest)
 
     def records(self) -> Iterator[AuditRecord]:
@@ -238,7 +238,7 @@ def verify_evidence(
     A bundle of some tasks says nothing of others: heads of other tasks are not used, and the report says so.
 
     Not checked: that the file holds all tasks somebody asked for, and that the keys are whose they seem to
-    be: the keys in the file are not used, since whoever forges a file forges those as well.
+    be: the keys in the file are not used, since who forges a file forges those as well.
 
     Args:
         lines: The file's lines, without their line breaks.
@@ -323,13 +323,13 @@ def _signed(line: bytes, signer: HeadSigner | None) -> bytes:
 
 def _signed_by(file: EvidenceFile, verifier: HeadVerifier | None, reasons: list[str]) -> str | None:
     """Return the key that signed the manifest; a signature that does not count is a reason."""
-    if not file.seal or verifier is None:
+    if not file.signature or verifier is None:
         return None
     manifest = file.manifest
     try:
-        key_id, signature = str(file.seal["keyId"]), from_base64url(str(file.seal["signature"]))
+        key_id, signature = str(file.signature["keyId"]), from_base64url(str(file.signature["signature"]))
     except (KeyError, ValueError):
-        reasons.append("the line after its manifest is no signature")
+        reasons.append("the line after its manifest is not a signature")
         return None
     [check] = verifier.check([Claim(key_id, pae(_MANIFEST, manifest.line), signature, manifest.created_at)])
     if check is SignatureCheck.GOOD:

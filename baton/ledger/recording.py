@@ -36,7 +36,7 @@ class RecordedEvent(CompactRecord):
         at: When (workflow time).
         message: Anything further, as JSON.
         cost: Of a receiver that failed, or was lost: what it had spent, as far as it told. Of a summary: the figures
-            before it; whoever writes it adds its bill.
+            before it; its writer adds its bill.
     """
 
     kind: EventKind = Field(strict=False)

@@ -120,7 +120,7 @@ class AuditEntry(_Event):
             attempt, status and kind, however often it is appended.
         attempt: The number of the attempt, from 1 (C-20).
         status: What became of it, such as `"ACCEPTED"`.
-        timestamp: When it happened, by the clock of whoever tells it; the chain's order does not rest on it.
+        timestamp: When it happened, by the clock of its source; the chain's order does not rest on it.
         from_agent: The sender's agent id.
         to_agent: The receiver's agent type.
         reason: Why, as a code: of a rejection its code.
@@ -300,7 +300,7 @@ class AuditRecord:
         return ChainLink(members["ledger"], members["taskId"], members["sequence"], self.hash, members["recordedAt"])
 
 
-def seal(
+def next_record(
     entry: AuditEntry,
     link: ChainLink,
     *,
@@ -360,7 +360,7 @@ def header_members(header: bytes) -> dict[str, Any]:
         ValueError: It is not: other spelling, a member twice, unknown or missing, or another format.
     """
     members = from_json(header, cache_strings="keys")
-    # Types too: whoever verifies compares members, and must not stumble over a number where a text should be.
+    # Types too: verification compares members, and must not stumble over a number where a text should be.
     if type(members) is not dict or _types(tuple(members)) != tuple(map(type, members.values())):
         raise ValueError("it is not the header of an audit record")
     cost = members.get("cost")

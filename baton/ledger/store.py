@@ -34,7 +34,7 @@ from baton.ledger.store_database import Connection, Database, shown
 from baton.ledger.store_export import Exporter
 from baton.ledger.store_opening import open_database
 from baton.ledger.store_reader import Reader
-from baton.ledger.store_rows import NEWEST_SIGNED, head_claim, restore
+from baton.ledger.store_rows import NEWEST_SIGNED, check_heads, restore
 from baton.ledger.store_schema import (
     VERSION,
     bind_name,
@@ -147,7 +147,7 @@ class Ledger:
             LedgerKeysError: It knows the key of none of them.
         """
         rows = await self._database.read(lambda connection: connection.rows(NEWEST_SIGNED, _KEYS_SEEN))
-        checks = signer.check([head_claim(self.name, row) for row in rows])
+        checks = check_heads(self.name, rows, signer)
         if rows and all(check is SignatureCheck.UNKNOWN_KEY for check in checks):
             raise LedgerKeysError(
                 f"the ledger at {self.where!r} was signed with other keys than this process has: its last record by "
@@ -170,7 +170,7 @@ class Ledger:
             after: A head that the caller knows: the chain must still have it.
 
         Raises:
-            LedgerUnavailableError: It was not recorded, as far as anybody can tell. Do not go on; try again.
+            LedgerUnavailableError: It was not recorded, as far as anybody can tell. Do not continue; try again.
             LedgerConflictError: The same event is on record with another message.
             LedgerError: The message holds personal data in clear, or the chain no longer has ``after``.
             rfc8785.CanonicalizationError: The message is not JSON that everybody reads alike.
@@ -285,7 +285,7 @@ class Ledger:
 
         Args:
             verifier: The public keys.
-            anchors: Heads that were kept outside; a task of which only an anchor is left is found missing.
+            anchors: Heads that were kept outside; a task with only an anchor left is found missing.
             checkpoints: Checkpoints that were kept outside.
         """
         claimed, damaged = await self._checkpoints.all_there_are()
@@ -313,7 +313,7 @@ class Ledger:
         """Yield records as they come, without end; nothing is verified.
 
         Args:
-            after: The position to go on from; 0 for every record there is, None for new ones only.
+            after: The position to continue from; 0 for every record there is, None for new ones only.
             task_id: Of this task only.
             every: After how many seconds at the latest to look for what other processes wrote.
         """
@@ -345,7 +345,7 @@ class Ledger:
         await self._database.write(check_writable)
 
     async def end(self) -> int:
-        """Return the position of the last record, from where `tail` can go on; 0 without records."""
+        """Return the position of the last record, from where `tail` can continue; 0 without records."""
         return await self._reader.end()
 
     async def checkpoint(
@@ -444,7 +444,7 @@ class Ledger:
                 break
             try:
                 for run in without_flawed(old, flawed):
-                    moved.append(await mover.seal(run))
+                    moved.append(await mover.move(run))
                 after = old[-1].position
             except LedgerConflictError:
                 await mover.finish()  # another process moves as well, and was quicker with these
@@ -471,7 +471,7 @@ class Ledger:
         Args:
             path: The file.
             task_ids: The tasks; None for the whole ledger.
-            keys: The public keys as JWKs, for the reader's convenience; nobody's trust rests on them.
+            keys: The public keys as JWKs, for the reader's convenience; no trust rests on them.
             verifier: The public keys that the records are verified with first; by default those of the signer.
 
         Raises:

@@ -1,8 +1,8 @@
-"""An anchor file: heads and checkpoints kept apart from the ledger, so that nobody can wind both back unseen.
+"""An anchor file: heads and checkpoints kept apart from the ledger, so that no one can wind both back unseen.
 
 Put it where the ledger's database cannot write: another machine, another owner, a disk that only appends. It
 follows the rule of a transparency log's witness: a new checkpoint is taken only with the proof that the ledger
-only grew since the last one, and it is on the disk before anybody is told that it was taken.
+only grew since the last one, and it is on the disk before it counts as taken.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class AnchorFile:
         """Return every head, the oldest first.
 
         Raises:
-            LedgerError: A line is no anchor.
+            LedgerError: A line is not an anchor.
         """
         return [ChainHead.model_validate(line["head"]) for line in self._lines() if "head" in line]
 
@@ -56,7 +56,7 @@ class AnchorFile:
         """Return every checkpoint, the oldest first.
 
         Raises:
-            LedgerError: A line is no anchor.
+            LedgerError: A line is not an anchor.
         """
         return [Checkpoint.model_validate(line["checkpoint"]) for line in self._lines() if "checkpoint" in line]
 
@@ -101,7 +101,7 @@ class AnchorFile:
         for number, line in enumerate(whole.splitlines(), 1):
             members = _parsed(line)
             if members is None:
-                raise LedgerError(f"line {number} of {str(self.path)!r} is no anchor; the file was changed")
+                raise LedgerError(f"line {number} of {str(self.path)!r} is not an anchor; the file was changed")
             found.append(members)
         return found
 

@@ -2,7 +2,7 @@
 
 A segment is an evidence file (`baton.ledger.evidence`) of records that follow each other in the ledger; its
 manifest, an artifact as well, names the segment and the manifest before it, so the last manifest alone leads
-to all of them even when the database is gone. Moving takes four steps, each of which may be the last before a
+to all of them even when the database is gone. Moving takes four steps, any of which may be the last before a
 crash: segment and manifest are stored, read back and compared; the segment is registered; the bytes go. Until
 the last step the hot tier has them, and a rerun ends what was begun.
 """
@@ -42,7 +42,7 @@ _UNFINISHED = (
 )
 _FORGET = "DELETE FROM handoff_audit_content WHERE position BETWEEN ? AND ?"
 _REGISTER = (
-    "INSERT INTO handoff_audit_segment (first_position, last_position, records, segment, manifest, sealed_at) "
+    "INSERT INTO handoff_audit_segment (first_position, last_position, records, segment, manifest, archived_at) "
     "VALUES (?, ?, ?, ?, ?, ?)"
 )
 _LEVEL = 9
@@ -117,7 +117,12 @@ class ColdTier:
     async def _filled(self, record: AuditRecord, segment: str) -> AuditRecord:
         try:
             held = await self._segment(segment)
-        except (ArtifactNotFoundError, ArtifactCorruptError, EvidenceError, ValueError) as error:  # or it is no digest
+        except (
+            ArtifactNotFoundError,
+            ArtifactCorruptError,
+            EvidenceError,
+            ValueError,
+        ) as error:  # or it is not a digest
             return replace(record, absence=f"its segment of the cold tier is lost: {error}", lost=True)
         except (ArtifactError, LedgerUnavailableError) as error:
             return replace(record, absence=f"its segment of the cold tier can't be read: {error}")
@@ -154,7 +159,7 @@ class Mover:
         self._ledger = ledger
         self._artifacts = artifacts
 
-    async def seal(self, records: Sequence[AuditRecord]) -> SegmentManifest:
+    async def move(self, records: Sequence[AuditRecord]) -> SegmentManifest:
         """Store records, which follow each other, as a segment, register it, and let the hot tier forget them.
 
         Raises:
@@ -211,14 +216,14 @@ class Mover:
             raise ArtifactCorruptError(f"the artifact store gave back other bytes for {sha256!r} than it took")
         return f"sha256:{sha256}"
 
-    async def _register(self, manifest: SegmentManifest, kept: str, sealed_at: datetime) -> None:
+    async def _register(self, manifest: SegmentManifest, kept: str, archived_at: datetime) -> None:
         row = (
             manifest.first_position,
             manifest.last_position,
             manifest.records,
             manifest.segment,
             kept,
-            sealed_at.isoformat(),
+            archived_at.isoformat(),
         )
         await self._database.write(lambda connection: connection.rows(_REGISTER, *row))
 
@@ -248,7 +253,7 @@ async def segments_of(artifacts: ArtifactStore, last_manifest: str) -> list[Segm
 
     Raises:
         ArtifactError: One of them is not in the store.
-        pydantic.ValidationError: One is no manifest.
+        pydantic.ValidationError: One is not a manifest.
     """
     found = []
     digest: str | None = last_manifest
@@ -269,7 +274,7 @@ def _read_segment(data: bytes) -> list[AuditRecord]:
     try:
         plain = decompressor.decompress(data, max_length=MOST_SEGMENT_BYTES)
     except zstd.ZstdError as error:
-        raise EvidenceError(f"it is no segment: {error}") from error
+        raise EvidenceError(f"it is not a segment: {error}") from error
     if not decompressor.eof:
         raise EvidenceError(f"it is torn, or larger than {MOST_SEGMENT_BYTES} bytes")
     return list(EvidenceFile.open(plain.removesuffix(b"\n").split(b"\n")).records())

@@ -24,7 +24,7 @@ from baton.ledger.proof import Checkpoint
 from baton.ledger.records import AuditRecord, stamp
 from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row
-from baton.ledger.store_rows import head_claim
+from baton.ledger.store_rows import check_heads
 from baton.wire.canonical import digest_of
 
 _COLUMNS = "size, position, root, peaks, at, key_id, signature"
@@ -112,7 +112,7 @@ class Checkpoints:
         return (await self.all_there_are())[0]
 
     async def all_there_are(self) -> tuple[list[Checkpoint], list[str]]:
-        """Return every checkpoint as `all` does, and what is wrong with rows that are none."""
+        """Return every checkpoint as `all` does, and what is wrong with rows that are not."""
         whole, damaged = [], []
         for row in await self._database.read(lambda connection: connection.rows(_ALL)):
             try:
@@ -170,7 +170,7 @@ class Checkpoints:
         ]
 
     def _frontier(self, newest: Row) -> tuple[Frontier, int]:
-        """Return the tree that the newest checkpoint is of, to go on from, and the position it ends at.
+        """Return the tree that the newest checkpoint is of, to continue from, and the position it ends at.
 
         Raises:
             LedgerError: What is in its row is not what was signed.
@@ -209,15 +209,14 @@ class Checkpoints:
                 claiming.append(row)
             elif not unsigned:
                 raise _not_proved(row, "unsigned", "; make a checkpoint with --unsigned to cover it all the same")
-        claims = [head_claim(self._name, row) for row in claiming]
-        for row, check in zip(claiming, verifier.check(claims), strict=True):
+        for row, check in zip(claiming, check_heads(self._name, claiming, verifier), strict=True):
             if check is not SignatureCheck.GOOD:
                 raise _not_proved(row, f"its signature by the key {row['key_id']!r} does not count: {check}", "")
 
     async def _of_size(self, size: int) -> Checkpoint:
         found = await self._database.read(lambda connection: connection.rows(_OF_SIZE, size))
         if not found:
-            raise LedgerError(f"a checkpoint at {size} records was refused, and there is no other one")
+            raise LedgerError(f"a checkpoint at {size} records was refused, and there is not another one")
         return self._checkpoint(found[0])
 
     def _checkpoint(self, row: Row) -> Checkpoint:

@@ -21,7 +21,7 @@ _FILES = {1: "dictionary-1.txt"}
 
 
 class DamagedContentError(Exception):
-    """Stored bytes are no record; the ledger reports such a record as flawed."""
+    """Stored bytes are not a record; the ledger reports such a record as flawed."""
 
 
 def compressed(header: bytes, message: bytes) -> bytes:

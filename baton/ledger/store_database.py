@@ -14,7 +14,7 @@ APPEND_ONLY = "handoff_audit is append-only"
 """What the triggers say."""
 
 BEFORE_ALL = -(2**63) - 1
-"""Before the smallest position that the tables hold: whoever wrote past the ledger may not have begun at 1."""
+"""Before the smallest position that the tables hold: who wrote past the ledger may not have begun at 1."""
 
 _NAMED_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
@@ -98,7 +98,7 @@ def refused(where: str, error: BaseException) -> LedgerError:
 def unavailable(where: str, error: BaseException, *, writing: bool) -> LedgerUnavailableError:
     """Return the error for a ledger that cannot be written, or even read, right now."""
     remedy = (
-        "nothing was recorded, so nothing may go on. "
+        "nothing was recorded, so nothing may continue. "
         "Check the database and its disk, then append again: what was recorded after all is not recorded twice"
         if writing
         else "check the database, and that it may be read by who asks"

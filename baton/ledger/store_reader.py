@@ -137,7 +137,7 @@ def _record(row: Row) -> tuple[AuditRecord, str | None]:
 
 
 def _damaged(row: Row) -> AuditRecord:
-    """Return the record of a row that nobody who keeps to the tables can have written: verification names it."""
+    """Return the record of a row that no writer of these tables can have written: verification names it."""
     claimed = row["record_hash"] if isinstance(row["record_hash"], bytes) else b""
     absence = "its row in the ledger's tables holds what is of another type"
     return AuditRecord(b"", b"", position=row["position"], claimed_hash=claimed, absence=absence, lost=True)

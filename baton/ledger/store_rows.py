@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from baton.ledger.chain import Claim, head_statement
+from baton.ledger.chain import Claim, HeadVerifier, SignatureCheck, head_statement
 from baton.ledger.errors import LedgerConflictError
 from baton.ledger.evidence import EvidenceFile
 from baton.ledger.records import AuditRecord, Claims
@@ -49,11 +49,27 @@ class StoredRecord:
         )
 
 
-def head_claim(ledger: str, row: Row) -> Claim:
-    """Return what the signature in a row of the index claims; one that is missing claims what no key has signed."""
-    statement = head_statement(ledger, row["task_id"], row["sequence"], row["record_hash"], row["key_id"])
-    at = datetime.fromisoformat(row["recorded_at"])
-    return Claim(row["key_id"] or "", statement, row["signature"] or b"", at)
+def check_heads(ledger: str, rows: Sequence[Row], verifier: HeadVerifier) -> list[SignatureCheck]:
+    """Return what the signature in each row of the index is worth.
+
+    A missing signature is by an unknown key; a row with values of other types than the tables take has a bad one.
+    """
+    claims = [_claim(ledger, row) for row in rows]
+    checks = iter(verifier.check([claim for claim in claims if claim is not None]))
+    return [SignatureCheck.BAD if claim is None else next(checks) for claim in claims]
+
+
+def _claim(ledger: str, row: Row) -> Claim | None:
+    """Return what the signature in a row claims; None where the row holds values of other types."""
+    task_id, sequence, record_hash, at = (row[name] for name in ("task_id", "sequence", "record_hash", "recorded_at"))
+    key_id, signature = row["key_id"] or "", row["signature"] or b""
+    if tuple(map(type, (task_id, sequence, record_hash, at, key_id, signature))) != (str, int, bytes, str, str, bytes):
+        return None
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        return None
+    return Claim(key_id, head_statement(ledger, task_id, sequence, record_hash, row["key_id"]), signature, moment)
 
 
 def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:

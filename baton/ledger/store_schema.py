@@ -71,7 +71,7 @@ async def migrate(database: Database, *, writer: str | None = None, keeper: str 
         if keeper is not None:
             _grant(connection, keeper, _WRITER + _KEEPER)
 
-    await revision(database)  # where it cannot be reached, nobody is to append again
+    await revision(database)  # where it cannot be reached, no one is to append again
     await database.write(work)
 
 

@@ -113,7 +113,7 @@ class SqliteDatabase:
             self._opened.pop().close()
 
     def _read(self, work: Work[T]) -> T:
-        """Read; a file beside which none may be made is read as it lies there, and only while nobody writes it."""
+        """Read; a file beside which none may be made is read as it lies there, and only while no one writes it."""
         still = self._still()
         if still is None:
             return self._transaction("BEGIN", work)
@@ -226,7 +226,7 @@ class SqliteDatabase:
     def _check_still_there(self) -> None:
         """Make sure that the file at the path is the one that is open.
 
-        SQLite goes on writing to a file that was deleted, moved or replaced, and nobody would ever read it.
+        SQLite keeps writing to a file that was deleted, moved or replaced, and no one would ever read it.
 
         Raises:
             LedgerUnavailableError: It is not there any more, or another one is in its place.

@@ -75,7 +75,7 @@ def _tables(dialect: str) -> list[str]:
             records BIGINT NOT NULL,
             segment TEXT NOT NULL,
             manifest TEXT NOT NULL,
-            sealed_at TEXT NOT NULL,
+            archived_at TEXT NOT NULL,
             CONSTRAINT handoff_audit_segment_range CHECK (first_position <= last_position))""",
         f"""CREATE TABLE handoff_audit_checkpoint (
             size BIGINT NOT NULL PRIMARY KEY,

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement, to_base64url
 from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavailableError
-from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, seal
+from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, next_record
 from baton.ledger.store_database import Connection, Database, Row, scalar
-from baton.ledger.store_rows import HASH_AT, StoredRecord, head_claim, insert
+from baton.ledger.store_rows import HASH_AT, StoredRecord, check_heads, insert
 from baton.wire.canonical import digest_of, hash_of, sha256
 
 MOST_AT_ONCE = 256
@@ -225,7 +225,7 @@ class Writer:
         """Join an entry to its chain, sign the head, and plan the record; return the head."""
         link = plan.links[one.entry.task_id]
         key_id = self._signer.key_id if self._signer else None
-        record = seal(
+        record = next_record(
             one.entry, link, recorded_at=self._clock(), key_id=key_id, message=(one.message, one.message_hash)
         )
         if self._signer:
@@ -273,7 +273,7 @@ class Writer:
                 "no keys: give it the deployment's keyring (BATON_KEYS)"
                 for row in signed
             }
-        checks = self._signer.check([head_claim(self._name, row) for row in rows])
+        checks = check_heads(self._name, rows, self._signer)
         return {
             row["task_id"]: f"its record {row['sequence']} is not proved by the keys of this writer "
             f"(the signature by {row['key_id']!r}: {check}); give it the deployment's keyring (BATON_KEYS) if it has "

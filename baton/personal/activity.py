@@ -77,7 +77,7 @@ class PersonalDataAccess:
         """Seal personal data of a subject, and return the payload to be handed on with it.
 
         Args:
-            subject: Who it is about, as the organisation names them, spelt alike everywhere.
+            subject: Who it is about, as the organisation names them, spelled alike everywhere.
             fields: The values by name; they replace values of the same names.
 
         Raises:

@@ -35,7 +35,7 @@ SubjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="SUBJECT",
-        help="Who is erased, spelt as it was sealed; - reads it from the input, which keeps it out of the history "
+        help="Who is erased, spelled as it was sealed; - reads it from the input, which keeps it out of the history "
         "of your shell.",
         show_default=False,
     ),

@@ -9,7 +9,7 @@ VaultError                    catch this for "the vault did not do it"
 └── ErasureUnrecordedError        the keys are destroyed, but not all ledger records are written: erase again
 ```
 
-That a subject was erased is no exception where a whole payload is opened: it is a mark among the values.
+That a subject was erased is not an exception where a whole payload is opened: it is a mark among the values.
 """
 
 from baton.errors import BatonError
@@ -24,7 +24,7 @@ class VaultUnavailableError(VaultError):
 
 
 class DataKeyMissingError(VaultError):
-    """A key of a subject is missing though nobody erased it; it may come back with a backup."""
+    """A key of a subject is missing though no one erased it; it may come back with a backup."""
 
 
 class ForeignCiphertextError(VaultError):

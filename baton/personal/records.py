@@ -44,14 +44,14 @@ class PersonalDataError(HandoffError):
 def _ciphertext(text: str) -> str:
     """Refuse what cannot be a padded ciphertext with its tag."""
     if _length(text) % PADDING != _TAG_BYTES or _length(text) == _TAG_BYTES:
-        raise ValueError("it is no ciphertext in base64")
+        raise ValueError("it is not a ciphertext in base64")
     return text
 
 
 def _nonce(text: str) -> str:
     """Refuse what cannot be a nonce."""
     if _length(text) != _NONCE_BYTES:
-        raise ValueError("it is no nonce of 12 bytes in base64")
+        raise ValueError("it is not a nonce of 12 bytes in base64")
     return text
 
 
@@ -123,7 +123,7 @@ class ErasureNotice(_Entry):
         at: When the keys were destroyed.
         removed: How many keys and places were, by name.
         actor: Who carried it out.
-        proof: An HMAC over all the others, so that nobody erases by writing a line.
+        proof: An HMAC over all the others, so that no one erases by writing a line.
     """
 
     subject: Pseudonym
@@ -141,7 +141,7 @@ class ErasureNotice(_Entry):
 
 @dataclass(frozen=True)
 class Erased:
-    """Stands, for whoever opens a payload, in place of all fields of a subject that was erased.
+    """Stands, for who opens a payload, in place of all fields of a subject that was erased.
 
     Attributes:
         subject: The pseudonym.
@@ -276,7 +276,7 @@ def recordable(message: Mapping[str, Any], salt: Callable[[], bytes]) -> dict[st
     Args:
         message: The message, as it came.
         salt: Gives at least 16 random bytes for the commitment; the same ones when the same event is appended
-            again. Whoever has them can test a guess. Where nobody will have to prove what was there, forget them.
+            again. Who has them can test a guess. Where no one will have to prove what was there, forget them.
 
     Example:
         >>> handed = {"personalDataPayload": {"Jane Doe": {"email": "jane@example.org"}}}

@@ -72,14 +72,14 @@ class Vault(Registry):
         The key is on the disk before this returns, so that no ciphertext is ever left without one.
 
         Args:
-            subject: Who it is about, as the organisation names them, spelt alike everywhere.
+            subject: Who it is about, as the organisation names them, spelled alike everywhere.
             task_id: The task that it is for; it opens nowhere else.
             fields: The values by name. Names stay readable for ever.
             onto: A payload to add them to; fields of the same name are replaced.
 
         Raises:
             SubjectErasedError: The subject was erased and not readmitted.
-            PersonalDataError: ``onto`` is no payload.
+            PersonalDataError: ``onto`` is not a payload.
             ValueError: There are no fields, or a name is not of letters, digits and underscores.
         """
         if not fields:
@@ -107,7 +107,7 @@ class Vault(Registry):
             fields: Which fields to decrypt; None for all.
 
         Raises:
-            PersonalDataError: It is no payload.
+            PersonalDataError: It is not a payload.
             ForeignCiphertextError: A value was changed, or moved from another subject, task or field.
             DataKeyMissingError: A key is missing, and no erasure explains it; it may come back.
             VaultError: It says that somebody was erased of whose erasure the vault knows nothing.
@@ -190,7 +190,7 @@ class Vault(Registry):
         return await asyncio.to_thread(open_data, sealed, key, place, Context(task_id, "artifact", name))
 
     async def rewrap(self) -> int:
-        """Wrap every key anew under the current WRAP key, after it was rotated, and return how many were.
+        """Wrap every key again under the current WRAP key, after it was rotated, and return how many were.
 
         Once the old WRAP key is destroyed, older copies of the vault's file open nothing any more.
         """

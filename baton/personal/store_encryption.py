@@ -148,7 +148,7 @@ def read_head(sealed: bytes) -> tuple[str, str, int]:
         if head["v"] != VERSION or not (isinstance(subject, str) and isinstance(kid, str)):
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise ForeignCiphertextError("these bytes are no sealed artifact: they are cut, or never were one") from None
+        raise ForeignCiphertextError("these bytes are not a sealed artifact: they are cut, or never were one") from None
     return subject, kid, end + 1
 
 

@@ -1,7 +1,7 @@
 """Erasure, holds and the journal, as functions on the vault's file; and the erasure list beside it.
 
 The list is a second, append-only file. The vault's file may be restored from a backup, and then holds keys again
-that were destroyed; the list tells which, and whoever opens the vault erases them again before anything is served.
+that were destroyed; the list tells which, and who opens the vault erases them again before anything is served.
 """
 
 import os
@@ -102,12 +102,12 @@ class ErasureList:
             return [ErasureNotice.model_validate_json(line) for line in lines]
         except ValidationError:
             raise VaultError(
-                f"the erasure list {str(self.path)!r} is damaged; restore it from a copy, or nobody can tell what "
+                f"the erasure list {str(self.path)!r} is damaged; restore it from a copy, or no one can tell what "
                 "has to stay erased"
             ) from None
 
     def append(self, notices: list[ErasureNotice]) -> None:
-        """Add notices, durably. The caller is in a writing transaction of the vault, so nobody else adds one.
+        """Add notices, durably. The caller is in a writing transaction of the vault, so no one else adds one.
 
         Raises:
             OSError: The disk refuses.
@@ -139,7 +139,7 @@ def check_recordable(request_id: str, actor: str | None) -> None:
     for what, word in (("the id of the request", request_id), ("the name of who erases", actor)):
         if word is not None and not _RECORDABLE.fullmatch(word):
             raise VaultError(
-                f"{what} goes on record for ever: give 1 to 200 characters in one line, without control characters; "
+                f"{what} is recorded forever: give 1 to 200 characters in one line, without control characters; "
                 "nothing was erased"
             )
 

@@ -8,7 +8,7 @@ Three settings differ from the ledger's, because this file must forget:
   with `secure_delete` alone, one of 12,000 deleted keys stayed readable in the file, since SQLite moves rows from
   page to page and leaves copies; rows that are only added at the end and never change their size are not moved.
 
-It is SQLite only, on purpose: a Postgres server keeps old row versions and its log, and nobody can promise for it
+It is SQLite only, on purpose: a Postgres server keeps old row versions and its log, and no one can promise for it
 that a key is gone. Not promised either: what the disk itself, snapshots or backups of the file still hold.
 """
 
@@ -118,7 +118,7 @@ class VaultFile:
         """Open the file, and make its tables if it is new.
 
         Raises:
-            VaultError: The file is no vault, or that of another version.
+            VaultError: The file is not a vault, or that of another version.
             VaultUnavailableError: It cannot be opened.
         """
         try:
@@ -144,7 +144,7 @@ class VaultFile:
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], T]) -> T:
-        # Shielded, because the thread goes on with what was begun, whoever is waiting for it.
+        # Shielded, because the thread finishes what was begun, whoever is waiting for it.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
 
     def _open(self) -> None:

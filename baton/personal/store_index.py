@@ -1,6 +1,6 @@
 """Pseudonyms of data subjects, and proofs of their erasure: both HMACs under the keyring's INDEX keys.
 
-A bare hash of an e-mail address can be guessed; an HMAC only by whoever has the key. Keep INDEX keys when they are
+A bare hash of an e-mail address can be guessed; an HMAC only by who has the key. Keep INDEX keys when they are
 retired: without its key, no name leads to a pseudonym any more, and its subjects can't be found to be erased.
 """
 
@@ -57,7 +57,7 @@ def check_index_keys(keyring: Keyring, used: Iterable[str]) -> None:
     if missing:
         raise VaultError(
             f"the vault has subjects under the index key {', '.join(map(repr, missing))}, which the keyring has not, "
-            "so nobody can tell whether this subject is among them; put the key back into the keyring, retired"
+            "so no one can tell whether this subject is among them; put the key back into the keyring, retired"
         )
 
 

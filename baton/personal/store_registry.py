@@ -248,7 +248,7 @@ class Registry:
             except LedgerError as error:
                 raise ErasureUnrecordedError(
                     f"the keys of {pseudonym!r} are destroyed, but the ledger has not recorded that in every task: "
-                    f"erase again, when this is mended: {error}"
+                    f"erase again, when this is repaired: {error}"
                 ) from error
             await self._file.write(recorded)
             done += tasks

@@ -11,7 +11,7 @@ from baton.personal.store_encryption import WRAPPED_BYTES, Context, KeyPlace, ne
 from baton.personal.store_index import Named, check_index_keys, check_proof, pseudonyms
 
 PAGE = 1_000
-"""How many keys are wrapped anew in one transaction."""
+"""How many keys are wrapped again in one transaction."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ def places(connection: sqlite3.Connection, subject: int) -> list[Place]:
 
 
 def rewrap_page(connection: sqlite3.Connection, keyring: Keyring, after: int) -> tuple[int, int | None]:
-    """Wrap a page of keys anew under the current WRAP key.
+    """Wrap a page of keys again under the current WRAP key.
 
     Returns:
-        How many were, and the slot to go on after; None when there are no more.
+        How many were, and the slot to continue after; None when there are no more.
     """
     current = keyring.current(Purpose.WRAP)
     rows = connection.execute(

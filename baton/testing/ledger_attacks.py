@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead, head_statement
 from baton.ledger.errors import LedgerError
-from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, seal
+from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, next_record
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_rows import StoredRecord, insert
@@ -238,7 +238,7 @@ def _forged(link: ChainLink, key_id: str | None, signature: bytes | None, *, eve
         timestamp=datetime.now(UTC),
         message={"forged": True},
     )
-    record = seal(entry, link, recorded_at=datetime.now(UTC), key_id=key_id)
+    record = next_record(entry, link, recorded_at=datetime.now(UTC), key_id=key_id)
     return record if signature is None else record.signed(signature)
 
 

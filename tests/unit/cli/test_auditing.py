@@ -300,7 +300,7 @@ class TestHeadsOf:
     @pytest.mark.parametrize("text", ["", "x", "1:md5:00", "one:sha256:" + "0" * 64])
     def test_what_is_no_anchor_is_said(self, text: str) -> None:
         """A history that was tampered with gives no verdict."""
-        with pytest.raises(LedgerError, match="no anchor"):
+        with pytest.raises(LedgerError, match="not an anchor"):
             heads_of("baton", TASK, [text])
 
     def test_without_a_server_there_is_no_cross_check(self, baton: Desk) -> None:

@@ -182,7 +182,7 @@ class TestRewrap:
 
         payload = asyncio.run(sealed(desk.keyring))
         assert desk("keys", "rotate", "wrap").exit_code == 0
-        assert "1 key wrapped anew" in desk("keys", "rewrap").stdout
+        assert "1 key wrapped again" in desk("keys", "rewrap").stdout
         content = read_file(desk.keys)
         kept = tuple(key for key in content.keys if key.purpose is not Purpose.WRAP or key.retired_at is None)
         write_file(desk.keys, replace(content, keys=kept), replace=True)

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import ChainHead, Claim, HeadSigner, SignatureCheck, head_statement
-from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, seal
+from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, next_record
 
 LEDGER, TASK = "baton", "5f0c1a52-7a3c-4a29-9c31-3a8f0b7a2b11"
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -98,7 +98,7 @@ def entry(number: int = 0, *, task_id: str = TASK, **members: Any) -> AuditEntry
 def joined(one: AuditEntry, link: ChainLink, signer: HeadSigner | None = KEY, at: datetime = NOW) -> AuditRecord:
     """Return the signed record of an entry, joined to the end of a chain."""
     key_id = signer.key_id if signer else None
-    record = seal(one, link, recorded_at=at, key_id=key_id)
+    record = next_record(one, link, recorded_at=at, key_id=key_id)
     if signer is None:
         return replace(record, claimed_hash=record.hash, claims=Claims.of(record.members))
     statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)

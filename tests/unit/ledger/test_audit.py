@@ -20,8 +20,8 @@ from baton.ledger.records import (
     ChainLink,
     Claims,
     header_members,
+    next_record,
     record_hash,
-    seal,
     stamp,
 )
 from baton.wire.canonical import digest_of, hash_of, pae
@@ -61,7 +61,7 @@ class TestSeal:
     @given(one=entries)
     def test_the_header_is_canonical_json(self, one: AuditEntry) -> None:
         """Whatever an entry holds, its header is byte for byte what RFC 8785 makes of its members."""
-        record = seal(one, GENESIS, recorded_at=NOW, key_id="k")
+        record = next_record(one, GENESIS, recorded_at=NOW, key_id="k")
 
         assert record.header == rfc8785.dumps(json.loads(record.header))
         assert record.members == json.loads(record.header)
@@ -95,27 +95,27 @@ class TestSeal:
         """A worker whose clock is behind gives a record the time of the one before it (C-23)."""
         link = replace(GENESIS, sequence=1, recorded_at=stamp(NOW))
 
-        record = seal(entry(), link, recorded_at=NOW - timedelta(hours=1), key_id=None)
+        record = next_record(entry(), link, recorded_at=NOW - timedelta(hours=1), key_id=None)
 
         assert record.members["recordedAt"] == stamp(NOW)
 
     def test_an_entry_of_another_task_is_refused(self) -> None:
         """A record goes into its own task's chain."""
         with pytest.raises(ValueError, match="does not belong into the chain of"):
-            seal(entry(task_id="another"), GENESIS, recorded_at=NOW, key_id=None)
+            next_record(entry(task_id="another"), GENESIS, recorded_at=NOW, key_id=None)
 
     def test_a_message_that_json_cannot_carry_is_refused(self) -> None:
         """Two readers would read two numbers (security.md T8)."""
         with pytest.raises(rfc8785.CanonicalizationError):
-            seal(entry(message={"n": 2**53}), GENESIS, recorded_at=NOW, key_id=None)
+            next_record(entry(message={"n": 2**53}), GENESIS, recorded_at=NOW, key_id=None)
 
     def test_bytes_are_taken_as_the_canonical_message(self) -> None:
         """Who has canonicalised a message already does not pay for it twice."""
         whole = {"b": 1, "a": 0.1}
 
-        given_bytes = seal(entry(message=rfc8785.dumps(whole)), GENESIS, recorded_at=NOW, key_id=None)
+        given_bytes = next_record(entry(message=rfc8785.dumps(whole)), GENESIS, recorded_at=NOW, key_id=None)
 
-        assert given_bytes.hash == seal(entry(message=whole), GENESIS, recorded_at=NOW, key_id=None).hash
+        assert given_bytes.hash == next_record(entry(message=whole), GENESIS, recorded_at=NOW, key_id=None).hash
 
     def test_bytes_with_line_breaks_are_refused(self) -> None:
         """Canonical JSON has none, and an evidence file is made of lines."""

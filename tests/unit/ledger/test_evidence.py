@@ -125,12 +125,12 @@ class TestVerifyEvidence:
                 "record 1 of the file is torn",
                 id="half a byte of a signature",
             ),
-            pytest.param(of_a()[:1], "it is no file of", id="a manifest alone"),
+            pytest.param(of_a()[:1], "it is not a file of", id="a manifest alone"),
             pytest.param([], "it is empty", id="nothing"),
             pytest.param([b"PK\x03\x04"], "'baton.segment/1': Invalid JSON", id="another file"),
             pytest.param([b"{}"], "'baton.segment/1': format: Field required", id="JSON of something else"),
-            pytest.param([of_a()[0], b"[]", *of_a()[2:]], "it is no file of", id="no signature line"),
-            pytest.param([of_a()[0], b'{"keyId":"x"}', *of_a()[2:]], "no signature", id="half a signature"),
+            pytest.param([of_a()[0], b"[]", *of_a()[2:]], "it is not a file of", id="no signature line"),
+            pytest.param([of_a()[0], b'{"keyId":"x"}', *of_a()[2:]], "not a signature", id="half a signature"),
             pytest.param(of_a(Key("somebody-else")), "unknown key", id="a manifest by an unknown key"),
             pytest.param(of_a(Key(KEY.key_id)), "does not count: bad", id="a manifest by an impostor"),
             pytest.param(of_a(records=4), "its manifest says 4", id="a manifest that counts otherwise"),
@@ -246,7 +246,7 @@ class TestEvidenceFile:
         """What was signed is what is read (T8)."""
         first, *rest = of_a()
 
-        with pytest.raises(EvidenceError, match=r"it is no file of"):
+        with pytest.raises(EvidenceError, match=r"it is not a file of"):
             EvidenceFile.open([spoil(first), *rest])
 
     def test_hashes_are_read_as_they_are_written(self) -> None:

@@ -33,7 +33,7 @@ class TestHold:
         trace = await ledger.trace(TASK, verifier=keyring.public())
         assert [one.fields.status for one in trace.records] == ["REFUSED", "ERASED"]
         assert trace.records[0].fields.reason == "LEGAL_HOLD"
-        assert trace.report.verdict is Verdict.VALID
+        assert trace.report.verdict is Verdict.UNANCHORED
         assert all(b"12/2026" not in one.message for one in trace.records)
 
     async def test_who_did_what_is_in_the_journal(self, vault: Vault) -> None:

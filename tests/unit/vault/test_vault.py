@@ -201,7 +201,7 @@ class TestArtifacts:
     @pytest.mark.parametrize("raw", [b"", b"baton-sealed-1\n", b"%PDF-1.7", b"baton-sealed-1\n{}\n" + b"0" * 40])
     async def test_other_bytes_are_named_as_what_they_are(self, vault: Vault, raw: bytes) -> None:
         """What is no sealed artifact is refused, and not taken for one."""
-        with pytest.raises(ForeignCiphertextError, match="no sealed artifact"):
+        with pytest.raises(ForeignCiphertextError, match="not a sealed artifact"):
             await vault.open_bytes(raw, TASK, "cv")
 
 
