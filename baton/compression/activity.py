@@ -97,7 +97,7 @@ async def _by_model(
     """Return what a model wrote, what that cost, and why it is not to be used, if so."""
     if summariser is None:
         return "", Spend(), "no model for summaries is set up"
-    most, nonce = made.room, secrets.token_hex(8)  # unknown to whoever spoke
+    most, nonce = made.room, secrets.token_hex(8)  # unknown to the speakers
     prompt = compression_prompt(made.replaced, earlier_summary=made.earlier, max_tokens=most, nonce=nonce)
     if reason := too_dear(prompt, most, summariser.price, made.given.upstream, counter=counter):
         return "", Spend(), reason

@@ -20,7 +20,7 @@ ONE_IN = 20
 """A compression costs less than one part in so many of the upstream call: under 5 % (EAAPL-MAG006 §9)."""
 
 _TASK = """\
-Below is the older part of a conversation between agents. Another agent goes on with the task and will not see it:
+Below is the older part of a conversation between agents. Another agent continues the task and will not see it:
 it gets your summary instead. Write one condensed narrative of at most {max_tokens} tokens, in the language of the
 conversation. Preserve:
 - every factual claim that will be needed later on, results of tool calls included;

@@ -1,4 +1,4 @@
-"""The conversation that is handed on from stage to stage, compressed where it grows too long for the next window."""
+"""The conversation that goes from stage to stage, compressed where it is too long for the next window."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,21 +24,15 @@ from baton.telemetry.workflow_metrics import Metrics
 from baton.wire.text import estimate_tokens
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
-_COMPRESSION_HEARTBEAT = timedelta(seconds=10)  # as a stage's: a worker that died is not waited for
+_COMPRESSION_HEARTBEAT = timedelta(seconds=10)
 _ENVELOPE_TOKENS = 600  # what a handoff costs beside baton and conversation
 
 
 class Conversation:
-    """What was said in the stages so far: the newest turns word for word, the older ones in short.
+    """What was said in the stages so far: the newest turns word for word, the older ones in a summary."""
 
-    Args:
-        purse: Is charged for the summaries of a model.
-        metrics: Counts compressions.
-        terms: When a conversation is compressed, and how much of it stays.
-    """
-
-    def __init__(self, purse: BudgetAccount, metrics: Metrics, terms: HandoffTerms) -> None:
-        self._account = purse
+    def __init__(self, account: BudgetAccount, metrics: Metrics, terms: HandoffTerms) -> None:
+        self._account = account
         self._metrics = metrics
         self._terms = terms
         self._turns: list[Turn] = []
@@ -46,7 +40,7 @@ class Conversation:
         self._upstream = Spend()
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run needs to know when this one continues as new."""
+        """Return what the next run needs when this one continues as new."""
         return {
             "turns": [turn.to_json_object() for turn in self._turns],
             "summary": self._summary,
@@ -54,33 +48,33 @@ class Conversation:
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
-        """Go on where the run before left off."""
+        """Take what the run before carried."""
         self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
         self._summary = carried.get("summary", "")
         self._upstream = Spend.model_validate(carried.get("upstream", {}))
 
     def heard(self, returned: StageReturn) -> None:
-        """Remember what was said in a stage, for the stages after it."""
+        """Add what was said in a stage."""
         self._turns = [*self._turns, *(Turn.from_json_object(turn) for turn in returned.turns)]
         self._upstream = returned.spend
 
     async def fit(
-        self, passage: OutgoingHandoff, message: StageInput, task_queue: str | None, *, sender: str | None
+        self, outgoing: OutgoingHandoff, message: StageInput, task_queue: str | None, *, sender: str | None
     ) -> StageInput:
-        """Return the stage's input with the conversation in it, compressed if it fills too much of its window.
+        """Return the stage's input with the conversation in it, compressed if it fills too much of the stage's window.
 
         Args:
-            passage: The handoff to the stage.
+            outgoing: The handoff to the stage.
             message: The stage's input.
-            task_queue: Where its workers listen.
-            sender: The agent that hands on, for the record; None where nothing is put on record.
+            task_queue: The task queue of its workers.
+            sender: The agent that hands off, for the ledger; None where nothing is recorded.
 
         Raises:
             StageFailedError: It cannot be made to fit without losing what must not be lost.
         """
         if not self._turns:
             return message
-        spec = passage.spec
+        spec = outgoing.spec
         given = CompressInput(
             turns=self._turns,
             window=spec.window,
@@ -92,7 +86,7 @@ class Conversation:
         )
         if given.exceeds():
             if sender is not None:
-                given = given.model_copy(update={"event": self._event(passage, sender)})
+                given = given.model_copy(update={"event": self._event(outgoing, sender)})
             try:
                 made: Compressed = await workflow.execute_activity(
                     COMPRESS,
@@ -109,21 +103,21 @@ class Conversation:
                     raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
-            self._account.compressed(passage.key, made.charge(f"compression {passage.sent}"))
+            self._account.compressed(outgoing.key, made.charge(f"compression {outgoing.sent}"))
             self._metrics.compressed(spec.name, made.before_tokens, made.after_tokens)
             self._turns, self._summary = made.verbatim, made.summary
         turns = [turn.to_json_object() for turn in self._turns]
         return message.model_copy(update={"turns": turns, "summary": self._summary})
 
-    def _event(self, passage: OutgoingHandoff, sender: str) -> RecordedEvent:
-        """Return what its worker puts on record of a summary: in a fork no handoff's figures tell what it cost."""
+    def _event(self, outgoing: OutgoingHandoff, sender: str) -> RecordedEvent:
+        """Return the event that the worker records for a summary: in a fork no handoff shows what it cost."""
         return RecordedEvent(
             kind=EventKind.SUMMARY,
-            task_id=passage.given.task_id,
-            event_id=f"{passage.handoff_id}.{passage.sent}",
+            task_id=outgoing.given.task_id,
+            event_id=f"{outgoing.handoff_id}.{outgoing.sent}",
             status="WRITTEN",
             sender=sender,
-            agent=passage.spec.name,
+            agent=outgoing.spec.name,
             at=workflow.now(),
             cost=cost_of({"costTracking": self._account.budget.cost_tracking().to_json_object()}),
         )

@@ -51,7 +51,7 @@ _SAYS_HOW_LONG = 100
 
 @dataclass
 class _Section:
-    """One heading with its lines, of which the first or the last ``shown`` are rendered.
+    """One heading with its lines; the first or the last ``shown`` are rendered.
 
     Attributes:
         label: The heading's text.

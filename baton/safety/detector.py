@@ -109,7 +109,7 @@ class _Search:
             run = []
 
     def _read_run(self, run: Sequence[str], at: int, candidates: Sequence[Rule], spelling: Spelling) -> None:
-        """Note what several texts come to together, none of which has a strong sign by itself."""
+        """Note what several texts without a strong sign come to together."""
         together = _Window(SEPARATOR.join(run), spelling.native)
         found = _found(candidates, together) if len(run) > 1 else []
         strong = [rule for rule in found if rule.points >= STRONG]

@@ -121,7 +121,7 @@ def automaton(pattern: str) -> Search:
 
 
 class Item(NamedTuple):
-    """One part of a phrase: the words of which one stands there, or none for a gap of up to so many words."""
+    """One part of a phrase: a choice of words, or none for a gap of up to so many words."""
 
     words: tuple[str, ...] = ()
     gap: int = 0
@@ -152,7 +152,7 @@ def read(phrase: str) -> list[Item]:
 
 
 def anchor(phrase: str) -> str:
-    """Return the pattern of what occurs wherever a phrase does: of its marked items, or of the one with long words.
+    """Return a pattern that occurs wherever a phrase does: its marked items, or the one with the longest words.
 
     Example:
         >>> anchor("(you|it) ~2 !(reset|wipe)"), anchor("(you|it) (forget*|remember)")

@@ -232,8 +232,7 @@ def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> 
         policy: The pipeline's policy; the default one if left out.
 
     Returns:
-        The findings, none of which holds any text of the message. It does **not** say that a message without
-        findings is harmless.
+        The findings, without any text of the message. A message without findings is **not** proved to be harmless.
 
     Example:
         >>> from baton.safety.detector import detect

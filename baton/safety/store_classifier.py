@@ -73,7 +73,7 @@ class Classifier:
         return [Suspicion(at, category, (self.name,), score) for (at, category), score in strongest.items() if score]
 
     def _pieces(self, text: str) -> Iterator[str]:
-        """Yield a text in pieces, each of which begins with the last tenth of the one before."""
+        """Yield a text in pieces; each begins with the last tenth of the one before."""
         for begin in range(0, max(1, len(text)), self.piece * 9 // 10):
             if piece := text[begin : begin + self.piece].strip():
                 yield piece

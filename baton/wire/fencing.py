@@ -126,10 +126,10 @@ def single_line(text: str) -> str:
 
 
 def is_shown(line: str) -> bool:
-    r"""Return whether every sign of a name or another short line is to be seen, and none breaks or turns the line.
+    r"""Return whether every character of a name or another short line is visible, and none breaks or turns the line.
 
-    Joiners are let through, of which names in some scripts, and emojis, are made. The answer is the same in every
-    version of Python, so a workflow may go by it.
+    Joiners, which emojis and names in some scripts contain, are allowed. The answer is the same in every version of
+    Python, so workflow code may use it.
 
     Example:
         >>> is_shown("Zoë Müller-Lüdenscheidt"), is_shown("ann\x1b[2K"), is_shown("ann\u202e")
@@ -142,9 +142,9 @@ def is_shown(line: str) -> bool:
 def fence(text: str, nonce: str = "") -> str:
     """Return ``text`` inside the delimiters that mark it as data (EAAPL-MAG006 §10.1).
 
-    It belongs into the user turn, never into the system prompt. Whatever spells one of the delimiters inside
-    the text is defused, letters of other alphabets that look alike included, so nothing in it can end the fence.
-    Against look-alikes that nobody knows of, and against authors who guess, stands the nonce.
+    It belongs in the user turn, never into the system prompt. Whatever spells one of the delimiters inside
+    the text is changed, also in letters that look alike, so nothing in it can end the fence.
+    The nonce protects against unknown look-alikes and against guesses.
 
     Args:
         text: What is to be shown as data, of any number of lines.
