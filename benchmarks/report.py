@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from baton.devserver.temporal_cli import find_temporal
+from baton.devserver.processes import find_temporal
 
 
 @dataclass(frozen=True)

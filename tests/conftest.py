@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from baton.devserver import DevServer
-from baton.devserver.ports import held_port
+from baton.devserver.processes import held_port
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and their child processes would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,7 +17,7 @@ from baton.cli.session import KEYS_FOLDER, Session
 from baton.cli.supervisor import WorkerProgram, absolute_store, find_worker, supervise, worker_environment
 from baton.codec.encryption import encryption_wanted
 from baton.devserver import HOST, DevServer, DevServerOptions
-from baton.devserver.ports import held_port
+from baton.devserver.processes import held_port
 from baton.errors import BatonError, ServerError
 from baton.keys.store_files import DEVELOPMENT_FILE
 from baton.keys.store_keyring import Keyring

@@ -32,7 +32,7 @@ from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtif
 from baton.cli.schema import installed
 from baton.codec.addresses import host_of, is_this_machine
 from baton.codec.compression import CompressionCodec
-from baton.devserver.temporal_cli import find_temporal
+from baton.devserver.processes import find_temporal
 from baton.errors import ArtifactError, HistoryError, ServerError
 from baton.runs.client_events import decoded
 from baton.runs.client_executions import describe, history, list_executions

@@ -11,6 +11,7 @@ of a move is looked at here, because the pipeline refuses a move before it enter
 import copy
 import dataclasses
 import itertools
+import logging
 import os
 import zlib
 from collections.abc import Sequence
@@ -30,7 +31,6 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError, FailureError
 
 from baton.artifacts.store import ArtifactStore
-from baton.codec.clear_text import ClearText
 from baton.codec.compression import CompressionCodec
 from baton.codec.encryption import EncryptionCodec, MissingKeyError, is_encrypted
 from baton.codec.external import external_storage
@@ -243,7 +243,7 @@ class _EncryptingCodec(_Codec, WithSerializationContext):
 
     _encryption: EncryptionCodec
     _owner: SerializationContext | None = None
-    clear_text: ClearText | None = None
+    clear_text: "ClearText | None" = None
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return the codec for what belongs to a workflow."""
@@ -303,3 +303,31 @@ def _check_bounds(data: bytes, hint: Any) -> None:
 def _invalid(message: str) -> ApplicationError:
     """Return the failure for an unreadable payload."""
     return ApplicationError(message, type="InvalidPayload", non_retryable=True)
+
+
+MOST_TOLD = 10_000
+"""Of so many workflows it is remembered that they were told of."""
+
+log = logging.getLogger("baton.worker")
+
+
+class ClearText:
+    """Warns of payloads in clear, once for each workflow."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, None] = {}
+
+    def tell(self, owner: SerializationContext | None) -> None:
+        """Warn of a payload."""
+        workflow_id: str | None = getattr(owner, "workflow_id", None)
+        if workflow_id is None or workflow_id in self._told:
+            return
+        self._told[workflow_id] = None
+        if len(self._told) > MOST_TOLD:
+            del self._told[next(iter(self._told))]
+        log.warning(
+            "the workflow %r has payloads in clear, though this worker encrypts: who sent them does not, unless they"
+            " are from before encryption was switched on. Set BATON_ENCRYPT=true, and the keys, wherever runs are"
+            " started, signalled or decided; a program says BatonPlugin(keyring=…, encrypt=True)",
+            workflow_id,
+        )

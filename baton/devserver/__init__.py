@@ -23,9 +23,7 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.devserver.ports import held_port
-from baton.devserver.processes import ChildLock, bound_to_parent
-from baton.devserver.temporal_cli import find_temporal
+from baton.devserver.processes import ChildLock, bound_to_parent, find_temporal, held_port
 from baton.errors import ServerError
 from baton.wire.names import SEARCH_ATTRIBUTES
 

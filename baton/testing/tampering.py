@@ -17,11 +17,16 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue
 
+from baton.handoff.activity_receive import requirements
+from baton.handoff.receipts import Receipt
 from baton.handoff.relay import STEP_WORKFLOW
+from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import HMAC_SHA256, KEY_ID, SIGNATURE
+from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.keys.store_key import Key, Purpose
 from baton.keys.store_keyring import Keyring
+from baton.pipelines.activity_stage import Stage
 from baton.wire.json_values import Json
 
 JSON_PLAIN = {"encoding": b"json/plain"}
@@ -198,3 +203,35 @@ def _spelt(message: dict[str, Any]) -> bytes:
         return body
     comma = b"," if len(message) > 1 else b""
     return body[:-1] + comma + f'"{SIGNATURE}":'.encode() + json.dumps(message[SIGNATURE]).encode() + b"}"
+
+
+async def answers(
+    safeguards: Safeguards,
+    receiver: Stage[Any, Any] | ReceiverRequirements,
+    *messages: bytes,
+    task_id: str | None = None,
+) -> list[Receipt]:
+    """Return what a receiver's gate answers to messages, each on record before the next is looked at.
+
+    It is the gate that workers have: seal, age, schema, completeness, safety, budget. That a handoff is for a stage
+    of this very workflow is checked by the running stage, and not here.
+
+    Args:
+        safeguards: Keys, ledger and policy. Give a ledger of its own, or the answers go into the worker's.
+        receiver: The stage that receives, or what a receiver requires.
+        messages: The messages as bytes; the same twice is a replay.
+        task_id: The task as the receiver knows it; a message of another one is refused.
+
+    Returns:
+        The receipts, in order: `verdict` is true for an acceptance, and has the reason of a rejection; `anchor` is
+        the head of the chain that the answer is on, the same for a message that was answered before.
+
+    Example:
+        ```python
+        first, again, forgery = await answers(safeguards, review, raw, raw, forged(raw))
+        assert first.verdict and again.anchor == first.anchor and not forgery.verdict
+        ```
+    """
+    required = requirements(receiver.spec) if isinstance(receiver, Stage) else receiver
+    async with safeguards.opened() as guarded:
+        return [(await guarded.gate.accept(raw, required, task_id=task_id))[0] for raw in messages]

@@ -11,7 +11,7 @@ from temporalio.converter import DataConverter
 from baton.codec.compression import CompressionCodec
 from baton.codec.server import serve_codec
 from baton.devserver import DevServer
-from baton.devserver.temporal_cli import find_temporal
+from baton.devserver.processes import find_temporal
 
 GOAL = "Add OAuth2 login. " * 60
 TOKEN = "open sesame"

@@ -20,7 +20,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from baton.devserver import TUNED, DevServer, DevServerOptions
-from baton.devserver.temporal_cli import find_temporal
+from baton.devserver.processes import find_temporal
 from baton.errors import ServerError
 from baton.wire.names import ATTRIBUTE_STAGE, SEARCH_ATTRIBUTES
 

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from baton import devserver
 from baton.devserver import HOST, DevServer, DevServerOptions
-from baton.devserver.temporal_cli import find_temporal
+from baton.devserver.processes import find_temporal
 from baton.errors import ServerError
 from tests.unit.edge.test_ports import is_given
 

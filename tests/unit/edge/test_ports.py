@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from baton.devserver.ports import held_port
+from baton.devserver.processes import held_port
 
 
 def is_given(port: int) -> bool:

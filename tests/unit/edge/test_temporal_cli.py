@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.devserver.temporal_cli import find_temporal
+from baton.devserver.processes import find_temporal
 from baton.errors import ServerError
 
 
