@@ -63,14 +63,12 @@ def extract(document: Document) -> Report:
     words: list[list[str]] = [[]]
     numbers: tuple[int, ...] = ()
     titles: dict[tuple[int, ...], str] = {}
-    prefix, seen = "", {PREAMBLE}
-    before = ""
+    prefix, headings, seen = "", 0, {PREAMBLE}
     for line in document.lines:
         if not line.text:
-            before = ""
             continue
-        opened = _opening(line.text, numbers, before, restarted=bool(prefix))
-        before = line.text
+        is_first = len(clauses) == 1 and not words[0]  # the title of the contract
+        opened = None if is_first else _opening(line.text, numbers, restarted=bool(prefix), headings=headings)
         if opened is None:
             words[-1].append(line.text)
             continue
@@ -84,7 +82,8 @@ def extract(document: Document) -> Report:
             title = title or titles.get(path[:1], "")
             titles[path] = title
         else:
-            id = f"H{1 + sum(clause.id.startswith('H') for clause in clauses)}"
+            headings, numbers, titles = headings + 1, (), {}
+            id = f"H{headings}"
         number, unique = 1, id
         while unique in seen:
             number, unique = number + 1, f"{id} ({number + 1})"
@@ -135,7 +134,7 @@ def _title_patterns(title: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _opening(
-    text: str, numbers: tuple[int, ...], before: str, *, restarted: bool
+    text: str, numbers: tuple[int, ...], *, restarted: bool, headings: int
 ) -> tuple[str, tuple[int, ...], str, str] | None:
     """Return label, number, title and further words of the clause that a line opens, or None if it opens none."""
     if found := _NAMED.match(text):
@@ -152,11 +151,10 @@ def _opening(
         if is_marked and _follows(path, numbers, restarted=restarted):
             return (found["path"], path, *_titled(found["rest"]))
         return None
-    is_heading = len(text) <= 60 and (text.isupper() or (not before and text.istitle())) and text[-1] not in ",;"
-    known = kind_of(text.rstrip(":."), "") != "general" and text[-1] not in ".,;" and len(text.split()) <= 6
-    if numbers == () and (is_heading or known) and known:
-        return ("", (), text.rstrip(":"), "")
-    return None
+    is_title = len(text.split()) <= 6 and text[0].isupper() and text[-1] not in ".,;"
+    known = is_title and kind_of(text.rstrip(":"), "") != "general"
+    # Titles without numbers part a contract only where its first ones have none.
+    return ("", (), text.rstrip(":"), "") if known and (not numbers or headings) else None
 
 
 def _titled(rest: str) -> tuple[str, str]:

@@ -131,6 +131,25 @@ def test_clauses_keep_number_title_and_place(tmp_path: Path) -> None:
         assert extract(read_document(path)).parties == parties
 
 
+def test_titles_without_numbers_part_a_contract(tmp_path: Path) -> None:
+    """Also around lists with numbers of their own, and the same in a PDF."""
+    text = (
+        'SERVICES AGREEMENT\n\nThis Agreement is between Ash Ltd (the "Supplier") and Birch Ltd (the "Customer").\n\n'
+        "Fees\nThe Customer pays as follows:\n1. EUR 100 at the start.\n2. EUR 200 at the end.\n\nTermination\nThe "
+        "Supplier may terminate this Agreement on 5 days' notice.\n\nGoverning Law\nThe law of Ohio applies.\n"
+    )
+    (tmp_path / "a.txt").write_text(text)
+    for source in (tmp_path / "a.txt", pdf_of(text, tmp_path / "a.pdf")):
+        report = reviewed(source)
+        kinds = {clause.title: clause.kind for clause in report.clauses}
+        assert (kinds["Fees"], kinds["Termination"], kinds["Governing Law"]) == (
+            "payment",
+            "termination",
+            "governing_law",
+        )
+        assert "TER-1" in {finding.rule for finding in report.findings}
+
+
 def test_a_report_replaces_its_own_and_no_other(tmp_path: Path) -> None:
     """Somebody else's REPORT.md stays, and the error says so; ours is written again."""
     report = reviewed(SAAS)

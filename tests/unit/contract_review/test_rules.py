@@ -4,10 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from activities.contract_review.clauses import extract, rulebook
 from activities.contract_review.reading import read_document
-from activities.contract_review.records import Policy, ReviewError
+from activities.contract_review.records import Document, Line, Policy, ReviewError
 from activities.contract_review.report import citation_faults
 from activities.contract_review.rules import analyse
 from tests.unit.contract_review.material import NDA, SAAS, SERVICES, found, pdf_of, reviewed, reviewed_text
@@ -369,6 +371,37 @@ def test_words_to_machines_change_nothing(tmp_path: Path) -> None:
         {(one.rule, one.clause) for one in reviewed_text(tmp_path, it, name="a.md").findings} for it in (text, spoken)
     )
     assert after == before | {("INJ-1", "1.3")}
+
+
+_LINES = [
+    "",
+    "1. Fees",
+    "1.1 The Supplier may amend these terms at any time.",
+    "1.2 The Customer shall pay within 90 days.",
+]
+_LINES += [
+    "2. Liability. The liability of the Customer is unlimited.",
+    "2.1.1 It automatically renews for",
+    "3 years, and the",
+]
+_LINES += [
+    "(a) first point;",
+    "Article II - Term",
+    "Section 2.1 Length. Two years.",
+    "SCHEDULE A",
+    "Termination",
+    "7.",
+    "|",
+]
+
+
+@given(lines=st.lists(st.sampled_from(_LINES), max_size=40))
+def test_every_quotation_resolves_whatever_the_numbering(lines: list[str]) -> None:
+    """Of any heap of lines the ids are unique, and every quotation is in the clause that is cited."""
+    read = tuple(Line(text=text, number=at) for at, text in enumerate(["Between two.", *lines], 1))
+    report = analyse(extract(Document(name="heap.txt", sha256="0", pages=1, lines=read)), Policy())
+    assert len({clause.id for clause in report.clauses}) == len(report.clauses)
+    assert citation_faults(report) == []
 
 
 @pytest.mark.timeout(90)
