@@ -3,6 +3,7 @@
 Each writes its whole review as an artifact and answers with a handoff report to the coordinator.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
@@ -79,9 +80,9 @@ class Reviewer:
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the analysers one after the other, ask the model, and report the gravest findings."""
         context = work.context
-        snapshot = Snapshot.model_validate_json(await context.artifacts.read("snapshot"))
+        snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
         found: list[Found] = []
-        with copies_of(snapshot) as copies:
+        async with copies_of(snapshot) as copies:
             for name, analyse in ANALYSERS[self._concern].items():
                 found.append(await context.tools.call(name, partial(_with_claim, analyse, copies)))
         claims: list[Claim] = []
@@ -94,7 +95,7 @@ class Reviewer:
                 break
             claims += answer.findings
             shown += 1
-        review = review_of(self._concern, snapshot, found, claims if shown else None)
+        review = await asyncio.to_thread(review_of, self._concern, snapshot, found, claims if shown else None)
         if 0 < shown < len(portions):
             left = f"the model read {shown} of {len(portions)} portions of the code"
             review = review.model_copy(update={"analysers": (*review.analysers, left)})

@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,16 +82,23 @@ def check_installed() -> None:
         )
 
 
-@contextlib.contextmanager
-def copies_of(snapshot: Snapshot) -> Iterator[Copies]:
+@contextlib.asynccontextmanager
+async def copies_of(snapshot: Snapshot) -> AsyncIterator[Copies]:
     """Copy the snapshot's Python files into a folder for the time of the block."""
     python = [file for file in snapshot.files if file.language == "Python"]
     names = (f"f{number:05}.py{'i' if file.path.endswith('.pyi') else ''}" for number, file in enumerate(python))
-    with tempfile.TemporaryDirectory(prefix="baton-review-") as folder:
-        copies = Copies(Path(folder), dict(zip(names, python, strict=True)))
+    folder = await asyncio.to_thread(tempfile.TemporaryDirectory[str], prefix="baton-review-")
+    copies = Copies(Path(folder.name), dict(zip(names, python, strict=True)))
+
+    def write() -> None:
         for name, file in copies.files.items():
             (copies.folder / name).write_bytes(file.text.encode("utf-8", "replace"))
+
+    try:
+        await asyncio.to_thread(write)
         yield copies
+    finally:
+        await asyncio.to_thread(folder.cleanup)
 
 
 async def bandit(copies: Copies) -> Found:

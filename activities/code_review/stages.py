@@ -59,7 +59,8 @@ async def take_snapshot(context: StageContext[Baton]) -> StageResult:
     _output_folder(context), _fail_on(context)  # a wrong parameter fails here, not after three stages
     check_installed()
     snapshot = await context.tools.call("files", lambda: asyncio.to_thread(_snapshot, context))
-    await context.artifacts.write("snapshot", snapshot.model_dump_json(), type="snapshot", summary=snapshot.scope)
+    content = await asyncio.to_thread(snapshot.model_dump_json)
+    await context.artifacts.write("snapshot", content, type="snapshot", summary=snapshot.scope)
     unread = "; ".join(map(str, snapshot.unread))
     patch = BatonPatch(
         current_state=[
@@ -104,7 +105,7 @@ review_performance = agent_stage(
 async def coordinate_review(context: StageContext[Baton]) -> StageResult:
     """Merge both reviews into one report with a verdict, as Markdown and as SARIF."""
     out, fail_on = _output_folder(context), _fail_on(context)
-    snapshot = Snapshot.model_validate_json(await context.artifacts.read("snapshot"))
+    snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
     reviews = [
         Review.model_validate_json(await context.artifacts.read(f"{concern}-review"))
         for concern in ("security", "performance")

@@ -35,7 +35,7 @@ SNAPSHOT = Snapshot(name="p", files=(SourceText(path=PATH, language="Python", te
 
 async def reviewed(concern: Concern, snapshot: Snapshot) -> Review:
     """Return what a reviewer finds in a snapshot."""
-    with copies_of(snapshot) as copies:
+    async with copies_of(snapshot) as copies:
         return review_of(concern, snapshot, [await analyse(copies) for analyse in ANALYSERS[concern].values()])
 
 
