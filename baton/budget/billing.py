@@ -36,7 +36,7 @@ class Bill:
 
 
 def spent_in(outcomes: Iterable[Outcome]) -> Spend:
-    """Return what a run charges that takes over these outcomes; edits are no steps, it asks for none of them.
+    """Return what a run charges that takes over these outcomes; edits are not steps.
 
     Example:
         >>> spent_in([])

@@ -240,7 +240,7 @@ class Budget(CompactRecord):
         return Budget(initial_micro_usd=self._reservation(name).held_micro_usd, then=self.then)
 
     def relayed(self, cost: CostTracking, *, comes_back: bool = False) -> "Budget":
-        """Return the budget of a pipeline to which a handoff brings the chain's money: it goes on where the sender was.
+        """Return the budget of a pipeline that receives the chain's money with a handoff: it continues the sender's.
 
         No more is left than the handoff says, nor than there was.
 

@@ -86,7 +86,7 @@ class BudgetAccount:
         self.settle(name)
 
     def child_returned(self, name: str, result: PipelineResult) -> None:
-        """Charge what a child that completed cost, and go on with what it left."""
+        """Charge what a child that completed cost, and continue with what it left."""
         spend = result.spend if result.billed is None else result.billed
         self.child_ended(name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
 

@@ -202,7 +202,7 @@ class Denials(Protocol):
 
 
 async def _unrecorded(tool: str, handoff_id: str, number: int) -> None:
-    """Leave a denial to the log alone, where there is no ledger."""
+    """Leave a denial to the log alone, without a ledger."""
 
 
 class Toolbox:
@@ -243,7 +243,7 @@ class Toolbox:
         return self._allowed
 
     def allows(self, name: str) -> bool:
-        """Return whether a tool may be called; asking is no call and leaves no trace."""
+        """Return whether a tool may be called; asking is not a call and leaves no trace."""
         key = tool_key(name)
         return key not in self._forbidden and (self._allowed is None or key in tool_keys(self._allowed))
 

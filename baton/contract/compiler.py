@@ -188,7 +188,7 @@ def leave_out_stale(draft: Draft) -> None:
     now, policy = draft.request.created_at, draft.policy
     for event in draft.rest:
         if event.type is EventType.TOOL_CALL and event.type not in policy.confidences:
-            continue  # it is no fact in any case
+            continue  # it cannot be a fact in any case
         at, own = event.at, event.max_age_minutes
         limited = event.type is EventType.TOOL_RESULT or own is not None
         if at is None or at - now > policy.tolerance or (limited and now - at > policy.age_limit(_subject(event), own)):

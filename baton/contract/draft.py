@@ -58,7 +58,7 @@ class ContractRequest:
         trace_id: The trace; empty takes the trace id out of `traceparent`.
         created_at: When, with its offset from UTC; in a workflow the workflow's time.
         capability: The tools that the receiver is able to use.
-        granted: Tools that the policy grants although nobody used them.
+        granted: Tools that the policy grants although they were not used.
         forbidden: Tools that the receiver may not use, whatever else is said.
         ceiling: The most that the chain allows here, for example what the sender itself was allowed; None for no limit.
         output_schema: The shape that the output must have.
@@ -150,7 +150,7 @@ class ContractPolicy:
 
 HEADING = "## Handoff Contract"
 FACTS = "\n**Facts:**\n"
-"""The heading of the facts; there is none where there are no facts."""
+"""The heading of the facts; absent without facts."""
 
 
 def render_contract(contract: HandoffContract) -> str:
@@ -238,7 +238,7 @@ _UNKNOWN = frozenset({"", UNKNOWN, "unknown_tool", "undefined", "null", "none", 
 
 
 def is_unknown_source(name: str) -> bool:
-    """Return whether the name of a source says that nobody knows it.
+    """Return whether the name of a source says that it is unknown.
 
     Example:
         >>> is_unknown_source(" Unknown"), is_unknown_source("crm.lookup")
@@ -350,7 +350,7 @@ class Draft:
     def event(self, event_id: str) -> SessionEvent:
         """Return an event by its id."""
         if event_id not in self._by_id:
-            raise ContractError(f"there is no event {event_id!r} in this session")
+            raise ContractError(f"this session has no event {event_id!r}")
         return self._by_id[event_id]
 
     def leave_out(self, event: SessionEvent, kind: str, subject: str | None = None) -> None:
@@ -368,7 +368,7 @@ class Draft:
     def state(self, event: SessionEvent, claim: str, source: SourceProvenance, confidence: Confidence) -> None:
         """Make a fact of an event."""
         if confidence is Confidence.HIGH and not (event.type is EventType.TOOL_RESULT and event.success is True):
-            raise ContractError(f"the event {event.id!r} is no tool's success; its confidence cannot be high")
+            raise ContractError(f"the event {event.id!r} is not a tool's success; its confidence cannot be high")
         if not says_something(claim):
             raise ContractError(f"the claim of the event {event.id!r} says nothing; leave the event out")
         self._settle(event, EventOutcome.FACT)
@@ -420,7 +420,7 @@ class Processor:
     run: Callable[[Draft], None]
 
     def __post_init__(self) -> None:
-        """Check that calling it does something; what it is to leave out would cross otherwise, and nobody would see."""
+        """Check that calling it does something; otherwise what it should leave out would cross unseen."""
         kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if any(is_one(self.run) for is_one in kinds):
             raise TypeError(

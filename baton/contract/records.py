@@ -112,12 +112,12 @@ class SessionEvent(OpenRecord):
         timestamp: When; of a tool's result, when the data was retrieved and not when it was passed on.
         content: The claim or the text, short; a tool's result is a claim in a sentence.
         ref: The artifact that holds the whole content, where `content` is not all of it.
-        tokens: How many tokens the whole content has; 0 if nobody counted.
+        tokens: How many tokens the whole content has; 0 if not counted.
         exclude_from_handoff: True keeps it from every other agent.
         max_age_minutes: After how many minutes it is stale, instead of what the policy says.
         tool_name: The tool that was called, or that answered.
         call_id: Of a call its own id, if not that of the event; of a result the call that it answers.
-        success: Whether the tool did its work; absent where nobody said so, which is not the same as yes.
+        success: Whether the tool did its work; absent where that is not known, which does not mean yes.
         accepted: Of a decision, whether it was accepted.
         agent: Who recorded it.
         handoff_id: The handoff under which the agent acted.
@@ -332,7 +332,7 @@ class HandoffContract(OpenRecord):
         return self.created_at + timedelta(minutes=self.expires_after_minutes)
 
     def is_expired(self, now: datetime) -> bool:
-        """Return whether it may no longer be used; then it is compiled anew, and never executed."""
+        """Return whether it may no longer be used; then it is compiled again, and never executed."""
         return now - self.created_at > timedelta(minutes=self.expires_after_minutes)
 
 

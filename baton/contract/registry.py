@@ -153,7 +153,7 @@ class AgentEntry(CompactRecord):
         name: Its name; contracts name it as `receivingAgent`.
         version: Its version, by semver.org.
         capability: The kinds of task that it can do, for example `"compliance.review"`.
-        window: How many tokens its context window holds; None if nobody said.
+        window: How many tokens its context window holds; None if unknown.
         price: What its model costs.
         requires: The members of the state that it needs.
         tools: The tools that it is able to use; a contract never allows others.

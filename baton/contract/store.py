@@ -22,7 +22,7 @@ from baton.wire.text import misfit
 
 
 def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
-    """Return what tells what is wrong with an output, in sentences for the agent that is to mend it; empty if it fits.
+    """Return a check that lists what is wrong with an output, for the agent that corrects it; empty if it fits.
 
     Ask for it before an agent works for nothing.
     """

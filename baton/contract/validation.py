@@ -68,7 +68,7 @@ def _document() -> dict[str, Any]:
 
 
 EXPIRED_AT = "/step/contract/createdAt"
-"""Where the finding of an expired contract points; by it the sender knows that compiling anew is all it takes."""
+"""Where the finding of an expired contract points; it tells the sender that compiling again is all it takes."""
 
 
 def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[Finding]:
@@ -79,7 +79,7 @@ def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[F
         >>> expiry_findings(contract, datetime(2026, 6, 27, 9, 55, tzinfo=UTC))
         []
         >>> expiry_findings(contract, datetime(2026, 6, 27, 9, 56, tzinfo=UTC))[0].text
-        'the contract expired at 2026-06-27T09:55:00+00:00; compile it anew'
+        'the contract expired at 2026-06-27T09:55:00+00:00; compile it again'
     """
     if not contract:
         return []
@@ -88,11 +88,11 @@ def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[F
         created = datetime.fromisoformat(str(contract["createdAt"]))
         until = created.replace(tzinfo=created.tzinfo or UTC) + timedelta(minutes=minutes)
     except (KeyError, ValueError, OverflowError):
-        text = "the contract does not say when it expires, so it counts as expired; compile it anew"
+        text = "the contract does not say when it expires, so it counts as expired; compile it again"
         return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=EXPIRED_AT)]
     if now <= until:
         return []
-    text = f"the contract expired at {until.isoformat()}; compile it anew"
+    text = f"the contract expired at {until.isoformat()}; compile it again"
     return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=EXPIRED_AT)]
 
 
@@ -108,7 +108,7 @@ def is_expired_contract(verdict: Verdict) -> bool:
 
 
 def objects(value: Any) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the objects in a list with their positions, or nothing where there is no list.
+    """Return the objects in a list with their positions, or nothing if it is not a list.
 
     Example:
         >>> objects([{}, 3]), objects(None)
@@ -118,7 +118,7 @@ def objects(value: Any) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def texts(value: Any) -> list[tuple[int, str]]:
-    """Return the texts in a list with their positions, or nothing where there is no list.
+    """Return the texts in a list with their positions, or nothing if it is not a list.
 
     Example:
         >>> texts(["a", 3]), texts(None)
@@ -247,10 +247,10 @@ def _fact_findings(
     elif copied:
         findings.append(f"{at!r} says what the event {copied!r} says, which does not cross; take it out")
     if (known and own is None) or (crossed is not None and event_id not in crossed and event_id not in kept_back):
-        findings.append(f"{at!r} names the event {event_id!r}, which is no event that crossed; name its own")
+        findings.append(f"{at!r} names the event {event_id!r}, which is not an event that crossed; name its own")
     succeeded = own is not None and own.type is EventType.TOOL_RESULT and own.success is True
     if own is not None and fact.get("confidence") == Confidence.HIGH.value and not succeeded:
-        findings.append(f"{at!r} is of high confidence, and its event is no tool's success; say how sure it is")
+        findings.append(f"{at!r} is of high confidence, and its event is not a tool's success; say how sure it is")
     return [ContractFinding(check=Check.CONTEXT, text=text, at=at) for text in findings]
 
 
@@ -429,7 +429,7 @@ def _receiver_findings(members: Mapping[str, Any], agents: AgentRegistry | None)
 def _schema_findings(
     members: Mapping[str, Any], schemas: OutputSchemas | None
 ) -> tuple[list[ContractFinding], list[ContractFinding]]:
-    """Return an error for an output schema that is not registered, or a warning where nobody looked."""
+    """Return an error for an output schema that is not registered, or a warning where it was not checked."""
     found = members.get("outputSchema")
     name, version = (found.get("schemaName"), found.get("version")) if isinstance(found, Mapping) else (None, None)
     if not isinstance(name, str) or not isinstance(version, str):
@@ -472,7 +472,7 @@ def _time_findings(
         errors.append(ContractFinding(check=Check.TIME, text=text, at="/createdAt"))
     lasts = timedelta(minutes=min(max(minutes, 0), 10**9)) if isinstance(minutes, int) else None
     if lasts is not None and now - made > lasts:
-        text = f"it expired {now - made - lasts} ago; compile it anew"
+        text = f"it expired {now - made - lasts} ago; compile it again"
         return errors, [ContractFinding(check=Check.TIME, text=text, at="/expiresAfterMinutes")]
     return errors, []
 

@@ -39,7 +39,7 @@ class ContractTerms:
         policy: Which events become facts, when they are stale, when the contract expires.
         granted: The tools that stages may use although none before them did; None grants what each one declares.
         ceiling: The most that any stage may use; None for no limit.
-        forbidden: Tools that no stage may use, by name; there are no patterns.
+        forbidden: Tools that no stage may use, by name; patterns are refused.
         max_tokens: How many tokens task and facts may take; the newest and surest facts are kept.
         agents: The registry of agents: a stage that is not in it is refused before it is sent anything.
         schemas: The registry of output schemas that stages name.

@@ -50,7 +50,7 @@ class PipelineInput(CompactRecord):
         params: What the pipeline's code needs to know, any JSON.
         task_id: Names the task across runs and pipelines, a UUID; made when the pipeline starts, if absent.
         budget: What the whole chain may cost; without one nothing is refused for want of money.
-        traceparent: The trace of whoever started it, in the form of W3C Trace Context.
+        traceparent: The trace that started it, in the form of W3C Trace Context.
         follows: Of a pipeline that another one starts: the span of the handoff that had brought the task to that one.
         personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
         outcomes: Steps that happened already and are not executed again.
@@ -391,7 +391,7 @@ class Decided(CompactRecord):
 
 
 class RolledBack(CompactRecord):
-    """What a run is told right after it was rolled back: the argument of the signal `rolled_back`.
+    """What a run receives right after it was rolled back: the argument of the signal `rolled_back`.
 
     Attributes:
         to: The step the run was rolled back to before.
@@ -413,6 +413,6 @@ class RolledBack(CompactRecord):
 
     @property
     def note(self) -> str:
-        """What operators are told of it, in one sentence."""
+        """One sentence on it, for operators."""
         who, why = f" by {self.by}" if self.by else "", f": {self.why}" if self.why else ""
         return f"rolled back to before {self.to!r}{who}{why}"

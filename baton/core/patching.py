@@ -1,7 +1,7 @@
 """How a patch becomes the next baton: merge-patch (RFC 7396), with the rules that protect what must not be lost.
 
 A patch is applied whole or not at all. What breaks a rule is reported with every finding at once, so that the stage can
-mend all of it in its next attempt; nothing is dropped silently.
+fix all of it in its next attempt; nothing is dropped silently.
 """
 
 import copy
@@ -271,7 +271,7 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
 def short_findings(findings: list[str]) -> list[str]:
     """Return the findings cut to a length that a prompt and a payload can take, however odd the patch."""
     short = [one if len(one) <= LONGEST_FINDING else f"{one[:LONGEST_FINDING]}…" for one in findings[:MOST_FINDINGS]]
-    return short if len(short) == len(findings) else [*short, "there is more of the kind; mend these first"]
+    return short if len(short) == len(findings) else [*short, "there are more; fix these first"]
 
 
 def _open_ended(kind: type[Baton]) -> bool:
@@ -325,7 +325,7 @@ def _entries(baton: Baton, name: str) -> set[str]:
 
 
 def _size_findings(after: Baton) -> list[str]:
-    """Return the finding about a baton that is no baton any more, and that Temporal would soon refuse to carry."""
+    """Return the finding about a baton that is too large for its purpose, and soon for Temporal."""
     size = len(after.model_dump_json().encode())
     if size <= LARGEST_BYTES:
         return []

@@ -302,7 +302,7 @@ class PipelineState:
         return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
 
     def record_amendment(self, returned: StageReturn, at: datetime, why: str) -> Outcome:
-        """Apply what a stage answered when its handoff was not accepted and it was asked to mend that.
+        """Apply what a stage answered when its handoff was not accepted and it was asked to fix that.
 
         It is recorded like an edit: it belongs to no step of the pipeline's code, which asked for the stage once.
         """

@@ -131,7 +131,7 @@ _VALID = Verdict(valid=True)
 
 
 def rejected(code: Code, text: str, at: str = "") -> Verdict:
-    """Return the verdict on a message of which one thing is known to be wrong, such as its seal.
+    """Return the verdict on a message with one known fault, such as its signature.
 
     Example:
         >>> rejected(Code.SIGNATURE_INVALID, "the key 'k7' is not known here").fate()

@@ -47,7 +47,7 @@ class ReportFinding(CompactRecord):
 
 
 class ReportError(BatonError):
-    """A text is no handoff report, or a report contradicts itself; nothing of it was taken.
+    """A text is not a handoff report, or a report contradicts itself; nothing of it was taken.
 
     Attributes:
         findings: Everything that is wrong, in the order of the lines; warnings are not among them.
@@ -150,20 +150,20 @@ Percent = Annotated[
 
 
 class Status(StrEnum):
-    """How far the task got; there is no fifth."""
+    """How far the task got."""
 
     COMPLETED = "completed"
     """The task is fully accomplished, all objectives are met."""
     PARTIAL = "partial"
     """Some objectives are met, others are pending."""
     BLOCKED = "blocked"
-    """It cannot go on without input or a resolution."""
+    """It cannot continue without input or a resolution."""
     FAILED = "failed"
     """The task could not be completed."""
 
     @property
     def delivers(self) -> bool:
-        """Whether there is work to go on with: completed or partial."""
+        """Whether it delivers work: completed or partial."""
         return self in (Status.COMPLETED, Status.PARTIAL)
 
 
@@ -339,7 +339,7 @@ class HandoffReport(ReportRecord):
 
     @property
     def may_proceed(self) -> bool:
-        """Whether a pipeline goes on by itself: it is ready, with caveats or without, and delivers something."""
+        """Whether a pipeline continues by itself: it is ready, with caveats or without, and delivers something."""
         return self.ready_for_next_phase and self.status.delivers
 
 
@@ -372,7 +372,7 @@ def contract_confidence(confidence: int) -> str:
 def commands_of(script: str) -> list[str]:
     r"""Return the commands of a script: its lines without blank ones and comments.
 
-    A line that ends in a backslash goes on in the next one, as in a shell.
+    A line that ends in a backslash continues in the next one, as in a shell.
 
     Example:
         >>> commands_of("# Check auth config\ncat src/lib/auth.ts\n\nmake \\\n  test")

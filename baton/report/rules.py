@@ -58,7 +58,7 @@ def _contradictions(report: HandoffReport) -> Iterator[tuple[str, str]]:
 def _doubts(report: HandoffReport) -> Iterator[tuple[str, str]]:
     """Yield what can both be true, but seldom is."""
     if not report.status.delivers and report.readiness is Readiness.WITH_CAVEATS:
-        yield "readiness", f"is With caveats, but the status is {report.status.value}; nobody will go on by itself"
+        yield "readiness", f"is With caveats, but the status is {report.status.value}; no stage continues from it"
     if report.status is Status.COMPLETED and report.confidence < LOW:
         yield "confidence", f"is {report.confidence}, which is low for completed work"
     if report.status is Status.BLOCKED and not report.blockers:
@@ -258,7 +258,7 @@ _SUREST_FIRST = (Readiness.YES, Readiness.WITH_CAVEATS, Readiness.NO)
 def merge_reports(
     reports: Sequence[HandoffReport], *, sender: str, receiver: str, task: str = "", summary: str = ""
 ) -> HandoffReport:
-    """Return one report for those of several agents, none of which counts more than another.
+    """Return one report for those of several agents; all count alike.
 
     Every entry of every list is kept once, and says from whom it is. The status is the worst one, both confidences
     are the lowest ones, and the merged report is ready only if all are: Yes if all say Yes, No if one says No. A
@@ -274,7 +274,7 @@ def merge_reports(
         ('partial', 70, 'With caveats', ['Rotate the key? (from security-auditor)'])
     """
     if not reports:
-        raise ValueError("there are no reports to merge; hand over at least one")
+        raise ValueError("expected at least one report to merge; found none")
 
     def union(pick: Callable[[HandoffReport], Iterable[str]]) -> list[str]:
         return [_from(text, names) for text, names in _by_entry(reports, pick).items()]

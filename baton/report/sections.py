@@ -252,7 +252,7 @@ def read_decisions(reading: Reading, section: Section) -> list[dict[str, str]]:
 
 
 def _by_label(text: str) -> list[str]:
-    """Return the parts of a paragraph, each of which begins with a label of a decision, but for the first one."""
+    """Return the parts of a paragraph, each but the first begins with a label of a decision."""
     parts: list[str] = []
     for line in text.split("\n"):
         if parts and not _labelled(line)[0]:
@@ -401,7 +401,7 @@ class LabelledLine:
 def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str]) -> dict[str, LabelledLine]:
     """Return the values of the lines that begin with one of the labels, by label in lower case.
 
-    A line directly below a value goes on with it, unless it has a bold label of its own. What else stands there is
+    A line directly below a value continues it, unless it has a bold label of its own. What else stands there is
     warned about; a label that appears twice is an error, because the second one may come from somebody else.
     """
     found: dict[str, LabelledLine] = {}
@@ -419,13 +419,13 @@ def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str
         elif last and not _is_bold_label(line):
             found[last].parts.append(line)
         else:
-            last = ""  # and what goes on below a label that the format does not have is none's either
+            last = ""  # and what continues an unknown label belongs to no value
             reading.warn("", "text that belongs to no member was not read", number)
     return found
 
 
 def _is_bold_label(line: str) -> bool:
-    """Return whether a line begins with a label in bold, so that it goes on with nothing above it."""
+    """Return whether a line begins with a label in bold, so that it continues nothing above it."""
     match = _LABELLED.fullmatch(line)
     return match is not None and bool(match[1])
 

@@ -25,7 +25,7 @@ _FOUR_BYTES = bytes(range(0xF0, 0x100))
 
 
 class _OddError(Exception):
-    """A value of which the two writers may write different bytes."""
+    """A value that the two writers may write as different bytes."""
 
 
 def canonical_json(value: dict[str, Any] | list[Any]) -> bytes:

@@ -1,7 +1,7 @@
 """JSON that others write: bounded before it is parsed, and read so that no two readers disagree.
 
 A signature is made over one reading of a message. A reader that takes the first of two members of one name, rounds a
-large number or mends half a character reads another message under the same signature, so all of that is refused.
+large number or repairs half a character reads another message under the same signature, so all of that is refused.
 """
 
 import json
@@ -211,7 +211,7 @@ if TYPE_CHECKING:
 else:
     Json = JsonValue
 """JSON that a team hands over or reads: pydantic checks it as `JsonValue`. To type checkers it is `Any`, because they
-let nobody index a `JsonValue`, nor pass a `dict[str, list[str]]` as one; only the team knows what its own JSON is."""
+do not let one index a `JsonValue`, nor pass a `dict[str, list[str]]` as one; only the team knows its own JSON."""
 
 _EXACT = 2**53  # whole numbers below it are exact doubles
 

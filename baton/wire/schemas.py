@@ -1,4 +1,4 @@
-"""JSON Schemas (draft 2020-12): made of the records, numbered, and read for the sentences that a sender is told.
+"""JSON Schemas (draft 2020-12): made of the records, numbered, and read for the sentences that a sender receives.
 
 A version is `major.minor`. A minor only adds optional members, so a receiver reads its own major from two minors back
 to one ahead; members that it does not know are kept.

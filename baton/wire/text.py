@@ -62,7 +62,7 @@ def inert(text: str) -> str:
 
 
 LONGEST = 1_000
-"""So many characters a sentence has at most; what goes on without an end is cut at a blank."""
+"""So many characters a sentence has at most; a longer one is cut at a blank."""
 
 _WORD = re.compile(r"\S+")
 _AFTER_WIDE_STOP = re.compile(r"(?<=[。！？])")

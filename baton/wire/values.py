@@ -23,7 +23,7 @@ _INSTANT = (
     rf"^{_YEAR}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-# Version 00 ends after the flags, later ones may go on (W3C Trace Context §3.2.4); ff is no version.
+# Version 00 ends after the flags, later ones may be longer (W3C Trace Context §3.2.4); ff is no version.
 _TRACE_IDS = rf"{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}"
 _TRACE = rf"^(00-{_TRACE_IDS}|(0[1-9a-f]|[1-9a-e]{_HEX}|f[0-9a-e])-{_TRACE_IDS}(-[!-~]{{0,256}})?)$"
 _TRACE_NOT_ZERO = rf"^{_HEX}{{2}}-0*[1-9a-f]{_HEX}*-0*[1-9a-f]{_HEX}*-"
@@ -31,7 +31,7 @@ _trace, _trace_not_zero = re.compile(_TRACE), re.compile(_TRACE_NOT_ZERO)
 
 
 def _traceparent(text: str) -> str:
-    """Refuse what is no traceparent, and one whose trace id or parent id is all zeros."""
+    """Refuse what is not a traceparent, and one whose trace id or parent id is all zeros."""
     if not (_trace.fullmatch(text) and _trace_not_zero.match(text)):
         raise ValueError("a traceparent is 00-<32 hex>-<16 hex>-<2 hex>, its ids not all zeros (W3C Trace Context)")
     return text
@@ -40,7 +40,7 @@ def _traceparent(text: str) -> str:
 def _refuse_null(value: Any) -> Any:
     """Refuse null."""
     if value is None:
-        raise ValueError("null is no value; leave the member out")
+        raise ValueError("null is not allowed; leave the member out")
     return value
 
 

@@ -34,8 +34,8 @@ _BLANKS_AFTER_SIGN = re.compile(r"([<>=^~]) +")
 def satisfies(version: str, wanted: str) -> bool:
     """Return whether a version lies in a range.
 
-    A prerelease lies in a range only if the range names a prerelease of the same three numbers; whoever
-    asks for `>=1.5.0` does not get `2.0.0-rc.1` by surprise.
+    A prerelease lies in a range only if the range names a prerelease of the same three numbers; a sender
+    that asks for `>=1.5.0` does not get `2.0.0-rc.1` by surprise.
 
     Example:
         >>> satisfies("1.6.0", ">=1.5.0"), satisfies("2.0.0-rc.1", ">=1.5.0"), satisfies("2.4.0", ">=1.2, <3")
@@ -75,12 +75,12 @@ def newest_first(versions: Iterable[str]) -> list[str]:
 @lru_cache(maxsize=1024)
 def _parsed_version(text: str) -> Version:
     if len(text) > LONGEST or not _version.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is no version; write it as 1.6.0 or 2.0.0-rc.1 (semver.org)")
+        raise ValueError(f"{text[:60]!r} is not a version; write it as 1.6.0 or 2.0.0-rc.1 (semver.org)")
     return Version(text)
 
 
 @lru_cache(maxsize=1024)
 def _parsed_range(text: str) -> NpmSpec:
     if len(text) > LONGEST or not _range.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is no range of versions; write it as >=1.5.0, ^1.4 or >=1.2 <3")
+        raise ValueError(f"{text[:60]!r} is not a range of versions; write it as >=1.5.0, ^1.4 or >=1.2 <3")
     return NpmSpec(" ".join(_BLANKS_AFTER_SIGN.sub(r"\1", text.replace(",", " ")).split()))

@@ -130,4 +130,4 @@ class TestExpiry:
 
         assert not receipt.verdict
         assert result.output["answer"]["answer"] == "needs_input"
-        assert "compile it anew" in result.output["answer"]["unmet"][0]
+        assert "compile it again" in result.output["answer"]["unmet"][0]

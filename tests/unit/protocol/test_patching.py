@@ -129,7 +129,7 @@ class TestRefused:
         assert findings(START, whole)[0].startswith(finding)
 
     def test_every_fault_is_named_at_once(self) -> None:
-        """The stage can mend all of it in its next attempt (C-3)."""
+        """The stage can fix all of it in its next attempt (C-3)."""
         found = findings(START, {"goal": None, "decision_log": None, "current_state": "x", "desicion_log": []})
 
         assert sorted(one.split(":")[0] for one in found) == ["current_state", "decision_log", "desicion_log", "goal"]

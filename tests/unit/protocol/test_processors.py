@@ -377,7 +377,7 @@ class TestDraft:
         """A processor cannot lend confidence (S5-fields-i, C-43)."""
         draft = Draft([one], request(), ContractPolicy())
 
-        with pytest.raises(ContractError, match="no tool's success"):
+        with pytest.raises(ContractError):
             draft.state(one, "x", SourceProvenance(source="llm", timestamp=NOW, method="m"), Confidence.HIGH)
 
     @pytest.mark.parametrize("claim", ["", " ", "\u200b"])

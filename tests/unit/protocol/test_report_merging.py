@@ -123,7 +123,7 @@ class TestMergeReports:
 
     def test_nothing_cannot_be_merged(self) -> None:
         """Misuse is told where it starts."""
-        with pytest.raises(ValueError, match="no reports to merge"):
+        with pytest.raises(ValueError, match="at least one report"):
             merged()
 
     def test_a_coordinator_may_say_it_in_its_own_words(self) -> None:
