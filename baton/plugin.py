@@ -35,11 +35,10 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_errors import as_failure
-from baton.pipelines.workflow_faults import AnyFault
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
+from baton.sdk.failures import FAILED_THE_RUN, AnyFault, log_failure, logging_failures
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
-from baton.sdk.telling import FAILED_THE_RUN, log_failure, logging_failures
 from baton.telemetry.interceptors import tracing_interceptors
 from baton.telemetry.loop_watch import event_loop_watchdog
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics

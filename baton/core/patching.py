@@ -9,7 +9,7 @@ import difflib
 from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import JsonValue, ValidationError
 
@@ -80,7 +80,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return patch
 
 
-RawPatch = BatonPatch | Mapping[str, JsonValue]
+RawPatch: TypeAlias = BatonPatch | Mapping[str, JsonValue]
 
 LARGEST_BYTES = 1024 * 1024
 """The most a baton may measure as JSON: hundreds of times what it is meant to, half of Temporal's limit."""

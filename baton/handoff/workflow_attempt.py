@@ -3,9 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
+from baton.errors import StageFailedError
 from baton.handoff.records import Handoff
+
+
+class StageExecutionError(StageFailedError):
+    """A stage raised for good, or a child failed.
+
+    Attributes:
+        spend: What it had charged by then, in all its runs, as far as it told.
+        is_outage: Whether it did not begin because the ledger could not be written.
+        topped_up_micro_usd: What people had added to the budget of a child.
+    """
+
+    def __init__(self, message: str, spend: Spend, *, is_outage: bool = False, topped_up_micro_usd: int = 0) -> None:
+        super().__init__(message)
+        self.spend = spend
+        self.is_outage = is_outage
+        self.topped_up_micro_usd = topped_up_micro_usd
 
 
 @dataclass

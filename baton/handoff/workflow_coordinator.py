@@ -27,13 +27,12 @@ from baton.handoff.errors import BudgetExhaustedError
 from baton.handoff.records import Handoff, Sender
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
-from baton.handoff.workflow_attempt import OutgoingHandoff
+from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_escalation import Escalation
 from baton.handoff.workflow_outage import wait_for_ledger
 from baton.handoff.workflow_relay import nth_id
 from baton.ledger.recording import EventKind
 from baton.personal.records import merged, written_onto
-from baton.pipelines.raised import StageRaisedError
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metric_names import RECEIVER_FAILED
 
@@ -245,7 +244,7 @@ class HandoffCoordinator:
         """Wait before a handoff is sent again that the ledger could not take; see `baton.handoff.workflow_outage`."""
         return await wait_for_ledger(self._handlers, passage.spec.name, passage.given.seq, passage.outages)
 
-    async def failed(self, passage: OutgoingHandoff, error: StageRaisedError) -> None:
+    async def failed(self, passage: OutgoingHandoff, error: StageExecutionError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again.
 
         What it told that it had spent is on record then: one that was lost could not put it there itself.
@@ -290,7 +289,7 @@ class HandoffCoordinator:
             back.given = self.contracted(back, message)
             returned = await execute(back, self._returning(back, passage), message.seq, message.attempt)
         except StageFailedError as error:
-            if isinstance(error, StageRaisedError):
+            if isinstance(error, StageExecutionError):
                 self.account.charge_unreserved(spec.name, error.spend)
                 if error.spend and self.escalation.on_record:
                     kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"

@@ -14,7 +14,7 @@ from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
 from baton.handoff.pending import NOTHING_SAID, HandoffAction, HandoffDecision, PendingHandoff, refusal
-from baton.pipelines.workflow_plain import plain
+from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
@@ -50,7 +50,7 @@ class Inbox:
         self._closed: dict[str, HandoffDecision] = {}
         self._undone: dict[str, HandoffDecision] = {}
         workflow.set_update_handler(RESOLVE_HANDOFF, self._on_update, validator=self._validate)
-        workflow.set_query_handler(QUERY_INBOX, plain(self.pending))
+        workflow.set_query_handler(QUERY_INBOX, untyped_handler(self.pending))
 
     def pending(self) -> list[PendingHandoff]:
         """The handoffs that wait for a person, the oldest first."""

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.core.messages import Decided, Decision, Waiting
 from baton.handoff.pending import NOTHING_SAID, name_refusal, reason_refusal
-from baton.pipelines.workflow_plain import plain
+from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.names import DECIDE
 from baton.wire.text import misfit
 
@@ -39,7 +39,7 @@ class Approvals:
         self._open: dict[str, _Open] = {}
         self._closed: dict[str, Decided] = {}
         workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
-        workflow.set_signal_handler(DECIDE, plain(self._on_signal))
+        workflow.set_signal_handler(DECIDE, untyped_handler(self._on_signal))
 
     def titles(self) -> list[str]:
         """Return the titles of the open approvals."""

@@ -25,10 +25,9 @@ from baton.core.messages import PipelineInput, PipelineResult, StageInput, Stage
 from baton.core.stages import Retries
 from baton.errors import PatchError, PayloadTooLargeError, StageFailedError
 from baton.handoff.records import Handoff
-from baton.handoff.workflow_attempt import OutgoingHandoff
+from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.handoff.workflow_outage import is_outage
-from baton.pipelines.raised import StageRaisedError
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json
 from baton.wire.text import counted, inert
@@ -108,7 +107,7 @@ async def run_stage(
             await room.take(outgoing)
             try:
                 returned = await execute(passage, outgoing, message.seq, message.attempt)
-            except StageRaisedError as error:
+            except StageExecutionError as error:
                 handing.account.raised(passage.key, message.attempt, error.spend)
                 passage.outages += error.is_outage
                 if not (error.is_outage and await handing.wait_for_ledger(passage)):
@@ -145,7 +144,7 @@ async def execute(passage: OutgoingHandoff, outgoing: StageInput | Handoff, seq:
     """Run the stage's activity once, with the retries Temporal makes of it.
 
     Raises:
-        StageRaisedError: It raised for good.
+        StageExecutionError: It raised for good.
         StageFailedError: What it returned is no record, as an activity that is not Baton's may do.
     """
     spec = passage.spec
@@ -166,7 +165,7 @@ async def execute(passage: OutgoingHandoff, outgoing: StageInput | Handoff, seq:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
         told = f"stage {spec.name!r} failed: {_reason(error)}"
-        raise StageRaisedError(told, _spent(error), is_outage=is_outage(error)) from error
+        raise StageExecutionError(told, _spent(error), is_outage=is_outage(error)) from error
     if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
         found = "null" if returned is None else "bytes"
         raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
@@ -200,7 +199,7 @@ async def run_child(
         What the child returned.
 
     Raises:
-        StageRaisedError: The child failed.
+        StageExecutionError: The child failed.
     """
     try:
         result: PipelineResult = await workflow.execute_child_workflow(
@@ -217,7 +216,7 @@ async def run_child(
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
         told = error.cause.details if isinstance(error.cause, ApplicationError) else ()
-        raise StageRaisedError(
+        raise StageExecutionError(
             f"child {step!r} failed: {_reason(error)}", _spent(error), topped_up_micro_usd=told_top_up(told)
         ) from error
     return result
@@ -236,7 +235,7 @@ def refund_on_failure(account: BudgetAccount, step: str) -> Iterator[None]:
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
-        told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageRaisedError) else (Spend(), 0)
+        told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageExecutionError) else (Spend(), 0)
         account.child_ended(step, told[0], topped_up_micro_usd=told[1])
         raise
 

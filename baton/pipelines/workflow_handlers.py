@@ -14,8 +14,7 @@ from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
 from baton.pipelines.workflow_approvals import Approvals
-from baton.pipelines.workflow_plain import plain
-from baton.pipelines.workflow_visibility import Visibility
+from baton.pipelines.workflow_visibility import Visibility, untyped_handler
 from baton.telemetry.metric_names import ROLLBACKS
 from baton.telemetry.workflow_metrics import Metrics
 from baton.wire.fencing import single_line
@@ -85,13 +84,13 @@ class RunHandlers:
         self.visibility = Visibility()
         self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
         self.metrics.begin(ROLLBACKS)
-        workflow.set_query_handler(QUERY_BATON, plain(self._on_baton))
-        workflow.set_query_handler(QUERY_HISTORY, plain(self._on_history))
-        workflow.set_query_handler(QUERY_STATUS, plain(self._on_status))
-        workflow.set_query_handler(QUERY_CHECK_PATCH, plain(self._on_check_patch))
-        workflow.set_query_handler(QUERY_WAITING, plain(self._on_waiting))
-        workflow.set_query_handler(QUERY_DETAILS, plain(self._on_details))
-        workflow.set_signal_handler(ROLLED_BACK, plain(self._on_rolled_back))
+        workflow.set_query_handler(QUERY_BATON, untyped_handler(self._on_baton))
+        workflow.set_query_handler(QUERY_HISTORY, untyped_handler(self._on_history))
+        workflow.set_query_handler(QUERY_STATUS, untyped_handler(self._on_status))
+        workflow.set_query_handler(QUERY_CHECK_PATCH, untyped_handler(self._on_check_patch))
+        workflow.set_query_handler(QUERY_WAITING, untyped_handler(self._on_waiting))
+        workflow.set_query_handler(QUERY_DETAILS, untyped_handler(self._on_details))
+        workflow.set_signal_handler(ROLLED_BACK, untyped_handler(self._on_rolled_back))
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -2,9 +2,10 @@
 
 import asyncio
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from inspect import Parameter, Signature
+from typing import Any, TypeVar, cast
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair
@@ -27,6 +28,10 @@ _STEPS_LISTED = 12
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
 # By the workflow's event loop: the code around it learns that it failed, and has no way to its pipeline.
 _shown: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Visibility]]" = weakref.WeakKeyDictionary()
+
+
+AnswerT = TypeVar("AnswerT")
+_ANY_ARGUMENTS = Signature([Parameter("given", Parameter.VAR_POSITIONAL)])
 
 
 class Visibility:
@@ -195,6 +200,20 @@ def upsert_memo(members: Mapping[str, Any]) -> None:
     """Leave something in the history, for readers without a worker; nothing once the run's code has ended."""
     if not is_closed():
         workflow.upsert_memo(members)
+
+
+def untyped_handler(handler: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
+    """Return a handler of a query or signal that the SDK does not inspect, which it would do anew for each run.
+
+    The handler is not a coroutine function, and takes its arguments as JSON.
+
+    Example:
+        >>> untyped_handler(lambda name: f"hello {name}")("Ann")
+        'hello Ann'
+    """
+    untyped: Any = lambda *given: handler(*given)  # noqa: E731 - a function without annotations
+    untyped.__signature__ = _ANY_ARGUMENTS
+    return cast("Callable[..., AnswerT]", untyped)
 
 
 def runs_in(loop: asyncio.AbstractEventLoop) -> bool:
