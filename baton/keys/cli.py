@@ -112,11 +112,7 @@ async def public(
 
 
 def _keyring(keys: Path | None) -> tuple[Keyring, Path | None]:
-    """Return the keyring that is meant, and its file if it has one; none is made.
-
-    Raises:
-        KeyringError: There is none, or it is not as it should be.
-    """
+    """Return the keyring that is meant, and its file if it has one; none is made."""
     if keys is None and not os.environ.get("BATON_KEYS") and any(name.startswith("BATON_KEY_") for name in os.environ):
         return Keyring.from_environment(os.environ), None
     file = _file(keys)
@@ -124,11 +120,7 @@ def _keyring(keys: Path | None) -> tuple[Keyring, Path | None]:
 
 
 def _file(keys: Path | None) -> Path:
-    """Return the file of keys that is meant.
-
-    Raises:
-        KeyringError: None is named, and there is none here.
-    """
+    """Return the file of keys that is meant."""
     named = os.environ.get("BATON_KEYS")
     if keys is not None or named:
         return keys or Path(named or "")

@@ -48,12 +48,7 @@ class KeyFile:
 
 
 def read_file(path: Path) -> KeyFile:
-    """Return what a file of keys says.
-
-    Raises:
-        KeyringError: It cannot be read, others than its owner may read it (POSIX), or it is not as
-            `write_file` writes it.
-    """
+    """Return what a file of keys says."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -74,16 +69,7 @@ def read_file(path: Path) -> KeyFile:
 
 
 def write_file(path: Path, content: KeyFile, *, replace: bool) -> None:
-    """Write a file of keys that only its owner may read: whole, or not at all.
-
-    Args:
-        path: Where; missing folders are made.
-        content: What.
-        replace: Whether a file that is there may be replaced.
-
-    Raises:
-        KeyringError: There is a file and it may not be replaced, or it cannot be written.
-    """
+    """Write a file of keys that only its owner may read: whole, or not at all."""
     if replace:
         path = path.resolve()  # a link stays one
     try:
@@ -110,14 +96,7 @@ def write_file(path: Path, content: KeyFile, *, replace: bool) -> None:
 
 @contextlib.contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Keep other processes from changing a file of keys that is read and written again inside the block.
-
-    Of two that did so at once, the keys of one would be lost, after a worker may have taken them up. On Windows,
-    and on a file system without locks, no one is kept from it.
-
-    Args:
-        path: The file.
-    """
+    """Keep other processes from changing a file of keys that is read and written again inside the block."""
     if sys.platform == "win32":
         yield
         return
@@ -130,10 +109,7 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def development_file(folder: Path) -> Path:
-    """Return the file with the keys of this machine, made if it is not there.
-
-    Several processes may ask at once: one of them makes it.
-    """
+    """Return the file with the keys of this machine, made if it is not there."""
     path = folder / DEVELOPMENT_FILE
     if not path.exists():
         at = datetime.now(UTC)
@@ -147,11 +123,7 @@ def development_file(folder: Path) -> Path:
 
 
 def read_environment(environment: Mapping[str, str]) -> KeyFile:
-    """Return what the variables `BATON_KEY_<PURPOSE>` and `BATON_SEAL_WITH` say.
-
-    Raises:
-        KeyringError: One of them is not as it should be; its value is not quoted.
-    """
+    """Return what the variables `BATON_KEY_<PURPOSE>` and `BATON_SEAL_WITH` say."""
     keys: list[Key] = []
     for name in sorted(environment):
         if name.startswith("BATON_KEY_") and environment[name].strip():

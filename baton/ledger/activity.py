@@ -10,16 +10,7 @@ from baton.pipelines.activity_context import current_parts
 
 @activity.defn(name=RECORD)
 async def record(event: RecordedEvent) -> str:
-    """Write what happened to a handoff to the ledger; return the head of the task's chain, or "" without a ledger.
-
-    Repeating it writes nothing: the same event is on record once.
-
-    Args:
-        event: What happened.
-
-    Raises:
-        LedgerUnavailableError: It could not be written; the worker tries again.
-    """
+    """Write what happened to a handoff to the ledger; return the head of the task's chain, or "" without a ledger."""
     gate = current_parts().gate
     return "" if gate is None else await gate.record(entry_of(event, run_of_activity()))
 

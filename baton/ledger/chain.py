@@ -222,13 +222,7 @@ class ChainReport(CamelRecord):
 
 
 class ChainWalk:
-    """One chain during verification, record by record; it keeps a few hashes and no records.
-
-    Args:
-        ledger: The ledger the chain must belong to.
-        task_id: The task the chain must belong to.
-        anchors: The hashes that are known from outside, by sequence.
-    """
+    """One chain during verification, record by record; it keeps a few hashes and no records."""
 
     # Slots, because a whole ledger is verified with one of these for each task.
     __slots__ = (
@@ -391,11 +385,7 @@ def head_statement(ledger: str, task_id: str, sequence: int, record_hash: bytes,
 
 
 def anchors_by_task(anchors: Iterable[ChainHead], ledger: str) -> dict[str, dict[int, bytes]]:
-    """Return the hashes that heads know, by task and sequence; heads of other ledgers are left out.
-
-    Two heads that contradict each other leave no hash that could match, so the chain will not verify: that
-    is a fork, whichever of them is right (two views of one ledger).
-    """
+    """Return the hashes that heads know, by task and sequence; heads of other ledgers are left out."""
     found: dict[str, dict[int, bytes]] = {}
     for head in anchors:
         if head.ledger == ledger and head.sequence:
@@ -411,11 +401,7 @@ def to_base64url(data: bytes) -> str:
 
 
 def from_base64url(text: str) -> bytes:
-    """Return the bytes of base64url without padding.
-
-    Raises:
-        ValueError: The text is something else, or another spelling of the same bytes.
-    """
+    """Return the bytes of base64url without padding."""
     data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if to_base64url(data) != text:
         raise ValueError("it is not base64url without padding")

@@ -106,11 +106,7 @@ class Anchors:
 
     @classmethod
     def of(cls, file: Path | None) -> "Anchors":
-        """Return what an anchor file holds; nothing without one.
-
-        Raises:
-            LedgerError: The file cannot be read, or is none.
-        """
+        """Return what an anchor file holds; nothing without one."""
         if file is None:
             return cls()
         kept = AnchorFile(file)
@@ -139,11 +135,7 @@ class Keys:
 
     @classmethod
     def of(cls, file: Path | None, environment: Mapping[str, str] = os.environ) -> "Keys":
-        """Return the public keys of a file, or else those of this machine's keyring; none is made for it.
-
-        Raises:
-            BatonError: The file holds no public keys, or the keyring is not as it should be.
-        """
+        """Return the public keys of a file, or else those of this machine's keyring; none is made for it."""
         if file is not None:
             try:
                 return cls(PublicKeys.from_json(file.read_bytes()))
@@ -165,19 +157,7 @@ class Keys:
 async def opened(
     session: Session, ledger: str | None, name: str | None, *, signer: HeadSigner | None = None, create: bool = False
 ) -> AsyncIterator[Ledger]:
-    """Open the ledger that the options and the environment name.
-
-    Args:
-        session: Knows the artifact store, which has the cold tier.
-        ledger: The option `--ledger`.
-        name: The option `--ledger-name`.
-        signer: What a bundle is signed with.
-        create: Make a file that is not there.
-
-    Raises:
-        LedgerError: It is not there, or has another name.
-        typer.BadParameter: It is not the place of a ledger.
-    """
+    """Open the ledger that the options and the environment name."""
     options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.parts.artifacts, create=create)
     try:
         found = Ledger(ledger_place(ledger), options)
@@ -188,11 +168,7 @@ async def opened(
 
 
 def bundle_of(named: str) -> Path | None:
-    """Return the file that is meant, or None where a name is a task's or a run's.
-
-    Raises:
-        LedgerError: It is named like a bundle, and there is none.
-    """
+    """Return the file that is meant, or None where a name is a task's or a run's."""
     path = Path(named)
     if path.is_file():
         return path
@@ -213,13 +189,7 @@ def ledger_name(name: str | None) -> str:
 
 
 async def task_of(session: Session, ledger: Ledger, named: str) -> str:
-    """Return the task that is meant by a task id or by the workflow id of a run.
-
-    A name that the ledger knows is a task's. For any other one the server is asked.
-
-    Raises:
-        LedgerError: Neither the ledger nor the server knows it.
-    """
+    """Return the task that is meant by a task id or by the workflow id of a run."""
     if await ledger.head(named) is not None:
         return named
     unknown = f"the ledger at {ledger.where!r} has no records of task {named!r}"
@@ -243,10 +213,7 @@ def witness_of(anchors: Path | None) -> Path | None:
 
 
 async def heads_of_runs(session: Session, ledger: str, task_id: str | None = None) -> list[ChainHead]:
-    """Return the heads in the histories of all runs that the server still has, or of those of one task.
-
-    Where no server answers there are none, which is noted.
-    """
+    """Return the heads in the histories of all runs that the server still has, or of those of one task."""
     try:
         client = await session.client()
         runs = await list_runs(client, RunFilter(task=task_id, children=True), _MOST_RUNS)
@@ -273,12 +240,7 @@ async def _heads_of(client: Client, run: ListedRun, ledger: str, many: asyncio.S
 
 
 async def heads_of_run(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:
-    """Return the task of a run, and the heads that the gates of its stages left in its history.
-
-    Raises:
-        LedgerError: The history tells no task, or what it holds is not an anchor.
-        ServerError: No server answers.
-    """
+    """Return the task of a run, and the heads that the gates of its stages left in its history."""
     target = Target.of(run)
     client = await session.client()
     with session.progress("reading the history"):

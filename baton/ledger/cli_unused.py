@@ -10,14 +10,7 @@ from baton.ledger.proof import LedgerReport
 
 
 def unused_anchors(report: ChainReport | LedgerReport, file: Path, kept: Anchors, ledger: str) -> list[str]:
-    """Return what of an anchor file says nothing of a report's records, a sentence each.
-
-    Args:
-        report: The report.
-        file: The anchor file.
-        kept: What it holds.
-        ledger: The name of the ledger that was asked for.
-    """
+    """Return what of an anchor file says nothing of a report's records, a sentence each."""
     if not kept.heads and not kept.checkpoints:
         return [f"{file} holds neither heads nor checkpoints"]
     if isinstance(report, ChainReport):
@@ -34,12 +27,7 @@ def unused_anchors(report: ChainReport | LedgerReport, file: Path, kept: Anchors
 
 
 def unused_run(run: str, heads: Iterable[ChainHead]) -> list[str]:
-    """Return that the history of a run has nothing to compare with; nothing where it has.
-
-    Args:
-        run: The run, as it was named.
-        heads: The heads that its history holds.
-    """
+    """Return that the history of a run has nothing to compare with; nothing where it has."""
     if any(True for _ in heads):
         return []
     why = "its workers have no safeguards, or no stage of it has ended yet"

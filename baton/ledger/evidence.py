@@ -136,11 +136,7 @@ class EvidenceFile:
 
     @classmethod
     def open(cls, lines: Iterable[bytes]) -> "EvidenceFile":
-        """Read the manifest of an evidence file.
-
-        Raises:
-            EvidenceError: It is not an evidence file.
-        """
+        """Read the manifest of an evidence file."""
         rest = iter(lines)
         try:
             line, signed = next(rest, b""), next(rest, b"")
@@ -155,11 +151,7 @@ class EvidenceFile:
         return cls(manifest, signature, rest)
 
     def records(self) -> Iterator[AuditRecord]:
-        """Yield the records, once.
-
-        Raises:
-            EvidenceError: A record is torn.
-        """
+        """Yield the records, once."""
         lines, unhexed, see = self._lines, binascii.unhexlify, self._index.update
         for number, line in enumerate(lines, 1):
             see(line)
@@ -179,16 +171,7 @@ class EvidenceFile:
 
 
 def pack(manifest: Manifest, records: Iterable[AuditRecord], signer: HeadSigner | None = None) -> Iterator[bytes]:
-    """Yield an evidence file, in pieces of whole lines with their line breaks.
-
-    Args:
-        manifest: What the file says of itself.
-        records: The records, in the manifest's order.
-        signer: Who vouches for the file as a whole; the records carry their own signatures.
-
-    Raises:
-        EvidenceError: A record is not at hand.
-    """
+    """Yield an evidence file, in pieces of whole lines with their line breaks."""
     yield manifest.line + b"\n"
     yield _signed(manifest.line, signer) + b"\n"
     for record in records:
@@ -196,11 +179,7 @@ def pack(manifest: Manifest, records: Iterable[AuditRecord], signer: HeadSigner 
 
 
 def record_lines(record: AuditRecord) -> bytes:
-    """Return the three lines of a record, with their line breaks.
-
-    Raises:
-        EvidenceError: It is not at hand.
-    """
+    """Return the three lines of a record, with their line breaks."""
     if record.absence is not None:
         raise EvidenceError(f"record {record.position} is not at hand: {record.absence}")
     index = index_line(record.hash, record.position, record.signature)

@@ -87,11 +87,7 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
 
 
 def inclusion_proofs(leaves: Sequence[bytes], indexes: Sequence[int]) -> list[list[bytes]]:
-    """Return, for each index, the proof that the leaf there is in the tree with these leaf hashes (RFC 6962 §2.1.1).
-
-    Raises:
-        IndexError: There is no such leaf.
-    """
+    """Return, for each index, the proof that the leaf there is in the tree with these leaf hashes (RFC 6962 §2.1.1)."""
     if any(not 0 <= index < len(leaves) for index in indexes):
         raise IndexError(f"a tree of {len(leaves)} leaves has the indexes 0 to {len(leaves) - 1}; got {indexes!r}")
     level, places = list(leaves), list(indexes)
@@ -105,10 +101,7 @@ def inclusion_proofs(leaves: Sequence[bytes], indexes: Sequence[int]) -> list[li
 
 
 def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
-    """Return whether ``proof`` leads from a leaf hash at ``index`` to the root of a tree of ``size`` leaves.
-
-    Not checked: that the root is anybody's; it must come from a checkpoint whose signature was verified.
-    """
+    """Return whether ``proof`` leads from a leaf hash at ``index`` to the root of a tree of ``size`` leaves."""
     if not 0 <= index < size or not _hashes([leaf, root, *proof]):
         return False
     node, place, last = leaf, index, size - 1
@@ -125,23 +118,14 @@ def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes],
 
 
 def consistency_proof(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
-    """Return the proof that the tree of the first ``old_size`` leaves is the beginning of the tree of all.
-
-    RFC 6962 §2.1.2; empty when there is nothing to prove.
-
-    Raises:
-        ValueError: The tree never had that size.
-    """
+    """Return the proof that the tree of the first ``old_size`` leaves is the beginning of the tree of all."""
     if not 0 <= old_size <= len(leaves):
         raise ValueError(f"a tree of {len(leaves)} leaves never had {old_size}")
     return _subproof(leaves, old_size, whole=True) if old_size else []
 
 
 def verify_consistency(old_size: int, old_root: bytes, size: int, root: bytes, proof: Sequence[bytes]) -> bool:
-    """Return whether ``proof`` shows that a tree only grew from ``old_root`` to ``root``.
-
-    Every tree continues the empty one, whose root is known, so that takes no proof.
-    """
+    """Return whether ``proof`` shows that a tree only grew from ``old_root`` to ``root``."""
     if old_size == size > 0:
         return old_root == root and not proof
     if not 0 <= old_size <= size or not _hashes([old_root, root, *proof]):

@@ -100,11 +100,7 @@ class FlawedRecordsError(LedgerError):
 
 
 class ColdTier:
-    """Reads segments from the artifact store; the last two that were read are kept.
-
-    Args:
-        artifacts: The artifact store, or None where there is no cold tier.
-    """
+    """Reads segments from the artifact store; the last two that were read are kept."""
 
     def __init__(self, artifacts: ArtifactStore | None) -> None:
         self._artifacts = artifacts
@@ -146,13 +142,7 @@ class ColdTier:
 
 
 class Mover:
-    """Moves records to the cold tier.
-
-    Args:
-        database: Where the ledger is; on Postgres, opened as its keeper.
-        ledger: The ledger's name.
-        artifacts: Where segments go.
-    """
+    """Moves records to the cold tier."""
 
     def __init__(self, database: Database, ledger: str, artifacts: ArtifactStore) -> None:
         self._database = database
@@ -160,13 +150,7 @@ class Mover:
         self._artifacts = artifacts
 
     async def move(self, records: Sequence[AuditRecord]) -> SegmentManifest:
-        """Store records, which follow each other, as a segment, register it, and let the hot tier forget them.
-
-        Raises:
-            ArtifactError: The store cannot be written, or does not give back what it took.
-            LedgerConflictError: Somebody else sealed these records meanwhile.
-            LedgerError: The database refused.
-        """
+        """Store records, which follow each other, as a segment, register it, and let the hot tier forget them."""
         about = Manifest(
             format=SEGMENT,
             ledger=self._ledger,
@@ -196,11 +180,7 @@ class Mover:
         return found
 
     async def finish(self) -> None:
-        """End what an earlier move began: forget the bytes that registered segments hold, if they still hold them.
-
-        Raises:
-            ArtifactError: A segment does not hold what it should; its records stay in the hot tier.
-        """
+        """End what an earlier move began: forget the bytes that registered segments hold, if they still hold them."""
         for first, last, segment in await self._database.read(lambda c: [tuple(row) for row in c.rows(_UNFINISHED)]):
             await self._artifacts.get(hash_of(segment).hex())
             await self.forget(first, last)

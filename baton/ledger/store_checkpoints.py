@@ -48,14 +48,7 @@ class _Made:
 
 
 class Checkpoints:
-    """The checkpoints of one ledger.
-
-    Args:
-        database: Where the ledger is.
-        name: Its name.
-        signer: The key that signs them, or None.
-        clock: Gives the time.
-    """
+    """The checkpoints of one ledger."""
 
     def __init__(self, database: Database, name: str, signer: HeadSigner | None, clock: Callable[[], datetime]) -> None:
         self._database = database
@@ -64,18 +57,7 @@ class Checkpoints:
         self._clock = clock
 
     async def make(self, end: int, witness: AnchorFile | None = None, *, unsigned: bool = False) -> Checkpoint:
-        """Return a checkpoint of all records up to the position ``end``; the newest one if none came after it.
-
-        Takes about a second for each ten thousand records since the last one: every signature is verified.
-
-        Args:
-            end: The position.
-            witness: Who has to take it before the ledger has it.
-            unsigned: Cover records that claim no signature as well.
-
-        Raises:
-            LedgerError: The witness refuses it; or the newest checkpoint, or a record since, is not proved.
-        """
+        """Return a checkpoint of all records up to the position ``end``; the newest one if none came after it."""
         found = await self._next(end, unsigned=unsigned)
         made = found.checkpoint
         if witness is not None:
@@ -122,21 +104,12 @@ class Checkpoints:
         return whole, damaged
 
     async def _consistency(self, old_size: int, checkpoint: Checkpoint) -> list[bytes]:
-        """Return the proof that the ledger of ``old_size`` records is the beginning of the one at a checkpoint.
-
-        Raises:
-            ValueError: The checkpoint is of fewer records.
-        """
+        """Return the proof that the ledger of ``old_size`` records is the beginning of the one at a checkpoint."""
         ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
         return consistency_proof([leaf_hash(leaf) for _, _, leaf in ranks], old_size)
 
     async def covered(self, task_id: str, checkpoints: Iterable[Checkpoint]) -> int | None:
-        """Return how many records of a task the newest of some checkpoints covers; None if they are of other records.
-
-        Args:
-            task_id: The task.
-            checkpoints: Checkpoints that were kept outside; those of other ledgers are not used.
-        """
+        """Return how many records of a task the newest checkpoint covers; None if it is of other records."""
         own = [one for one in checkpoints if one.ledger == self._name]
         newest = max(own, key=lambda one: one.size, default=None)
         if newest is None or newest.size == 0:
@@ -147,12 +120,7 @@ class Checkpoints:
         return sum(task == task_id for _, task, _ in ranks)
 
     async def inclusions(self, records: Iterable[AuditRecord], checkpoint: Checkpoint) -> list[InclusionProof]:
-        """Return the proof, for the last record of each task that a checkpoint covers, that it stands there.
-
-        Args:
-            records: Records of some tasks, in the ledger's order.
-            checkpoint: The checkpoint.
-        """
+        """Return the proof, for the last record of each task that a checkpoint covers, that it stands there."""
         ranks = await self._database.read(lambda connection: _ranks(connection, checkpoint.size))
         index_of = {position: index for index, (position, _, _) in enumerate(ranks)}
         last = {record.members["taskId"]: record for record in records if record.position in index_of}
@@ -170,11 +138,7 @@ class Checkpoints:
         ]
 
     def _frontier(self, newest: Row) -> tuple[Frontier, int]:
-        """Return the tree that the newest checkpoint is of, to continue from, and the position it ends at.
-
-        Raises:
-            LedgerError: What is in its row is not what was signed.
-        """
+        """Return the tree that the newest checkpoint is of, to continue from, and the position it ends at."""
         peaks = newest["peaks"]
         try:
             tree = Frontier(newest["size"], [peaks[at : at + HASH_BYTES] for at in range(0, len(peaks), HASH_BYTES)])
@@ -193,16 +157,7 @@ class Checkpoints:
         return tree, newest["position"]
 
     def _check_signatures(self, records: Sequence[Row], verifier: HeadVerifier, *, unsigned: bool) -> None:
-        """Make sure that each of these records has a signature that counts.
-
-        Args:
-            records: Rows of the index.
-            verifier: The public keys.
-            unsigned: Accept records that claim no signature.
-
-        Raises:
-            LedgerError: One has none.
-        """
+        """Make sure that each of these records has a signature that counts."""
         claiming = []
         for row in records:
             if row["key_id"] is not None or row["signature"] is not None:

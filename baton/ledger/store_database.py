@@ -56,29 +56,16 @@ class Database(Protocol):
         """`"sqlite"` or `"postgresql"`."""
 
     async def read(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, within one transaction that only reads.
-
-        Raises:
-            LedgerError: The database refused, or cannot be reached.
-        """
+        """Return what ``work`` returns, within one transaction that only reads."""
 
     async def write(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, once what it wrote is durable; nothing is written if it raises.
-
-        Raises:
-            LedgerConflictError: A rule of the tables refused a row.
-            LedgerError: The database refused, or cannot be reached.
-        """
+        """Return what ``work`` returns, once what it wrote is durable; nothing is written if it raises."""
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
         """Keep every other writer from these tasks' chains until the transaction ends."""
 
     def settle(self, connection: Connection) -> None:
-        """Return once every record with a smaller position than the largest one is committed.
-
-        Raises:
-            LedgerError: Writers did not finish within half a second.
-        """
+        """Return once every record with a smaller position than the largest one is committed."""
 
     async def close(self) -> None:
         """Close every connection."""

@@ -38,11 +38,7 @@ class Exporter:
     async def tasks(
         self, path: Path, task_ids: Sequence[str], keys: Sequence[Mapping[str, Any]], verifier: HeadVerifier | None
     ) -> Manifest:
-        """Write the whole chains of some tasks, with the proofs that they stand in the newest checkpoint.
-
-        Raises:
-            LedgerError: The ledger has nothing of a task, a chain is invalid, or the file can't be written.
-        """
+        """Write the whole chains of some tasks, with the proofs that they stand in the newest checkpoint."""
         records: list[AuditRecord] = []
         heads = []
         for task_id in dict.fromkeys(task_ids):
@@ -68,11 +64,7 @@ class Exporter:
     async def everything(
         self, path: Path, keys: Sequence[Mapping[str, Any]], verifier: HeadVerifier | None
     ) -> Manifest:
-        """Write the whole ledger, with its newest checkpoint.
-
-        Raises:
-            LedgerError: The ledger is invalid, or the file can't be written.
-        """
+        """Write the whole ledger, with its newest checkpoint."""
         end = await self.reader.end()
         claimed, damaged = await self.checkpoints.all_there_are()
         walk = LedgerWalk(self.name, verifier=verifier, claimed=claimed, reasons=damaged)
@@ -100,11 +92,7 @@ class Exporter:
 
 
 def _refuse_invalid(report: ChainReport | LedgerReport) -> None:
-    """Make sure that no bundle vouches for records that verification calls invalid.
-
-    Raises:
-        LedgerError: They are.
-    """
+    """Make sure that no bundle vouches for records that verification calls invalid."""
     if report.verdict is not Verdict.INVALID:
         return
     flawed = [report] if isinstance(report, ChainReport) else report.flawed

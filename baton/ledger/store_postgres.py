@@ -90,14 +90,7 @@ class PostgresConnection:
 
 
 class PostgresDatabase:
-    """A ledger's database.
-
-    A pooler that lends out connections for a transaction each may stand before it. That is found out by its first
-    refusal; from then on nothing is expected of a connection that lasts longer, which costs a question more each time.
-
-    Args:
-        url: `postgresql://user:password@host/database`.
-    """
+    """A ledger's database."""
 
     dialect = "postgresql"
 
@@ -124,11 +117,7 @@ class PostgresDatabase:
         connection.rows(_HOLD, _SEED, sorted(set(task_ids)))
 
     def settle(self, connection: Connection) -> None:
-        """Wait for the appends under way, half a second at most, so that no smaller position appears later.
-
-        Raises:
-            LedgerUnavailableError: They took longer; another try may find a gap between them.
-        """
+        """Wait for the appends under way, half a second at most, so that no smaller position appears later."""
         connection.rows("SET LOCAL lock_timeout = '500ms'")
         try:
             connection.rows("SELECT pg_advisory_xact_lock(?::bigint)", _APPENDING)

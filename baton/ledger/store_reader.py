@@ -43,12 +43,7 @@ _INDEX = "SELECT record_hash, position, signature FROM handoff_audit WHERE posit
 
 
 class Reader:
-    """Reads one ledger's records.
-
-    Args:
-        database: Where the ledger is.
-        cold: Its cold tier.
-    """
+    """Reads one ledger's records."""
 
     def __init__(self, database: Database, cold: ColdTier) -> None:
         self._database = database
@@ -82,11 +77,7 @@ class Reader:
         )
 
     async def end(self) -> int:
-        """Return the last position; no record with a smaller one will appear later.
-
-        Raises:
-            LedgerUnavailableError: Appends under way did not end.
-        """
+        """Return the last position; no record with a smaller one will appear later."""
 
         def work(connection: Connection) -> int:
             self._database.settle(connection)

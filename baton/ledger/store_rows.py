@@ -50,10 +50,7 @@ class StoredRecord:
 
 
 def check_heads(ledger: str, rows: Sequence[Row], verifier: HeadVerifier) -> list[SignatureCheck]:
-    """Return what the signature in each row of the index is worth.
-
-    A missing signature is by an unknown key; a row with values of other types than the tables take has a bad one.
-    """
+    """Return what the signature in each row of the index is worth."""
     claims = [_claim(ledger, row) for row in rows]
     checks = iter(verifier.check([claim for claim in claims if claim is not None]))
     return [SignatureCheck.BAD if claim is None else next(checks) for claim in claims]
@@ -79,16 +76,7 @@ def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:
 
 
 def restore(connection: Connection, path: Path) -> None:
-    """Add the records of a verified bundle to a ledger, byte for byte; those it has already are left alone.
-
-    Args:
-        connection: A transaction that no other writer disturbs.
-        path: The bundle.
-
-    Raises:
-        LedgerConflictError: The ledger has another record in a place of one of these.
-        EvidenceError: The file is damaged.
-    """
+    """Add the records of a verified bundle to a ledger, byte for byte; those it has already are left alone."""
     with bundle_lines(path) as lines:
         records = EvidenceFile.open(lines).records()
         while batch := list(itertools.islice(records, _AT_ONCE)):

@@ -81,11 +81,7 @@ async def revision(database: Database) -> str | None:
 
 
 def check_revision(found: str | None, where: str, dialect: str) -> None:
-    """Make sure that the tables are those of this version; a file gets its own from the worker that opens it.
-
-    Raises:
-        LedgerSchemaError: They are not.
-    """
+    """Make sure that the tables are those of this version; a file gets its own from the worker that opens it."""
     if found is None:
         in_file = dialect == "sqlite"
         makes = "a worker that opens it makes them" if in_file else "its owner makes them by `baton audit migrate`"
@@ -120,11 +116,7 @@ def check_writable(connection: Connection) -> None:
 
 
 def check_name(found: str | None, name: str, where: str) -> None:
-    """Make sure that a ledger that has a name has this one.
-
-    Raises:
-        LedgerError: It has another one.
-    """
+    """Make sure that a ledger that has a name has this one."""
     if found not in (None, name):
         raise LedgerError(
             f"the ledger at {where!r} is named {found!r}, not {name!r}; open it under its own name: "

@@ -63,13 +63,7 @@ class SqliteConnection:
 
 
 class SqliteDatabase:
-    """A ledger's file.
-
-    Args:
-        path: The file; it is made, readable by its owner only, together with its folder.
-        wait: For how many seconds to wait while another process writes.
-        create: Make the file if it is not there; otherwise that is an error.
-    """
+    """A ledger's file."""
 
     dialect = "sqlite"
 
@@ -212,11 +206,7 @@ class SqliteDatabase:
         return found.st_dev, found.st_ino
 
     def _check_open(self) -> None:
-        """Make sure that the file was not closed.
-
-        Raises:
-            LedgerUnavailableError: It was.
-        """
+        """Make sure that the file was not closed."""
         if self._closed:
             raise LedgerUnavailableError(
                 f"the ledger at {str(self.path)!r} was closed, and nothing is recorded in it or read from it; use it "
@@ -224,13 +214,7 @@ class SqliteDatabase:
             )
 
     def _check_still_there(self) -> None:
-        """Make sure that the file at the path is the one that is open.
-
-        SQLite keeps writing to a file that was deleted, moved or replaced, and no one would ever read it.
-
-        Raises:
-            LedgerUnavailableError: It is not there any more, or another one is in its place.
-        """
+        """Make sure that the file at the path is the one that is open."""
         try:
             same = self._identified() == self._identity
         except FileNotFoundError:
@@ -242,11 +226,7 @@ class SqliteDatabase:
             )
 
     def _find(self) -> None:
-        """Make the file if it is not there, for its owner only: it holds every message.
-
-        Raises:
-            LedgerUnavailableError: It is not there, and shall not be made.
-        """
+        """Make the file if it is not there, for its owner only: it holds every message."""
         if self._identity is not None:
             self._check_still_there()
         if self.path.exists():

@@ -42,11 +42,7 @@ class Prepared:
 
     @classmethod
     def of(cls, entry: AuditEntry) -> "Prepared":
-        """Return the entry with its message in canonical form.
-
-        Raises:
-            rfc8785.CanonicalizationError: The message has a value that JSON cannot carry.
-        """
+        """Return the entry with its message in canonical form."""
         message = entry.message_bytes()
         return cls(entry, message, sha256(message))
 
@@ -91,14 +87,7 @@ class _Written(NamedTuple):
 
 
 class Writer:
-    """Appends to one ledger, for one event loop.
-
-    Args:
-        database: Where the ledger is.
-        name: Its name.
-        signer: The key that signs heads, or None.
-        clock: Gives the time of recording.
-    """
+    """Appends to one ledger, for one event loop."""
 
     def __init__(self, database: Database, name: str, signer: HeadSigner | None, clock: Callable[[], datetime]) -> None:
         self._database = database
@@ -113,18 +102,7 @@ class Writer:
         """How many transactions this writer has made: another number means that there is something new."""
 
     async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[Appended]:
-        """Return the heads of the entries' chains right after each, once all of them are durable.
-
-        All of them are recorded, or none.
-
-        Args:
-            entries: What to record.
-            after: A head that the caller knows.
-
-        Raises:
-            LedgerConflictError: An event is on record with another message.
-            LedgerError: The chain no longer has the record of ``after``, or the database refused.
-        """
+        """Return the heads of the entries' chains right after each, once all of them are durable."""
         call = _Call(entries, after, asyncio.get_running_loop().create_future())
         self._queue.append(call)
         if self._task is None or self._task.done():
@@ -236,11 +214,7 @@ class Writer:
         return ChainHead.of(record)
 
     def _known(self, connection: Connection, entries: Sequence[AuditEntry]) -> _Plan:
-        """Return what the ledger has already: the ends of the entries' chains, and the events among them.
-
-        Of a chain whose end is remembered nothing is asked: where another writer has extended it, or has recorded
-        one of the events, the tables refuse the record, and it is planned again. What is read is verified first.
-        """
+        """Return what the ledger has already: the ends of the entries' chains, and the events among them."""
         plan = _Plan({one.task_id: end for one in entries if (end := self._ends.get(one.task_id)) is not None})
         entries = [entry for entry in entries if entry.task_id not in plan.links]
         keys = sorted({(entry.task_id, entry.event_key) for entry in entries})
@@ -283,11 +257,7 @@ class Writer:
         }
 
     def _check_still_there(self, connection: Connection, head: ChainHead) -> None:
-        """Make sure that the chain still has the record that the caller knows.
-
-        Raises:
-            LedgerError: It has another, or none.
-        """
+        """Make sure that the chain still has the record that the caller knows."""
         found = scalar(connection, HASH_AT, head.task_id, head.sequence)
         if head.ledger != self._name or (head.sequence and found != hash_of(head.record_hash)):
             raise LedgerError(

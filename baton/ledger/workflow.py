@@ -35,22 +35,7 @@ async def put_on_record(  # noqa: PLR0913 - all of them are members of one event
     actor: str | None = None,
     message: Mapping[str, JsonValue] | None = None,
 ) -> bool:
-    """Write an event of this moment to the ledger, retried until it is there; return False if the worker keeps none.
-
-    Args:
-        kind: What kind of event.
-        status: What became of the handoff, or what was decided.
-        details: Why, in words; what is too long is cut.
-        decision: Of a decision: the decision.
-        task_id: The task.
-        event_id: Names the event, so that it is on record once.
-        agent: The receiver.
-        seq: The number of the step.
-        reason: The code of the handoff's verdict.
-        cost: What a receiver that failed had spent.
-        actor: The person who decided, where there is no ``decision``.
-        message: Anything further, where there is no ``decision``.
-    """
+    """Write an event of this moment to the ledger, retried until it is there; return False if the worker keeps none."""
     event = RecordedEvent(
         kind=kind,
         task_id=task_id,
@@ -76,14 +61,7 @@ async def put_on_record(  # noqa: PLR0913 - all of them are members of one event
 
 
 async def decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timedelta, tell: Tell) -> HandoffDecision:
-    """Wait for a person's decision about a handoff; that it waited, and who decided what and why, is on record.
-
-    Args:
-        inbox: Where the person finds it.
-        pending: The handoff.
-        within: How long a decision may take.
-        tell: Puts on record what happened.
-    """
+    """Wait for a person's decision about a handoff; that it waited, and who decided what and why, is on record."""
     record = asyncio.ensure_future(tell(EventKind.ROLLBACK, pending.fate.value, pending.details, None))
     try:
         decision = await inbox.wait(pending, within)

@@ -83,11 +83,7 @@ def wrap(data_key: bytes, place: KeyPlace, wrapping: Key) -> bytes:
 
 
 def unwrap(wrapped: bytes, place: KeyPlace, wrapping: Key) -> bytes:
-    """Return a subject's key.
-
-    Raises:
-        DataKeyMissingError: The stored bytes are damaged, or are those of another key.
-    """
+    """Return a subject's key."""
     try:
         return aes_key_unwrap(_key_for(place, wrapping), wrapped)
     except InvalidUnwrap:
@@ -98,11 +94,7 @@ def unwrap(wrapped: bytes, place: KeyPlace, wrapping: Key) -> bytes:
 
 
 def seal_value(value: Any, key: bytes, place: KeyPlace, context: Context) -> SealedField:
-    """Return a JSON value, encrypted; its length shows only in steps of 32 bytes.
-
-    Raises:
-        rfc8785.CanonicalizationError: It is not JSON that everybody reads alike.
-    """
+    """Return a JSON value, encrypted; its length shows only in steps of 32 bytes."""
     plain = rfc8785.dumps(value)
     plain = plain.ljust(-(-len(plain) // PADDING) * PADDING)  # blanks after a JSON text mean nothing
     nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -111,21 +103,13 @@ def seal_value(value: Any, key: bytes, place: KeyPlace, context: Context) -> Sea
 
 
 def open_value(field: SealedField, key: bytes, place: KeyPlace, context: Context) -> Any:
-    """Return the value of an encrypted field.
-
-    Raises:
-        ForeignCiphertextError: It was changed, or made for another subject, task or field.
-    """
+    """Return the value of an encrypted field."""
     plain = _decrypted(key, base64.b64decode(field.n), base64.b64decode(field.ct), place, context)
     return loads_strict(plain)
 
 
 def seal_data(data: bytes, key: bytes, place: KeyPlace, context: Context) -> bytes:
-    """Return the bytes of an artifact, encrypted, with a head that says under which key.
-
-    Raises:
-        VaultError: They are 2 GiB or more.
-    """
+    """Return the bytes of an artifact, encrypted, with a head that says under which key."""
     if len(data) > MOST_BYTES:
         raise VaultError(f"{context.name!r} has {len(data)} bytes; at most {MOST_BYTES} are sealed in one piece")
     nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -134,11 +118,7 @@ def seal_data(data: bytes, key: bytes, place: KeyPlace, context: Context) -> byt
 
 
 def read_head(sealed: bytes) -> tuple[str, str, int]:
-    """Return the pseudonym and the key's name from sealed bytes, and where their ciphertext begins.
-
-    Raises:
-        ForeignCiphertextError: They are not what `seal_data` makes.
-    """
+    """Return the pseudonym and the key's name from sealed bytes, and where their ciphertext begins."""
     end = sealed.find(b"\n", len(_MAGIC), _LONGEST_HEAD)
     try:
         if not sealed.startswith(_MAGIC) or end < 0 or len(sealed) < end + 1 + _NONCE_BYTES + _TAG_BYTES:
@@ -153,11 +133,7 @@ def read_head(sealed: bytes) -> tuple[str, str, int]:
 
 
 def open_data(sealed: bytes, key: bytes, place: KeyPlace, context: Context) -> bytes:
-    """Return the bytes of a sealed artifact.
-
-    Raises:
-        ForeignCiphertextError: They were changed, or made for another subject, task or artifact.
-    """
+    """Return the bytes of a sealed artifact."""
     *_, at = read_head(sealed)
     rest = memoryview(sealed)[at:]
     return _decrypted(key, bytes(rest[:_NONCE_BYTES]), rest[_NONCE_BYTES:], place, context)

@@ -77,21 +77,13 @@ class Erasure:
 
 
 class ErasureList:
-    """The erasure list: one line for each erasure, on the disk before the keys are gone.
-
-    Args:
-        path: The file. Keep copies of it wherever backups of the vault are kept, and longer than those.
-    """
+    """The erasure list: one line for each erasure, on the disk before the keys are gone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> list[ErasureNotice]:
-        """Return the notices; what a crash cut off at the end was never an erasure.
-
-        Raises:
-            VaultError: A line is none.
-        """
+        """Return the notices; what a crash cut off at the end was never an erasure."""
         try:
             *lines, _ = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -107,11 +99,7 @@ class ErasureList:
             ) from None
 
     def append(self, notices: list[ErasureNotice]) -> None:
-        """Add notices, durably. The caller is in a writing transaction of the vault, so no one else adds one.
-
-        Raises:
-            OSError: The disk refuses.
-        """
+        """Add notices, durably. The caller is in a writing transaction of the vault, so no one else adds one."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         with open(descriptor, "r+b") as file:
             file.truncate(file.read().rfind(b"\n") + 1)

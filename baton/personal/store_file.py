@@ -99,13 +99,7 @@ PRAGMA user_version = {VERSION};
 
 
 class VaultFile:
-    """The file and the one thread that works on it; any number of processes may use one file.
-
-    Args:
-        path: The file.
-        wait: For how many seconds to wait while another process writes.
-        create: Make a file that is not there, readable by its owner only.
-    """
+    """The file and the one thread that works on it; any number of processes may use one file."""
 
     def __init__(self, path: Path, *, wait: float = 15.0, create: bool = True) -> None:
         self.path = path
@@ -115,12 +109,7 @@ class VaultFile:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vault")
 
     async def open(self) -> None:
-        """Open the file, and make its tables if it is new.
-
-        Raises:
-            VaultError: The file is not a vault, or that of another version.
-            VaultUnavailableError: It cannot be opened.
-        """
+        """Open the file, and make its tables if it is new."""
         try:
             await self._run(self._open)
         except BaseException:
@@ -132,10 +121,7 @@ class VaultFile:
         return await self._run(lambda: self._transaction(work, "BEGIN"))
 
     async def write(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, once what it wrote is on the disk; if it raises, nothing was written.
-
-        Nobody else writes meanwhile, in this process or another one.
-        """
+        """Return what ``work`` returns, once what it wrote is on the disk; if it raises, nothing was written."""
         return await self._run(lambda: self._transaction(work, "BEGIN IMMEDIATE"))
 
     async def close(self) -> None:
@@ -168,11 +154,7 @@ class VaultFile:
             self._transaction(self._prepare, "BEGIN IMMEDIATE")
 
     def _recognise(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file is a vault, or False if it is empty.
-
-        Raises:
-            VaultError: It is neither.
-        """
+        """Return whether the file is a vault, or False if it is empty."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -29,18 +29,7 @@ class Named:
 
 
 def pseudonyms(keyring: Keyring, subject: str, life: int) -> list[Named]:
-    """Return what a subject may be called: the pseudonym under the current INDEX key, then those under retired ones.
-
-    Args:
-        keyring: Where the keys are.
-        subject: Who it is, as the organisation names them: a customer number, an address. It is taken letter by
-            letter, so spell it alike everywhere.
-        life: 0, and one more each time the subject was readmitted after an erasure.
-
-    Raises:
-        KeyringError: There is no INDEX key.
-        ValueError: The subject is an empty text.
-    """
+    """Return what a subject may be called: the pseudonym under the current INDEX key, then those under retired ones."""
     if not subject.strip():
         raise ValueError("a data subject needs a name, such as a customer number; found an empty text")
     keyring.current(Purpose.INDEX)
@@ -48,11 +37,7 @@ def pseudonyms(keyring: Keyring, subject: str, life: int) -> list[Named]:
 
 
 def check_index_keys(keyring: Keyring, used: Iterable[str]) -> None:
-    """Make sure that every subject of the vault can be found by name.
-
-    Raises:
-        VaultError: The vault has subjects under an INDEX key that the keyring has not.
-    """
+    """Make sure that every subject of the vault can be found by name."""
     missing = sorted(one for one in set(used) if not _has(keyring, one))
     if missing:
         raise VaultError(
@@ -71,21 +56,12 @@ def _has(keyring: Keyring, key_id: str) -> bool:
 
 
 def proved(notice: ErasureNotice, keyring: Keyring) -> ErasureNotice:
-    """Return an erasure notice with its proof.
-
-    Raises:
-        UnknownKeyError: The keyring has not the INDEX key of it.
-    """
+    """Return an erasure notice with its proof."""
     return notice.model_copy(update={"proof": _proof(notice, keyring)})
 
 
 def check_proof(notice: ErasureNotice, keyring: Keyring) -> None:
-    """Make sure that an erasure notice was made by a vault of this keyring.
-
-    Raises:
-        UnknownKeyError: The keyring has not the INDEX key of it.
-        VaultError: It was changed, or written by somebody else.
-    """
+    """Make sure that an erasure notice was made by a vault of this keyring."""
     if not hmac.compare_digest(notice.proof, _proof(notice, keyring)):
         raise VaultError(
             f"the notice of the erasure {notice.erasure_id!r} does not prove it: it was changed, or is of another "

@@ -50,11 +50,7 @@ class Located:
 
 
 def locate(connection: sqlite3.Connection, keyring: Keyring, subject: str) -> Located:
-    """Return what the vault knows of a subject, whichever INDEX key it was first indexed with.
-
-    Raises:
-        VaultError: The keyring lacks an INDEX key of the vault, or a notice of an erasure is forged.
-    """
+    """Return what the vault knows of a subject, whichever INDEX key it was first indexed with."""
     check_index_keys(keyring, (row[0] for row in connection.execute("SELECT id FROM index_key")))
     for life in count():
         names = pseudonyms(keyring, subject, life)
@@ -101,17 +97,7 @@ def admit(connection: sqlite3.Connection, found: Located) -> int:
 def key_to_seal(
     connection: sqlite3.Connection, keyring: Keyring, found: Located, values: int, most: int
 ) -> tuple[bytes, KeyPlace]:
-    """Return the subject's key for so many more values: its newest, or a new one where that is used up.
-
-    The use is counted before anything is encrypted, so a crash can only count too much.
-
-    Args:
-        connection: The vault's file, for writing.
-        keyring: Where the WRAP key is.
-        found: The subject.
-        values: How many values will be encrypted.
-        most: How many one key may encrypt.
-    """
+    """Return the subject's key for so many more values: its newest, or a new one where that is used up."""
     subject = admit(connection, found)
     row = connection.execute(
         "SELECT id, kid, generation, used FROM data_key WHERE subject = ? ORDER BY generation DESC LIMIT 1", (subject,)
@@ -131,12 +117,7 @@ def key_to_seal(
 
 
 def key_to_open(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str, kid: str) -> tuple[bytes, KeyPlace]:
-    """Return a key of a subject that was not erased.
-
-    Raises:
-        DataKeyMissingError: The vault has no such key.
-        UnknownKeyError: The keyring has not the WRAP key it is wrapped with.
-    """
+    """Return a key of a subject that was not erased."""
     row = connection.execute(
         "SELECT generation, wrapping, bytes FROM data_key JOIN wrapped_key USING (id) "
         "JOIN subject ON subject.id = data_key.subject WHERE kid = ? AND pseudonym = ?",
@@ -168,11 +149,7 @@ def places(connection: sqlite3.Connection, subject: int) -> list[Place]:
 
 
 def rewrap_page(connection: sqlite3.Connection, keyring: Keyring, after: int) -> tuple[int, int | None]:
-    """Wrap a page of keys again under the current WRAP key.
-
-    Returns:
-        How many were, and the slot to continue after; None when there are no more.
-    """
+    """Wrap a page of keys again under the current WRAP key."""
     current = keyring.current(Purpose.WRAP)
     rows = connection.execute(
         "SELECT data_key.id, pseudonym, kid, generation, wrapping, bytes FROM data_key JOIN wrapped_key USING (id) "
