@@ -59,36 +59,37 @@ class TestSchema:
         """Its placeholders filled, it passes the whole validation (S3-5.2-z, S3-7.1.4-a)."""
         assert verdict(EXAMPLE, check=check) == Verdict(valid=True)
 
-    @pytest.mark.parametrize("path", REQUIRED)
-    def test_a_missing_member_is_schema_invalid(self, path: str, check: Any) -> None:
+    def test_a_missing_member_is_schema_invalid(self, check: Any) -> None:
         """For each required field (S3-13.1-a, S3-6.1-c, S3-6.1-e, C-47)."""
-        answer = verdict(without(path), check=check)
+        answers = {path: verdict(without(path), check=check) for path in REQUIRED}
 
-        assert answer.reason is Code.SCHEMA_INVALID
-        assert answer.details == f"'/{path}' is missing; send it"
+        assert {path: (one.reason, one.details) for path, one in answers.items()} == {
+            path: (Code.SCHEMA_INVALID, f"'/{path}' is missing; send it") for path in REQUIRED
+        }
 
-    @pytest.mark.parametrize(("path", "value"), [(path, wrong) for path in REQUIRED for wrong in wrong_values(path)])
-    def test_a_member_of_a_wrong_type_is_schema_invalid(self, path: str, value: Any, check: Any) -> None:
+    def test_a_member_of_a_wrong_type_is_schema_invalid(self, check: Any) -> None:
         """Nothing is guessed: no "4200" for 4200, no true for 1 (S3-6.1-c, C-48)."""
-        answer = verdict(changed(path, value), check=check)
+        wrong = [(path, value) for path in REQUIRED for value in wrong_values(path)]
+        answers = [(path, value, verdict(changed(path, value), check=check)) for path, value in wrong]
 
-        assert answer.reason is Code.SCHEMA_INVALID
-        assert f"/{path}" in {finding.at for finding in answer.findings}
+        assert len(wrong) > 200
+        assert [
+            (path, value)
+            for path, value, one in answers
+            if one.reason is not Code.SCHEMA_INVALID or f"/{path}" not in {finding.at for finding in one.findings}
+        ] == []
 
-    @pytest.mark.parametrize(
-        ("path", "value"),
-        [pytest.param(path, wrong, id=f"{path} {wrong!r}") for path in WRONG_FORMS for wrong in WRONG_FORMS[path]],
-    )
-    def test_a_member_of_a_wrong_form_is_schema_invalid(self, path: str, value: Any, check: Any) -> None:
+    def test_a_member_of_a_wrong_form_is_schema_invalid(self, check: Any) -> None:
         """Each of the document's members has a form beside its type, and that very member is named.
 
         S3-5.2-b, S3-5.2-c, S3-5.2-d, S3-5.2-e, S3-5.2-f, S3-5.2-g, S3-5.2-h, S3-5.2-i, S3-5.2-j, S3-5.2-k, S3-5.2-l,
         S3-5.2-m, S3-5.2-o, S3-5.2-p, S3-5.2-q, S3-5.2-s, S3-5.2-t, S3-5.2-w, S3-5.2-x.
         """
-        answer = verdict(changed(path, value), check=check)
-
-        assert answer.reason is Code.SCHEMA_INVALID
-        assert [finding.at for finding in answer.findings] == [f"/{path}"]
+        for path, values in WRONG_FORMS.items():
+            for value in values:
+                answer = verdict(changed(path, value), check=check)
+                found = (answer.reason, [finding.at for finding in answer.findings])
+                assert found == (Code.SCHEMA_INVALID, [f"/{path}"]), value
 
     @pytest.mark.parametrize("value", [None, [], {}, "x", 7])
     def test_what_is_no_message_is_schema_invalid(self, value: Any, check: Any) -> None:

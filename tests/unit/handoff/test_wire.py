@@ -130,31 +130,22 @@ def both(name: str, value: Any) -> tuple[bool, bool]:
 class TestKinds:
     """Every kind of value, in Python and in JSON Schema."""
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [pytest.param(name, one, id=f"{name} {one!a}") for name, good in GOOD.items() for one in good],
-    )
-    def test_what_is_written_rightly_is_taken(self, name: str, value: Any) -> None:
+    def test_what_is_written_rightly_is_taken(self) -> None:
         """Patterns refuse nothing that the standards allow (C-49, S3-6.1-b)."""
-        assert both(name, value) == (True, True)
+        rows = [(name, one) for name, good in GOOD.items() for one in good]
+        assert [(name, one) for name, one in rows if both(name, one) != (True, True)] == []
 
-    @pytest.mark.parametrize(
-        ("name", "value"), [pytest.param(name, one, id=f"{name} {one!a}") for name, bad in BAD.items() for one in bad]
-    )
-    def test_what_is_written_otherwise_is_refused(self, name: str, value: Any) -> None:
+    def test_what_is_written_otherwise_is_refused(self) -> None:
         """Times without an offset, identifiers of other versions, sums without their algorithm (C-49)."""
-        assert both(name, value) == (False, False)
+        rows = [(name, one) for name, bad in BAD.items() for one in bad]
+        assert [(name, one) for name, one in rows if both(name, one) != (False, False)] == []
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [pytest.param(name, one, id=f"{name} {one!a}") for name in ("Uuid4", "Instant") for one in BAD[name]],
-    )
-    def test_a_validator_that_takes_a_format_for_a_remark_refuses_it_as_well(self, name: str, value: Any) -> None:
+    def test_a_validator_that_takes_a_format_for_a_remark_refuses_it_as_well(self) -> None:
         """Most do, so the published pattern says it; which days a month has, no pattern can say (C-49)."""
-        schema = readers(name)[0].json_schema()
-        plain = jsonschema_rs.Draft202012Validator(schema, validate_formats=False, offline=True)
-
-        assert plain.is_valid(value) is (value in NO_DAYS)
+        for name in ("Uuid4", "Instant"):
+            schema = readers(name)[0].json_schema()
+            plain = jsonschema_rs.Draft202012Validator(schema, validate_formats=False, offline=True)
+            assert [one for one in BAD[name] if plain.is_valid(one) is not (one in NO_DAYS)] == []
 
     @pytest.mark.parametrize("name", GOOD)
     @given(data=st.data())
