@@ -57,6 +57,7 @@ generate_docs = agent_stage(
     timeout=_TIMEOUT,
     heartbeat=_HEARTBEAT,
     retries=_RETRIES,
+    reserve_micro_usd=100_000,  # what the model may cost, if one is configured
 )
 """Write the documents: an agent that works by rules, and asks the worker's model where one is configured."""
 
