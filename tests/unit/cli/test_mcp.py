@@ -40,7 +40,7 @@ class TestMcp:
         found = called("--agent", "reviewer", "--agent-version", "v1")
 
         assert found.exit_code == 2
-        assert "is no version" in found.stderr
+        assert "is not a version" in found.stderr
 
     def test_it_makes_no_keys_of_its_own(self, tmp_path: Path) -> None:
         """Moves that are sealed with other keys than the workers' would all be refused, so it says so at once."""

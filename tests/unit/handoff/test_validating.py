@@ -332,7 +332,7 @@ class TestTogether:
 
     def test_a_wrong_registry_entry_is_an_error_and_no_verdict(self) -> None:
         """The sender cannot mend what the receiver was configured with."""
-        with pytest.raises(ValueError, match="no version"):
+        with pytest.raises(ValueError, match="not a version"):
             verdict(EXAMPLE, ReceiverRequirements("risk-scoring-agent", "newest"))
 
 
