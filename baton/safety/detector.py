@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from baton.safety.rules import Rule, families
 from baton.safety.scan import Category, Suspicion
-from baton.safety.spellings import SEPARATOR, Spelling, letters, spellings, tidy, words
+from baton.safety.spellings import SEPARATOR, WRAP, Spelling, letters, spellings, tidy, words
 from baton.wire.json_values import well_formed
 
 WINDOW, OVERLAP = 800, 300
@@ -83,7 +83,7 @@ class _Search:
             return
         text, at = tidy(spelling.text), 0
         for begin in range(0, max(1, len(text) - OVERLAP), WINDOW - OVERLAP):
-            window = _Window(text[begin : begin + WINDOW], spelling.native, begin > 0)
+            window = _Window(text[begin : begin + WINDOW], spelling.native, begin > 0, begin + WINDOW < len(text))
             if _found(hits, window):
                 self._read_window(window, at, candidates, spelling)
             at += text.count(SEPARATOR, begin, begin + WINDOW - OVERLAP)
@@ -99,7 +99,8 @@ class _Search:
         for number, piece in enumerate([*pieces, None]):
             here = []
             if piece is not None:
-                alone = _Window(piece, spelling.native, window.is_middle and not number)
+                is_last = number == len(pieces) - 1
+                alone = _Window(piece, spelling.native, window.cut_before and not number, window.cut_after and is_last)
                 here = _found(found, alone)
                 self._judge(at + number, alone, here, spelling)
                 if not any(rule.points >= STRONG for rule in here):
@@ -140,12 +141,16 @@ class _Search:
 
 
 class _Window:
-    """A window in the forms in which rules are searched; each is made when it is first asked for."""
+    """A window in the forms in which rules are searched; each is made when it is first asked for.
 
-    def __init__(self, text: str, native: bool, is_middle: bool = False) -> None:
+    Where the text was cut, before it or after it, it has no beginning or end of a sentence.
+    """
+
+    def __init__(self, text: str, native: bool, cut_before: bool = False, cut_after: bool = False) -> None:
         self.text = text
+        self.cut_before = cut_before
+        self.cut_after = cut_after
         self._native = native
-        self.is_middle = is_middle
         self._forms: dict[str, str] = {}
 
     def form(self, name: str) -> str:
@@ -158,10 +163,11 @@ class _Window:
         if (name == "native") != self._native:
             return ""
         if name == "words":
-            return words(self.text, " " if self.is_middle else ".")
+            return words(self.text, " " if self.cut_before else ".", " " if self.cut_after else ".")
         if name == "letters":
             return letters(self.text)
-        return f"{'' if self.is_middle else chr(10)}{self.text.replace(SEPARATOR, chr(10))}\n"
+        before, after = ("" if cut else "\n" for cut in (self.cut_before, self.cut_after))
+        return f"{before}{self.text.replace(SEPARATOR, chr(10)).replace(WRAP, chr(10))}{after}"
 
 
 def _found(candidates: Iterable[Rule], window: _Window) -> list[Rule]:

@@ -26,7 +26,7 @@ Form = Literal["words", "marks", "letters", "native"]
 FEW, SHORT = 10, 1_000
 """So many rules are searched one by one in longer texts: in one automaton they may multiply each other's states."""
 
-_BETWEEN = '[ ./"]'
+_BETWEEN = '[ ./"~]'
 _POLITE = (
     "please now and so but then ok okay hey just kindly first actually instead also simply wait stop important"
     " attention note warning urgent you_must you_should you_will you_need_to you_have_to you_can i_want_you_to"
@@ -77,7 +77,9 @@ class Rule:
             return False
         if self.unless is None:
             return True
-        sentences = (f".{sentence}." for sentence in window.split("."))
+        *whole, last = window.split(".")
+        sentences = [f"{'.' * (at > 0)}{sentence}." for at, sentence in enumerate(whole)]
+        sentences.append(f".{last}" if whole else last)
         return any(self.search(sentence) and not self.unless(sentence) for sentence in sentences)
 
 
@@ -156,7 +158,7 @@ def anchor(phrase: str) -> str:
 
     Example:
         >>> anchor("(you|it) ~2 !(reset|wipe)"), anchor("(you|it) (forget*|remember)")
-        ('(?:reset|wipe)[ ./"]', '(?:forget[a-z0-9]*|remember)[ ./"]')
+        ('(?:reset|wipe)[ ./"~]', '(?:forget[a-z0-9]*|remember)[ ./"~]')
     """
     items = read(phrase)
     marked = [item for item in items if item.anchor]
@@ -171,7 +173,7 @@ def pattern(phrase: str) -> str:
         >>> bool(re.search(pattern("ignor* ~1 (rule|order)"), ".ignoring my order."))
         True
     """
-    out = rf"[./](?:{_choice(_POLITE.split())}[ /]){{0,3}}" if phrase.startswith("^") else _BETWEEN
+    out = rf"[./~](?:{_choice(_POLITE.split())}[ /~]){{0,3}}" if phrase.startswith("^") else _BETWEEN
     return out + "".join(map(_part, read(phrase)))
 
 
@@ -218,7 +220,7 @@ def _language(code: str, lists: Mapping[str, str]) -> Rule:
         f"^{between[:-1]} ~2 {orders} {between} {drop}",
     )
     before, then = _choice(earlier[1:-1].split("|")), _choice(lists["then"].split())
-    end = f"(?:{_BETWEEN}{before})?(?:[./]|[ ]{then}{_BETWEEN})"
+    end = f"(?:{_BETWEEN}{before})?(?:[./]|[ ~]{then}{_BETWEEN})"
     unless = automaton(pattern(_filled("({condition})", lists)))
     plain, command = (_any(pattern(one[at:]).removesuffix(_BETWEEN) + end for one in commands) for at in (1, 0))
     closer = (

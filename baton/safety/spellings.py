@@ -20,6 +20,9 @@ from baton.wire.fencing import look
 SEPARATOR = "\x1e"
 """Stands between the texts of a message, and in none of them."""
 
+WRAP = "\x0b"
+"""Stands for a line break before a small letter, which is within a sentence as a rule."""
+
 LAYERS = 6
 """So many layers of encoding are taken off; what is still encoded is read as `TOO_DEEP`."""
 
@@ -74,8 +77,10 @@ def spellings(raw: str) -> Iterator[Spelling]:
         yield Spelling("encoded too deep", TOO_DEEP)
 
 
-def words(text: str, start: str = ".") -> str:
-    r"""Return lower-case ASCII with one sign between its words: a quotation mark, full stop, line break or blank.
+def words(text: str, start: str = ".", end: str = ".") -> str:
+    r"""Return lower-case ASCII with one sign between its words.
+
+    The signs are a full stop, a quotation mark, `/` for a line break, `~` for one within a sentence, and a blank.
 
     Example:
         >>> words("ignore -- all\nrules; he said \"no\"")
@@ -86,7 +91,7 @@ def words(text: str, start: str = ".") -> str:
         while any(pair in text for pair in pairs):
             for pair in pairs:
                 text = text.replace(pair, sign)
-    return f"{start}{text.strip(' ./')}."
+    return f"{start}{text.strip(' ./~')}{end}"
 
 
 def letters(text: str) -> str:
@@ -123,14 +128,20 @@ def decode(text: str) -> str:
 
 
 _SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
-_SIGNS |= dict.fromkeys(map(ord, ".!?:;"), ".") | dict.fromkeys(map(ord, "\n\r\x1e"), "/") | dict.fromkeys(b'"`', '"')
+_SIGNS |= (
+    dict.fromkeys(map(ord, ".!?:;"), ".")
+    | dict.fromkeys(map(ord, "\n\r\x1e"), "/")
+    | {ord(WRAP): "~"}
+    | dict.fromkeys(b'"`', '"')
+)
 _MERGED = (
     (("  ",), " "),
     ((" .", ". "), "."),
     ((" /", "/ "), "/"),
+    ((" ~", "~ "), "~"),
     ((' "', '" '), '"'),
-    (("..", "./", "/.", "//"), "."),
-    (('""', '."', '/"', '".', '"/'), '"'),
+    (("..", "./", "/.", "//", ".~", "~.", "/~", "~/", "~~"), "."),
+    (('""', '."', '/"', '~"', '".', '"/', '"~'), '"'),
 )
 """Pairs of signs and the one that they become, in an order in which every pass at least halves what is to be done."""
 _NO_LETTERS = bytes(code for code in range(128) if not 97 <= code <= 122)
@@ -168,7 +179,12 @@ _OWN_SCRIPT = (
 _APART = re.compile("(?<=[\u3040-\u9fff\uac00-\ud7a3])[ .*_\u200b-]{1,2}(?=[\u3040-\u9fff\uac00-\ud7a3])")
 
 
+_WRAPPED = re.compile("\n(?=[a-zà-öø-ÿ])")
+
+
 def _latin(text: str, table: _Letters) -> str:
+    if "\n" in text:
+        text = _WRAPPED.sub(WRAP, text)
     return text.lower() if text.isascii() else text.translate(table)
 
 

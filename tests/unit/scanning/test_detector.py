@@ -1,5 +1,7 @@
 """The shipped detector: one attack in many forms and languages, every rule, every place in a long text."""
 
+import textwrap
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +83,16 @@ class TestHarmless:
 
         assert report.level is Level.FLAG
         assert report.findings[0].score == MILD
+
+    def test_the_end_of_a_window_is_not_the_end_of_a_sentence(self) -> None:
+        """However often an everyday sentence is written, none is cut into a command (S3-11-d)."""
+        assert [text for text in EVERYDAY[:8] if not found(f"{text} " * 200)] == []
+
+    def test_the_end_of_a_line_is_not_the_end_of_a_sentence(self) -> None:
+        """A mail is wrapped, and what it says is the same (S3-11-d, S3-6.1-k)."""
+        for width in (24, 40, 72):
+            assert [text for text in EVERYDAY if not found(textwrap.fill(f"Hello there. {text}", width))] == []
+            assert [text for text in REJECTED if found(textwrap.fill(f"Hello there. {text}", width))] == []
 
     def test_a_plain_override_beside_an_everyday_one_is_rejected(self) -> None:
         """The harmless sentence is not a shield (S3-6.1-k)."""
