@@ -28,9 +28,10 @@ from baton.ledger.cli_sources import (
     ledger_name,
     opened,
     task_of,
+    unused_anchors,
+    unused_run,
     witness_of,
 )
-from baton.ledger.cli_unused import unused_anchors, unused_run
 from baton.ledger.errors import LedgerError
 from baton.ledger.proof import LedgerReport
 from baton.ledger.store_bundles import verify_bundle

@@ -118,11 +118,12 @@ def _title(verdict: Verdict, what: str) -> Text:
     return Text.assemble((f"{first.upper()}{comma}{rest}", _STYLES[verdict]), "  ", plain(what, "bold"))
 
 
-def _unanchored(verdict: Verdict, count: int, what: str) -> Text | None:
+def _unanchored(verdict: Verdict, count: int, what: str) -> RenderableType | None:
     if verdict is not Verdict.UNANCHORED:
         return None
     ends = "the last" if what == "record" else "the end of"
-    return plain(f"  {ends} {counted(count, what)} was not compared with anything outside\n{_UNANCHORED}", "yellow")
+    found = f"  {ends} {counted(count, what)} was not compared with anything outside"
+    return stack(plain(found, "yellow"), plain(_UNANCHORED, "yellow"))
 
 
 def _flawed(report: ChainReport) -> Text:

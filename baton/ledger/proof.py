@@ -287,7 +287,10 @@ class LedgerWalk:
         return _report(walk, self._finding(walk))
 
     def _finding(self, walk: ChainWalk) -> Finding | None:
-        return self._flawed.get(walk.task_id) or walk.end(self._verifier)
+        finding = self._flawed.get(walk.task_id) or walk.end(self._verifier)
+        if finding is not None and finding.flaw is Flaw.UNSIGNED and self._covered < self._vouched:
+            return None  # signatures under a checkpoint that does not fit were not verified, and the reasons say so
+        return finding
 
     def _step(self, record: AuditRecord, task_id: str | None) -> ChainWalk | None:
         if task_id is None:

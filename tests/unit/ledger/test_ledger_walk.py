@@ -44,6 +44,7 @@ class TestLedgerWalk:
         found = walked(left, claimed=[checkpoint_of(records)])
         assert found.verdict is INVALID
         assert "knows 9 records, and there are 6: 3 or more are gone" in found.reasons[0]
+        assert found.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
 
     def test_a_missing_chain_is_seen_by_its_anchor(self) -> None:
         """An anchor of a task that is not there any more is evidence that it was (P3)."""
