@@ -128,15 +128,16 @@ def environment_of(plan: Plan, checkout: Checkout) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "CI": "1",
         "GIT_CONFIG_NOSYSTEM": "1",
-        "HOME": str(checkout.folder / "home"),
-        "TMPDIR": str(checkout.folder / "tmp"),
+        "HOME": str(checkout.home),
+        "TMPDIR": str(checkout.tmp),
     }
 
 
 async def _run(command: tuple[str, ...], plan: Plan, checkout: Checkout, seconds: float) -> Ran:
     """Run a command of the project in a sandbox."""
     environment = await asyncio.to_thread(environment_of, plan, checkout)
-    sandbox = Sandbox(checkout.folder, tuple(_virtual_environments(plan)), plan.order.network)
+    write = (checkout.tree, checkout.home, checkout.tmp)
+    sandbox = Sandbox(write, tuple(_virtual_environments(plan)), plan.order.network)
     wrapped = await asyncio.to_thread(sandbox.wrap, command, checkout.tree)
     return await run_program(
         wrapped,

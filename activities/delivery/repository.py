@@ -60,15 +60,29 @@ class FileDiff:
 
 @dataclass(frozen=True)
 class Checkout:
-    """The files of a commit in a folder of their own; what is written beside the tree is in no commit."""
+    """The files of a commit in a folder of their own; what is written to `home` and `tmp` is in no commit."""
 
     folder: Path
-    index: Path
 
     @property
     def tree(self) -> Path:
         """The files."""
         return self.folder / "tree"
+
+    @property
+    def home(self) -> Path:
+        """The home of commands."""
+        return self.folder / "home"
+
+    @property
+    def tmp(self) -> Path:
+        """The temporary files of commands."""
+        return self.folder / "tmp"
+
+    @property
+    def index(self) -> Path:
+        """The git index of the files."""
+        return self.folder / "index"
 
 
 @dataclass(frozen=True)
@@ -133,10 +147,10 @@ class Repository:
     async def checkout(self, commit: str) -> AsyncIterator[Checkout]:
         """Provide the files of a commit in a temporary folder, which is removed afterwards."""
         top = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="baton-delivery-"))
-        checkout = Checkout(top / "work", top / "index")
+        checkout = Checkout(top)
         try:
-            for place in (checkout.tree, checkout.folder / "home", checkout.folder / "tmp"):
-                await asyncio.to_thread(place.mkdir, parents=True)
+            for place in (checkout.tree, checkout.home, checkout.tmp):
+                await asyncio.to_thread(place.mkdir)
             await self.open()
             await self.run("read-tree", commit, checkout=checkout)
             await self.run("checkout-index", "--all", "--force", "--index", checkout=checkout)

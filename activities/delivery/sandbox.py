@@ -53,12 +53,12 @@ class Sandbox:
     """What a command can reach.
 
     Attributes:
-        write: The one folder that it can write to; its home and its temporary files are in it.
+        write: The folders that it can write to, but not replace: a link in their place would lead the worker astray.
         read: What it can read beside the system's programs.
         network: Whether it can reach the network; if not, it has a loopback interface of its own.
     """
 
-    write: Path
+    write: tuple[Path, ...]
     read: tuple[Path, ...] = ()
     network: bool = False
 
@@ -67,22 +67,23 @@ class Sandbox:
 
         Args:
             command: The program and its arguments.
-            folder: Where it runs, inside of `write`.
+            folder: Where it runs, inside of one of `write`.
         """
         if os.environ.get(MODE) == "none":
             return [*command]
         read = [str(place) for place in self._readable()]
-        _refuse_secrets([*read, str(self.write)])
+        write = [str(place) for place in self.write]
+        _refuse_secrets([*read, *write])
         match _available():
             case "bubblewrap":
                 net = ["--share-net"] if self.network else []
                 system = [part for place in read for part in ("--ro-bind-try", place, place)]
                 own = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - one of its own
-                bind = ["--bind", str(self.write), str(self.write), "--chdir", str(folder)]
+                bind = [*(part for place in write for part in ("--bind", place, place)), "--chdir", str(folder)]
                 options = ["--unshare-all", *net, "--die-with-parent", "--new-session", "--cap-drop", "ALL", *own]
                 return ["bwrap", *options, *system, *bind, "--", *command]
             case "landlock":
-                spec = json.dumps({"read": read, "write": [str(self.write)], "network": self.network})
+                spec = json.dumps({"read": read, "write": write, "network": self.network})
                 return [sys.executable, "-I", "-S", _CONFINE, spec, *command]
             case why:
                 raise DeliveryError(

@@ -224,7 +224,7 @@ class TestDelivery:
         """A command in the middle of its work is killed, and its checkout is removed."""
         before = state(repo)
         handle = await start(deliverer, repo, command="touch begun; while :; do mkdir -p out; sleep 0.01; done")
-        await seen(lambda: [*tmp_path.glob("baton-delivery-*/work/tree/begun")])
+        await seen(lambda: [*tmp_path.glob("baton-delivery-*/tree/begun")])
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()

@@ -185,6 +185,17 @@ class TestRepository:
         assert (repo / ".git" / "config").read_text() == before
         assert not sprung.exists()
 
+    @pytest.mark.skipif(not has_sandbox(), reason="no sandbox works here")
+    async def test_a_command_cannot_put_a_link_in_the_files_place(self, repo: Path, tmp_path: Path) -> None:
+        """The worker would commit what the link leads to, secrets among it."""
+        secret = tmp_path / "worker" / "keys.toml"
+        secret.parent.mkdir()
+        secret.write_text("secret")
+        line = f"echo x > new.txt; cd ..; mv tree aside && ln -s {secret.parent} tree; true"
+        opened, plan, commit = await made(repo, command=line)
+        assert "keys.toml" not in await opened.paths(commit)
+        assert "secret" not in await opened.diff(plan.base, commit)
+
     async def test_reads_differences_to_the_line(self, repo: Path) -> None:
         """Names with spaces, texts that attributes hide, binaries, deletions, changes of type and mode."""
         write(repo, {".gitattributes": "*.py -diff\n", "x y.txt": "1\n2\n3\n", "kind": "file\n", "gone.txt": "a\n"})
@@ -251,7 +262,7 @@ class TestRunTests:
     async def test_tests_the_change_and_not_what_is_installed(self, repo: Path) -> None:
         """The repository's virtual environment is first on the path, imports come from the checkout."""
         (repo / ".venv" / "bin").mkdir(parents=True)
-        plan, checkout = plan_of(repo, patch=FIX), Checkout(repo.parent / "work", repo.parent / "index")
+        plan, checkout = plan_of(repo, patch=FIX), Checkout(repo.parent / "work")
         environment = environment_of(plan, checkout)
         assert environment["PATH"].startswith(f"{repo}/.venv/bin:")
         assert environment["PYTHONPATH"].split(":")[0] == f"{checkout.tree}/src"

@@ -63,7 +63,11 @@ def listening() -> Iterator[int]:
 async def confined(box: Sandbox, *command: str, seconds: float = 60) -> Ran:
     """Run a command in a sandbox, in its folder."""
     return await run_program(
-        box.wrap(command, box.write), folder=box.write, seconds=seconds, environment=environment_for(), together=True
+        box.wrap(command, box.write[0]),
+        folder=box.write[0],
+        seconds=seconds,
+        environment=environment_for(),
+        together=True,
     )
 
 
@@ -82,7 +86,7 @@ async def test_the_change_under_test_reaches_nothing_of_the_worker(
     work.mkdir()
     secret.write_text("secret")
     with listening() as port:
-        box = Sandbox(work)
+        box = Sandbox((work,))
         ran = await confined(box, sys.executable, "-c", PROBE, str(secret), str(port), str(os.getpid()))
     said = ran.output.decode()
     assert ran.code == 0, said
@@ -96,7 +100,7 @@ async def test_the_change_under_test_reaches_nothing_of_the_worker(
 async def test_a_daemon_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
     """Also one that made itself a session of its own."""
     line = "(setsid sh -c 'while :; do date >> ticks; sleep 0.02; done' &) ; while ! test -s ticks; do :; done"
-    await confined(Sandbox(tmp_path), "sh", "-c", line)
+    await confined(Sandbox((tmp_path,)), "sh", "-c", line)
     ticks = (tmp_path / "ticks").read_bytes()
     await asyncio.sleep(0.2)
     assert (tmp_path / "ticks").read_bytes() == ticks
@@ -108,7 +112,7 @@ async def test_the_network_is_there_where_it_is_allowed(tmp_path: Path) -> None:
     with listening() as port:
         line = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"
         for network in (True, False):
-            ran = await confined(Sandbox(tmp_path, network=network), sys.executable, "-c", line)
+            ran = await confined(Sandbox((tmp_path,), network=network), sys.executable, "-c", line)
             assert (ran.code == 0) is network
 
 
@@ -118,9 +122,9 @@ def test_nothing_runs_without_a_sandbox_but_by_an_explicit_word(
     """The error names both remedies."""
     monkeypatch.setattr(sandbox, "_available", lambda: "it is not Linux")
     with pytest.raises(DeliveryError, match=r"install bubblewrap, or .* BATON_DELIVERY_SANDBOX=none"):
-        Sandbox(tmp_path).wrap(["true"], tmp_path)
+        Sandbox((tmp_path,)).wrap(["true"], tmp_path)
     monkeypatch.setenv(sandbox.MODE, "none")
-    assert Sandbox(tmp_path).wrap(["true"], tmp_path) == ["true"]
+    assert Sandbox((tmp_path,)).wrap(["true"], tmp_path) == ["true"]
 
 
 def test_secrets_may_not_be_where_the_change_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,12 +136,12 @@ def test_secrets_may_not_be_where_the_change_can_read(tmp_path: Path, monkeypatc
     monkeypatch.setenv(sandbox.READABLE, str(tmp_path))
     monkeypatch.setattr(sandbox, "_available", lambda: "bubblewrap")
     with pytest.raises(DeliveryError, match="BATON_KEYS is in"):
-        Sandbox(tmp_path / "work").wrap(["true"], tmp_path)
+        Sandbox((tmp_path / "work",)).wrap(["true"], tmp_path)
     monkeypatch.delenv("BATON_KEYS")
     (tmp_path / ".baton").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DeliveryError, match=r"\.baton is in"):
-        Sandbox(tmp_path / "work").wrap(["true"], tmp_path)
+        Sandbox((tmp_path / "work",)).wrap(["true"], tmp_path)
 
 
 def test_no_variable_of_the_worker_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
