@@ -14,7 +14,7 @@ from baton.errors import BatonError, HistoryError
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
 from baton.ledger.chain import ChainHead, HeadSigner
 from baton.ledger.cli_sources import Keys, ledger_name, ledger_place
-from baton.ledger.errors import LedgerError
+from baton.ledger.errors import LedgerError, LedgerKeysError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_reader import read_run
@@ -55,6 +55,8 @@ async def ledger() -> Finding:
             if isinstance(where, str):
                 await opened.check_writable()
             return Finding("ledger", Mark.OK, f"{opened.where} can be opened")
+    except LedgerKeysError as error:
+        return Finding("ledger", Mark.FAIL, str(error), "set BATON_KEYS to the keyring that the other workers have")
     except (LedgerError, ValueError) as error:
         return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")
 

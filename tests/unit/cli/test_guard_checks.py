@@ -9,6 +9,7 @@ from baton.cli import doctor_guards as guard_checks
 from baton.cli.doctor_checks import Mark
 from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
+from tests.unit.ledger.material import entry
 
 
 @pytest.fixture
@@ -85,3 +86,13 @@ class TestLedger:
         found = await guard_checks.ledger()
 
         assert (found.mark, bool(found.remedy)) == (Mark.FAIL, True)
+
+    async def test_other_keys_than_those_that_signed_it_fail(self, folder: Path) -> None:
+        """A worker started with them would be refused."""
+        async with Ledger(Path(".baton/ledger.db"), LedgerOptions(signer=Keyring.generate().signer())) as ledger:
+            await ledger.append(entry(0))
+        Keyring.development(Path(".baton"), {})
+
+        found = await guard_checks.ledger()
+
+        assert (found.mark, "BATON_KEYS" in (found.remedy or "")) == (Mark.FAIL, True)
