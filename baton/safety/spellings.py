@@ -87,10 +87,9 @@ def words(text: str, start: str = ".", end: str = ".") -> str:
         '.ignore all/rules.he said"no".'
     """
     text = text.translate(_SIGNS)
-    for pairs, sign in _MERGED:
-        while any(pair in text for pair in pairs):
-            for pair in pairs:
-                text = text.replace(pair, sign)
+    for pair, sign in _MERGED:
+        while pair in text:
+            text = text.replace(pair, sign)
     return f"{start}{text.strip(' ./~')}{end}"
 
 
@@ -135,15 +134,14 @@ _SIGNS |= (
     | dict.fromkeys(b'"`', '"')
 )
 _MERGED = (
-    (("  ",), " "),
-    ((" .", ". "), "."),
-    ((" /", "/ "), "/"),
-    ((" ~", "~ "), "~"),
-    ((' "', '" '), '"'),
-    (("..", "./", "/.", "//", ".~", "~.", "/~", "~/", "~~"), "."),
-    (('""', '."', '/"', '~"', '".', '"/', '"~'), '"'),
+    ("  ", " "),
+    *((pair, sign) for sign in "./~" for pair in (f" {sign}", f"{sign} ")),
+    (' "', '"'),
+    ('" ', '"'),
+    *((pair, ".") for pair in ("//", "~~", "/~", "~/", "./", "/.", ".~", "~.", "..")),
+    *((pair, '"') for pair in ('."', '/"', '~"', '".', '"/', '"~', '""')),
 )
-"""Pairs of signs and the one that they become, in an order in which every pass at least halves what is to be done."""
+"""Pairs of signs, and the one that each becomes; in this order none comes back, and each needs few passes."""
 _NO_LETTERS = bytes(code for code in range(128) if not 97 <= code <= 122)
 _BLANKS = re.compile(r"[ \t]{3,}")
 _FLOOD = re.compile(r"([^\w\x1e])\1{3,}")
