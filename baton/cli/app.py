@@ -58,6 +58,7 @@ _START, _LOOK, _DECIDE, _CHECK, _PROVE = "Start", "Look", "Decide and repair", "
 GROUPS = {
     "inbox": "The handoffs that wait for a person: look at them, and decide. Alone, it lists them.",
     "outside": "Agents outside: the service from which they fetch handoffs, and to which they return them.",
+    "artifact": "The work products of a run: list, print, save.",
     "audit": "The audit ledger: what happened to a task, and whether the record of it is whole.",
     "keys": "The keys that seal, sign and encrypt.",
 }
@@ -79,7 +80,16 @@ COMMANDS = (
     Listed("diff", "runs.cli_history", _LOOK, "Compare the batons after two stages, field by field."),
     Listed("explain", "runs.cli_explain", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
     Listed("watch", "runs.cli_watch", _LOOK, "Follow a run while it happens, to its end."),
+    Listed("artifact list", "artifacts.cli", _LOOK, "List the artifacts of a run, as its baton has them now."),
+    Listed("artifact cat", "artifacts.cli", _LOOK, "Write an artifact to the output, byte for byte."),
+    Listed("artifact save", "artifacts.cli", _LOOK, "Save an artifact as a file in the current folder."),
     Listed("approve", "runs.cli_decide", _DECIDE, "Approve what a run asks for."),
+    Listed(
+        "cancel",
+        "runs.cli_cancel",
+        _DECIDE,
+        "Ask a run to cancel; its compensations run, and its children are asked too.",
+    ),
     Listed("deny", "runs.cli_decide", _DECIDE, "Deny what a run asks for."),
     Listed(
         "rollback",

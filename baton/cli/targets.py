@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from baton.cli.completion import complete_run, complete_stage
 from baton.handoff.errors import MalformedMessageError
 from baton.wire.json_values import loads_strict
+from baton.wire.money import MICRO_PER_USD, MOST_USD, micro_usd
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -115,3 +117,22 @@ def one_or_all(run: str | None, every: bool) -> "Target | None":
     if every is (run is not None):
         raise typer.BadParameter("name one RUN, or give --all and what selects the runs", param_hint="RUN")
     return None if run is None else Target.of(run)
+
+
+def micro_usd_of(given: str, option: str) -> int:
+    """Return an amount of US dollars in millionths.
+
+    Raises:
+        typer.BadParameter: It is not an amount above zero.
+
+    Example:
+        >>> micro_usd_of("0.50", "--budget")
+        500000
+    """
+    try:
+        amount = Decimal(given.removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or not 1 <= amount * MICRO_PER_USD <= MOST_USD * MICRO_PER_USD:
+        raise typer.BadParameter(f"{given!r} is not an amount above zero, such as 5.00", param_hint=option)
+    return micro_usd(amount)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from baton.cli.targets import (
     WhyOption,
     YesOption,
     json_object,
+    micro_usd_of,
     one_or_all,
 )
 from baton.client import WaitingHandoff, resolve_handoff, run_inbox
@@ -38,7 +38,6 @@ from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_card, ha
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
-from baton.wire.money import MICRO_PER_USD, MOST_USD, micro_usd
 from baton.wire.text import counted
 
 _AT_ONCE = 8
@@ -49,19 +48,6 @@ HandoffArgument = Annotated[
         metavar="HANDOFF", help="Its id, or the first eight characters of it; by default the only one that waits."
     ),
 ]
-
-
-def _micro_usd(given: str) -> int:
-    """Return an amount of US dollars in millionths, or refuse it."""
-    try:
-        amount = Decimal(given.removeprefix("$"))
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    if not amount.is_finite() or not 1 <= amount * MICRO_PER_USD <= MOST_USD * MICRO_PER_USD:
-        raise typer.BadParameter(
-            f"{given!r} is not an amount above zero in US dollars, such as 5.00", param_hint="--usd"
-        )
-    return micro_usd(amount)
 
 
 UsdOption = Annotated[
@@ -213,7 +199,7 @@ async def top_up(
     yes: YesOption = False,
 ) -> None:
     """Put money into a run's budget, and send the handoff that waits for it."""
-    wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=_micro_usd(usd))
+    wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=micro_usd_of(usd, "--usd"))
     await _resolve(session, Target.of(run), handoff, wanted)
 
 

@@ -11,12 +11,15 @@ from baton.cli.targets import RunArgument, Target
 from baton.runs.client_explanation import explain_run
 
 StageArgument = Annotated[
-    str, typer.Argument(metavar="STAGE", help="The stage: its name, its step's number, or name:2 for the second.")
+    str | None,
+    typer.Argument(
+        metavar="STAGE", help="The stage: its name, its step's number, or name:2 for the second. By default the last."
+    ),
 ]
 
 
 @command
-async def explain(session: Session, run: RunArgument, stage: StageArgument) -> None:
+async def explain(session: Session, run: RunArgument, stage: StageArgument = None) -> None:
     """Explain a stage: what its agent saw, what was left out and why.
 
     Each fact is listed with its source and its confidence, then the tools and the cost in tokens. Reads the run's

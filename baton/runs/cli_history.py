@@ -187,16 +187,13 @@ async def diff(
     first: Annotated[
         str,
         typer.Argument(
-            metavar="STAGE",
-            help=f"A stage: {STAGE_HELP}; or `{BEGINNING}`.",
-            autocompletion=complete_stage,
-            show_default=False,
+            metavar="STAGE", help=f"A stage: {STAGE_HELP}; or `{BEGINNING}`.", autocompletion=complete_stage
         ),
-    ],
+    ] = BEGINNING,
     second: Annotated[
-        str,
-        typer.Argument(metavar="STAGE", help="Another stage.", autocompletion=complete_stage, show_default=False),
-    ],
+        str | None,
+        typer.Argument(metavar="STAGE", help="Another stage; by default the last.", autocompletion=complete_stage),
+    ] = None,
 ) -> None:
     """Compare the batons after two stages, field by field.
 
@@ -206,7 +203,8 @@ async def diff(
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-    (title, before), (later_title, after) = _reference(record, first), _reference(record, second)
+    (title, before) = _reference(record, first)
+    (later_title, after) = _reference(record, second) if second else ("now", record.baton)
     old, new = before.to_json_object(), after.to_json_object()
     fields = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if session.json:

@@ -14,12 +14,13 @@ from rich.text import Text
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.budget.records import Budget
 from baton.cli.command import command
 from baton.cli.completion import complete_stage
 from baton.cli.doctor_checks import given_no_runs
 from baton.cli.output import Command, plain
 from baton.cli.session import Session, who_is
-from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoOption, json_object
+from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoOption, json_object, micro_usd_of
 from baton.client import fork as fork_run
 from baton.core.baton import AnyBaton
 from baton.core.messages import PipelineInput
@@ -51,6 +52,10 @@ async def run(
     task_id: Annotated[
         str | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US dollars, such as 0.50."),
+    ] = None,
     task_queue: Annotated[
         str, typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen.")
     ] = DEFAULT_TASK_QUEUE,
@@ -65,6 +70,8 @@ async def run(
     start = _input(
         goal or members.pop("goal", None), members, _params(param or []), None if task_id is None else _task(task_id)
     )
+    if budget is not None:
+        start = start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(budget, "--budget"))})
     client = await session.client()
     workflow_id = id or f"{_slug(pipeline)}-{uuid4().hex[:8]}"
     with session.progress("starting"):

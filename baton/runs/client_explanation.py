@@ -13,19 +13,25 @@ from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
 
 
-async def explain_run(client: Client, workflow_id: str, run_id: str | None, reference: str) -> Explanation:
+async def explain_run(
+    client: Client, workflow_id: str, run_id: str | None, reference: str | None = None
+) -> Explanation:
     """Return the explanation of a stage, from whichever run sent it: this one, or one that it continues or forks.
 
     Args:
         client: A client with Baton's data converter, as `BatonPlugin` sets it.
         workflow_id: The workflow.
         run_id: Which of its runs; the newest by default.
-        reference: The stage, as in `explain`.
+        reference: The stage, as in `explain`; by default the last one that was given a contract.
 
     Raises:
         HistoryError: There is no such stage, or the pipeline made no contract for it.
     """
     run = await read_run(client, workflow_id, run_id)
+    if reference is None:
+        if not run.handed:
+            raise HistoryError(f"no stage of {workflow_id!r} was given a contract: {_why_none(StepKind.STAGE)}")
+        reference = run.handed[-1].stage
     try:
         return explain(run, reference)
     except HistoryError as error:

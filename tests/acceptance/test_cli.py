@@ -185,6 +185,28 @@ class TestReading:
         assert [[json.loads(line) for line in rest.splitlines()] for rest in rests] == [whole[1:], whole[4:], []]
         await at_rest.refused("watch", "past-closed", "--from", "12", "--json", code=2)
 
+    async def test_artifacts_are_listed_written_and_saved(self, at_rest: Operator) -> None:
+        """By their ids, from the deployment's store; a file that is there is not overwritten."""
+        listed, content, _ = await asyncio.gather(
+            at_rest.json("artifact", "list", "past-closed"),
+            at_rest("artifact", "cat", "past-closed", "plan-1"),
+            at_rest.refused("artifact", "cat", "past-closed", "none"),
+        )
+        await at_rest("artifact", "save", "past-closed", "plan-1")
+        await at_rest.refused("artifact", "save", "past-closed", "plan-1", code=2)
+
+        assert [one["id"] for one in listed] == ["plan-1"]
+        assert content.startswith("Plan for: ")
+        assert (at_rest.folder / "plan.md").read_text(encoding="utf-8") == content
+
+    async def test_diff_compares_the_beginning_with_now_by_default(self, at_rest: Operator) -> None:
+        """What a run did altogether is the question most often asked."""
+        whole, named = await asyncio.gather(
+            at_rest.json("diff", "past-closed"), at_rest.json("diff", "past-closed", "start", "5")
+        )
+
+        assert whole["fields"] == named["fields"]
+
     async def test_replay_finds_out_whether_code_fits(self, at_rest: Operator) -> None:
         """The code that made a history fits it, from the server and from a file; changed code does not.
 
@@ -326,6 +348,19 @@ class TestRepairing:
             assert (await at_work.json("show", name))["status"] == "RUNNING"
         await at_work.refused("rollback", "--to", "1", "--why", "w", code=2)
         await at_work.refused("rollback", "bulk-1", "--all", "--to", "1", "--why", "w", code=2)
+
+    async def test_a_run_is_canceled_with_who_and_why(self, at_work: Operator) -> None:
+        """Only after it was confirmed; its budget was given where it was started."""
+        await at_work("run", "Delivery", "-g", "Add login", "--id", "canceled", "--budget", "0.50")
+        await at_work.until_asked("canceled")
+        await at_work.refused("cancel", "canceled", "--why", "not needed", code=2)
+        await at_work.json("cancel", "canceled", "--why", "not needed", "--yes")
+        await at_work.until("canceled", lambda news: news["what"] == "run_ended")
+        shown = await at_work.json("show", "canceled")
+
+        assert shown["status"] == "CANCELED"
+        await at_work.refused("cancel", "canceled", "--why", "again", "--yes")
+        await at_work.refused("run", "Delivery", "-g", "x", "--budget", "-1", code=2)
 
     async def test_what_to_type_next_can_be_typed(self, at_rest: Operator) -> None:
         """An id with a space in it is quoted for the shell."""

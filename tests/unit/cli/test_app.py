@@ -263,6 +263,9 @@ class TestUnreachable:
         ["approve", "r", "--why", "w"],
         ["deny", "r", "--why", "w"],
         ["rollback", "r", "--to", "1", "--why", "w"],
+        ["cancel", "r", "--why", "w"],
+        ["artifact", "list", "r"],
+        ["explain", "r"],
         ["export", "r", "somewhere.json"],
     )
 
