@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Unpack
 
 from baton.extras import needs_extra
@@ -38,7 +39,15 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from baton.agents.answers import read_answer
 from baton.agents.port import AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
-from baton.agents.pydantic_ai_run import OUTPUT_TOOL, finished, names_of_tools, offered, reported, settings_under
+from baton.agents.pydantic_ai_run import (
+    OUTPUT_TOOL,
+    finished,
+    names_of_tools,
+    offered,
+    reported,
+    settings_under,
+    usage_of,
+)
 from baton.agents.schema_embedding import spelled_out
 from baton.contract.activity import cut
 from baton.contract.records import ToolDeniedError
@@ -50,7 +59,7 @@ from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage, stage
 from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import well_formed
-from baton.wire.money import micro_usd, usd
+from baton.wire.money import Price, micro_usd, usd
 
 _TOOLS, _WITHHELD = "tools", "withheld"
 
@@ -131,6 +140,7 @@ class DurableAgent:
         name: The name of its stages; the agent's by default.
         instructions: What the stage's author tells the agent; nothing that came with a handoff belongs into it.
         limits: How far one run may go.
+        price: What the model costs, where the price list does not know it.
         **terms: The terms of the stage that accepts the handoff; `writes` and `output` bind the answer.
 
     Attributes:
@@ -171,6 +181,7 @@ class DurableAgent:
         name: str | None = None,
         instructions: str = "",
         limits: AgentLimits | None = None,
+        price: Price | None = None,
         **terms: Unpack[AgentTerms],
     ) -> None:
         found: list[AbstractCapability[Any]] = []
@@ -189,6 +200,7 @@ class DurableAgent:
         self._instructions = instructions
         opening: Any = {key: value for key, value in terms.items() if key != "output"}
         self._accepts = agent_stage(_AcceptHandoff(self.name, agent), limits=limits, **opening)
+        self._price = price
         self._seconds = None if limits is None else limits.seconds
         settling: Any = {
             key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
@@ -232,15 +244,15 @@ class DurableAgent:
                 async with asyncio.timeout(self._seconds or None):
                     result = await self._think(opened, usage)
             except asyncio.CancelledError:
-                told = {"denied": None, **_session(usage, messages)}
+                told = {"denied": None, **self._session(usage, messages)}
                 await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
                 raise
             except Exception as error:
                 if not is_cancelled_exception(error):
-                    await self._tell(pipeline, {"denied": _denied(error), **_session(usage, messages)})
+                    await self._tell(pipeline, {"denied": _denied(error), **self._session(usage, messages)})
                 raise self._reported(error) from None
         return await pipeline.stage(
-            self._settles, params={"answer": result.output, **_session(usage, result.new_messages())}
+            self._settles, params={"answer": result.output, **self._session(usage, result.new_messages())}
         )
 
     async def _think(self, opened: dict[str, Any], usage: RunUsage) -> AgentRunResult[Any]:
@@ -259,6 +271,13 @@ class DurableAgent:
             ),
             metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
         )
+
+    def _session(self, usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
+        """Return a run's bill and session, as the stage that records them takes them."""
+        seen = usage_of(usage)
+        cost = micro_usd(usage.cost or Decimal(0)) if self._price is None else self._price.micro_usd(seen)
+        spend = Spend(micro_usd=cost, prompt_tokens=seen.input, completion_tokens=seen.output)
+        return {"spend": spend.model_dump(mode="json"), "events": _events(messages)}
 
     def _reported(self, error: Exception) -> Exception:
         """Return what the run raises for what the framework raised."""
@@ -374,17 +393,6 @@ def _why(agent: str, error: ActivityError) -> str:
             return told
         told = f"{cause.type}: {told}"
     return f"agent {agent!r}: {error.activity_type}: {told}"
-
-
-def _session(usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
-    """Return a run's bill and session, as the stage that puts them on record takes them."""
-    return {"spend": _spend(usage).model_dump(mode="json"), "events": _events(messages)}
-
-
-def _spend(usage: RunUsage) -> Spend:
-    """Return what a run used."""
-    money = 0 if usage.cost is None else micro_usd(usage.cost)
-    return Spend(micro_usd=money, prompt_tokens=usage.input_tokens, completion_tokens=usage.output_tokens)
 
 
 _ENCODED = "pydantic_ai_model_error"  # where the framework puts what its workflow makes the error of

@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
 
 from baton import ContinueAfter, ContractTerms, Pipeline
 from baton.core.messages import PipelineInput, PipelineResult
+from baton.wire.money import Price
 
 ANSWER = {"baton_patch": {"current_state": ["Found out"], "decision_log": ["Ask the customer"]}}
 ONCE = ActivityConfig(start_to_close_timeout=timedelta(seconds=60), retry_policy=RetryPolicy(maximum_attempts=1))
@@ -71,6 +72,9 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
 
+PRICE = Price(input=1, output=10)
+
+
 def made(name: str, instructions: str, limits: AgentLimits | None = None) -> DurableAgent:
     """Return a durable agent with two tools, of which it may not send."""
     agent = Agent(
@@ -96,7 +100,7 @@ def made(name: str, instructions: str, limits: AgentLimits | None = None) -> Dur
         raise AssertionError("a denied tool ran")
 
     writes = ["goal", "current_state", "decision_log"]
-    return DurableAgent(agent, instructions=instructions, limits=limits, forbids=["send"], writes=writes)
+    return DurableAgent(agent, instructions=instructions, limits=limits, forbids=["send"], writes=writes, price=PRICE)
 
 
 LOOKS = made("looks", "You plan: looks.")

@@ -110,7 +110,9 @@ class TestDurableAgent:
 
         assert [event["type"] for event in events] == ["llm_response", "tool_call", "tool_result"]
         assert events[2]["content"] == "c-1 pays 20 USD"
-        assert run.state.spend.prompt_tokens > 0
+        spend = run.state.spend
+        assert spend.prompt_tokens > 0
+        assert spend.micro_usd == spend.prompt_tokens + 10 * spend.completion_tokens
         assert explain(run, "looks").contract["allowedTools"] == ["lookup"]
 
     async def test_each_request_names_the_handoff(self, worker: Worker) -> None:
