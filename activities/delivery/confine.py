@@ -87,10 +87,11 @@ def main() -> int:
     # The first process of the namespace: when it ends, the kernel ends everything in it, daemons too.
     call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL)
     call("mount", b"proc", b"/proc", b"proc", 0, None)
+    call("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, None)
     child = os.fork()
     if child:
         os._exit(wait_for(child))
-    restrict([*spec["read"], "/proc"], spec["write"])
+    restrict([*spec["read"], "/proc"], [*spec["write"], "/dev/shm"])  # noqa: S108 - mounted above
     try:
         os.execvp(command[0], command)  # noqa: S606 - the sandbox is around it
     except OSError as error:

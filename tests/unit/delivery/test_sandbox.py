@@ -17,7 +17,7 @@ from activities.delivery.sandbox import Ran, Sandbox, environment_for, remove_fo
 from tests.unit.delivery.material import has_sandbox
 
 PROBE = """\
-import os, pathlib, socket, subprocess, sys
+import multiprocessing, os, pathlib, socket, subprocess, sys
 def attempt(name, work):
     try: print(name, "REACHED", work())
     except Exception as error: print(name, "refused", type(error).__name__)
@@ -37,6 +37,7 @@ attempt("datagram", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sen
 attempt("mount", lambda: subprocess.run(["mount", "-t", "tmpfs", "none", "."], check=True, capture_output=True))
 attempt("etc", lambda: os.listdir("/etc/baton") or open("/etc/shadow").read())
 pathlib.Path("own").write_text("mine")
+multiprocessing.Lock()
 with socket.create_server(("127.0.0.1", 0)) as own:
     socket.create_connection(own.getsockname(), 2)
 print("own folder and loopback work")
