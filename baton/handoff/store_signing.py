@@ -1,4 +1,4 @@
-"""Sealing handoffs as they leave, and opening them where they arrive, before anything else looks at them (S3-10.2).
+"""Sealing handoffs as they leave, and opening them where they arrive, before anything else looks at them.
 
 A seal is HMAC-SHA256, or an Ed25519 signature, over the canonical form (RFC 8785) of the whole message but for its
 member `signature`; which key made it, `keyId`, is inside. The key's purpose decides on the algorithm; the name of

@@ -2,7 +2,7 @@
 
 A hash chain alone shows neither that its end was cut off nor that all of it was written again. So each append
 gives a **head**, which the ledger signs and the caller keeps somewhere else (in the run's history): an
-**anchor**. What was never anchored and never signed is reported as such, not as valid (C-26).
+**anchor**. What was never anchored and never signed is reported as such, not as valid.
 """
 
 import base64

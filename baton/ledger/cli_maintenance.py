@@ -17,8 +17,8 @@ from baton.ledger.errors import LedgerError
 from baton.ledger.store import Ledger
 from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.store_archive import FlawedRecordsError, SegmentManifest
-from baton.ledger.store_opening import open_database
 from baton.ledger.store_schema import migrate as migrated
+from baton.ledger.store_schema import open_database
 from baton.personal.cli import DEFAULT_VAULT, VaultOption
 from baton.personal.store import Vault
 from baton.personal.store_registry import VaultOptions

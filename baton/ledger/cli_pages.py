@@ -5,11 +5,10 @@ from rich.text import Text
 
 from baton.cli.output import dollars, json_text, make_table, moment, plain, stack
 from baton.ledger.chain import ChainReport, Verdict
-from baton.ledger.cost import TaskCost
 from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import LedgerReport
 from baton.ledger.records import AuditHeader, AuditRecord
-from baton.ledger.trace import Trace
+from baton.ledger.trace import TaskCost, Trace
 from baton.wire.text import counted
 
 _STYLES = {

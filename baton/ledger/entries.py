@@ -37,7 +37,7 @@ def handoff_entry(
     actor: str | None = None,
     run_id: str | None = None,
 ) -> AuditEntry:
-    """Return the entry of a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2; C-20, C-22).
+    """Return the entry of a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2).
 
     Args:
         message: The whole message, redacted.
@@ -89,7 +89,7 @@ def erasure_entry(
     timestamp: datetime,
     actor: str | None = None,
 ) -> AuditEntry:
-    """Return the entry, in one task's chain, of the erasure of a data subject (§12.3; C-24).
+    """Return the entry, in one task's chain, of the erasure of a data subject (§12.3).
 
     Args:
         erasure_id: The id of the erasure request.

@@ -3,7 +3,7 @@
 A record is hashed for ever, so what may have to be erased never enters it in clear. In its place stands a
 **commitment**, an HMAC under a random salt that is kept elsewhere: who has salt and value can prove what
 was recorded; without the salt no one can test a guess, which a bare hash of an e-mail address would allow.
-Erasing the salt (or the key of a ciphertext) changes no byte of any record (EAAPL-MAG006 §12.3; C-24).
+Erasing the salt (or the key of a ciphertext) changes no byte of any record (EAAPL-MAG006 §12.3).
 """
 
 import hashlib

@@ -104,7 +104,7 @@ def verify_chain(
     3. It belongs to this task and this ledger; 4. has the next number; 5. names the hash of the record before
        it, the first one the chain's genesis; 6. is not older than that one.
     7. The ledger's index says the same of it; 8. no anchor knows another record of its number.
-    9. Its event is not on record already (C-25).
+    9. Its event is not on record already.
     10. Its header names a key if and only if it has a signature, and the signature counts.
 
     Then for the chain: 11. the last record is proved, by its signature or by an anchor, and with the keys at hand, no

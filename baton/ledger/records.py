@@ -4,7 +4,7 @@ A record is two texts of canonical JSON (RFC 8785), the **header** and the whole
 header names the message by its hash and the record before it by that one's hash; the record's own hash is over
 the header. So a chain is checked over the bytes as they are stored, and what was checked is what is parsed.
 Header and hash are bound to their purpose by DSSE's pre-authentication encoding: nothing that was hashed or
-signed for another purpose passes for a record (EAAPL-MAG006 §6.2, §10.3; C-22, C-26).
+signed for another purpose passes for a record (EAAPL-MAG006 §6.2, §10.3).
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _RECORD, _GENESIS = "baton/audit-record/v1", "baton/audit-genesis/v1"
 
 
 class Kind(StrEnum):
-    """What a record is about; the ledger takes other words too, and gives a meaning to these (C-50)."""
+    """What a record is about; the ledger takes other words too, and gives a meaning to these."""
 
     HANDOFF = "handoff"
     """A receiver's answer to a handoff: status ACCEPTED or REJECTED. Its event id is the handoffId."""
@@ -46,11 +46,11 @@ class Kind(StrEnum):
     DECISION = "decision"
     """What a person decided about a handoff; the actor is the person, the reason is theirs."""
     COMPLETION = "completion"
-    """The end of a task: its final output, and the cost with the last stage in it (C-12)."""
+    """The end of a task: its final output, and the cost with the last stage in it."""
     SUMMARY = "summary"
     """A model was paid for a summary of the conversation that the next handoff carries."""
     ERASURE = "erasure"
-    """The key of a data subject was destroyed, so some of the chain's texts can't be read any more (C-24)."""
+    """The key of a data subject was destroyed, so some of the chain's texts can't be read any more."""
 
 
 FAILED = "FAILED"
@@ -106,7 +106,7 @@ class _Event(CamelRecord):
 
     @property
     def event_key(self) -> str:
-        """What happens once in a task: the event id, its attempt, its status and its kind (C-25)."""
+        """What happens once in a task: the event id, its attempt, its status and its kind."""
         return f"{self.kind}/{self.status}/{self.attempt}/{self.event_id}"
 
 
@@ -118,7 +118,7 @@ class AuditEntry(_Event):
         task_id: The task, which has one chain.
         event_id: The id of the event: of a handoff its `handoffId`. An event is recorded once for each
             attempt, status and kind, however often it is appended.
-        attempt: The number of the attempt, from 1 (C-20).
+        attempt: The number of the attempt, from 1.
         status: What became of it, such as `"ACCEPTED"`.
         timestamp: When it happened, by the clock of its source; the chain's order does not rest on it.
         from_agent: The sender's agent id.

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
-from baton.ledger.cost import TaskCost
 from baton.ledger.entries import erasure_entry
 from baton.ledger.errors import EvidenceError, LedgerConflictError, LedgerError, LedgerKeysError
 from baton.ledger.evidence import EvidenceReport, Manifest
@@ -32,7 +31,6 @@ from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_checkpoints import Checkpoints
 from baton.ledger.store_database import Connection, Database, shown
 from baton.ledger.store_export import Exporter
-from baton.ledger.store_opening import open_database
 from baton.ledger.store_reader import Reader
 from baton.ledger.store_rows import NEWEST_SIGNED, check_heads, restore
 from baton.ledger.store_schema import (
@@ -43,10 +41,11 @@ from baton.ledger.store_schema import (
     check_writable,
     migrate,
     name_of,
+    open_database,
     revision,
 )
 from baton.ledger.store_writer import Appended, Prepared, Writer
-from baton.ledger.trace import Trace
+from baton.ledger.trace import TaskCost, Trace
 from baton.wire.json_values import loads_strict
 
 HOT = timedelta(days=30)
@@ -198,7 +197,7 @@ class Ledger:
         removed: Mapping[str, int],
         actor: str | None = None,
     ) -> list[ChainHead]:
-        """Put on record, in the chain of each task that held data of a subject, that it was erased (C-24).
+        """Put on record, in the chain of each task that held data of a subject, that it was erased.
 
         The erasure itself is the destruction of keys or salts elsewhere; no byte of the ledger changes.
 
@@ -301,7 +300,7 @@ class Ledger:
         return await self._database.read(lambda connection: self._writer.head(connection, task_id))
 
     async def task_cost(self, task_id: str) -> TaskCost:
-        """Return what a task has cost and who spent it, from its records (§6.2; C-12).
+        """Return what a task has cost and who spent it, from its records (§6.2).
 
         Only records that hang together from the first count; whether they are proved, `verify` tells.
         """

@@ -1,7 +1,7 @@
 """Reading records back, from whichever tier has them, as if there were one.
 
 A task's trace is one query, ordered by the chain's own sequence and not by time, which has ties and runs
-backwards (§8.2, C-23).
+backwards (§8.2).
 """
 
 import itertools
@@ -11,8 +11,8 @@ from types import NoneType
 from baton.ledger.evidence import index_line
 from baton.ledger.records import AuditRecord, Claims
 from baton.ledger.store_archive import ColdTier
-from baton.ledger.store_content import DamagedContentError, restored
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
+from baton.ledger.store_rows import DamagedContentError, restored
 
 PAGE = 1_000
 """How many records are read at a time where all are."""

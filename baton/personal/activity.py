@@ -1,4 +1,4 @@
-"""Where a stage reads and writes personal data, if its contract says that it may (EAAPL-MAG006 §12.3; C-24)."""
+"""Where a stage reads and writes personal data, if its contract says that it may (EAAPL-MAG006 §12.3)."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -1,6 +1,6 @@
 """Personal data on the wire: ciphertext under a key of the data subject's own, or the mark of its erasure.
 
-The member `personalDataPayload` of a handoff holds nothing else (EAAPL-MAG006 §12.3; C-24):
+The member `personalDataPayload` of a handoff holds nothing else (EAAPL-MAG006 §12.3):
 
 ```
 {"sub-<32 hex>": {"v": 1, "fields": {"email": {"kid": "dk-<16 hex>", "n": "<nonce>", "ct": "<ciphertext>"}}},

@@ -26,7 +26,7 @@ _FIELD: TypeAdapter[str] = TypeAdapter(FieldName)
 
 
 class Vault(Registry):
-    """The keys of all data subjects, and the index of where data of each was sealed (EAAPL-MAG006 §12.3; C-24).
+    """The keys of all data subjects, and the index of where data of each was sealed (EAAPL-MAG006 §12.3).
 
     Use it as an asynchronous context manager; any number of processes may use one vault. No key stays in memory
     between two calls, so an erasure holds for every process at once.

@@ -16,7 +16,7 @@ import pytest
 from baton.ledger.chain import Verdict
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import Connection, scalar
-from baton.ledger.store_opening import open_database
+from baton.ledger.store_schema import open_database
 from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, execute
 from tests.unit.ledger.material import KEYS, TASK, entry
 

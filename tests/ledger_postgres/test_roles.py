@@ -12,8 +12,7 @@ from baton.ledger.errors import (
     LedgerSchemaError,
 )
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_opening import open_database
-from baton.ledger.store_schema import VERSION, VERSION_TABLE, migrate, revision
+from baton.ledger.store_schema import VERSION, VERSION_TABLE, migrate, open_database, revision
 from baton.ledger.store_tables import TABLES
 from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute
 from tests.unit.ledger.material import KEYS, TASK, entry

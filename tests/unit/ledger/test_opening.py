@@ -3,7 +3,7 @@
 import pytest
 
 from baton.ledger.store_database import shown
-from baton.ledger.store_opening import open_database
+from baton.ledger.store_schema import open_database
 
 PASSWORD = "t0psecret"
 

@@ -13,8 +13,7 @@ import pytest
 from baton.ledger.errors import LedgerError, LedgerSchemaError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import Database
-from baton.ledger.store_opening import open_database
-from baton.ledger.store_schema import VERSION, VERSION_TABLE, migrate, revision
+from baton.ledger.store_schema import VERSION, VERSION_TABLE, migrate, open_database, revision
 from baton.ledger.store_tables import TABLES
 from tests.unit.ledger.material import entry
 
