@@ -111,8 +111,8 @@ class ChatServer:
 
 
 @contextmanager
-def chat_server(*replies: Reply | Mapping[str, Any]) -> Iterator[ChatServer]:
-    """Serve replies on this machine while the block runs."""
+def chat_server(*replies: Reply | Mapping[str, Any], keep_alive: bool = False) -> Iterator[ChatServer]:
+    """Serve replies on this machine while the block runs; a client may keep its connection only if asked for."""
     state = ChatServer(replies)
 
     class Handler(BaseHTTPRequestHandler):
@@ -161,7 +161,8 @@ def chat_server(*replies: Reply | Mapping[str, Any]) -> Iterator[ChatServer]:
 
         def _close_after_this(self) -> None:
             """Have the client close the connection, which it would keep beyond the test otherwise."""
-            self.send_header("Connection", "close")
+            if not keep_alive:
+                self.send_header("Connection", "close")
 
         def _chunk(self, data: bytes) -> None:
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

@@ -70,6 +70,7 @@ def chat_agent(  # noqa: PLR0913 - each is an option of its own
         api_key="none" if key_env is None else _key_from(key_env),
         max_retries=0,
         http_client=DefaultAsyncHttpxClient(
+            limits=httpx2.Limits(max_keepalive_connections=0),  # so nothing is left open, in no event loop
             follow_redirects=False,  # it would carry prompt and key to the address that it names
             trust_env=base.startswith("https"),  # to a proxy that is not a tunnel, plain HTTP would show the key
             verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,

@@ -1,5 +1,6 @@
 """An agent behind a plain endpoint, against a server that speaks the wire format."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,6 +101,18 @@ class TestRequest:
                 await stage(server)(context())
             assert not raised.value.non_retryable
             assert server.asked == []
+
+
+class TestConnections:
+    """What is left open between two requests."""
+
+    def test_an_agent_serves_several_event_loops(self) -> None:
+        """Nothing is kept open in the first one: a connection of a loop that has ended failed the next request."""
+        with chat_server(completion(GOOD), completion(GOOD), keep_alive=True) as server:
+            made = stage(server)
+            answers = [asyncio.run(made(context())).baton_patch for _ in range(2)]
+
+        assert answers == [PATCH, PATCH]
 
 
 class TestConversation:
