@@ -20,6 +20,7 @@ from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.pending import HandoffDecision
 from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.recording import RECORD
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
@@ -228,8 +229,9 @@ async def test_a_decision_is_in_the_history_before_it_is_on_record(client: Clien
     events = [one async for one in handle.fetch_history_events()]
     happened = [one.event_type for one in events]
     accepted = happened.index(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
-    recorded = happened.index(EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED, accepted)
-    assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in happened[accepted:recorded]
+    writes = [one.activity_task_scheduled_event_attributes.activity_type.name == RECORD for one in events]
+    assert writes.count(True) == 2, "that it waits, and the decision"
+    assert [write > accepted for write, is_write in enumerate(writes) if is_write] == [False, True]
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 

@@ -60,7 +60,7 @@ async def failed_by_worker(handle: Handle) -> list[str]:
 @pytest.mark.parametrize(
     ("body", "count", "note"),
     [
-        pytest.param(b"[" + b'{"a": 1},' * 180_000 + b"1]", 20, "refused a message whose seal", id="large"),
+        pytest.param(b"[" + b'{"a": "12345678"},' * 90_000 + b"1]", 20, "refused a message whose seal", id="large"),
         pytest.param(b"[" + b" " * 4_000_000 + b"]", 20, "64,000,032 bytes are waiting already", id="many"),
         pytest.param(b"[" + b" " * 60_000_000 + b"]", 3, "is no sealed handoff of 4 MiB at most", id="too large"),
     ],
