@@ -79,11 +79,7 @@ def command(function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None
 
 
 def _refuse_half_characters(ctx: typer.Context, given: Mapping[str, Any]) -> None:
-    """Refuse a text that is not UTF-8: it could be sent nowhere, nor shown. Paths may be of any bytes.
-
-    Raises:
-        typer.BadParameter: One is.
-    """
+    """Refuse a text that is not UTF-8: it could be sent nowhere, nor shown. Paths may be of any bytes."""
     for named in ctx.command.params:
         value = given.get(named.name or "")
         for text in value if isinstance(value, list) else [value]:
@@ -93,11 +89,7 @@ def _refuse_half_characters(ctx: typer.Context, given: Mapping[str, Any]) -> Non
 
 
 def _run(session: Session, work: Coroutine[Any, Any, None]) -> None:
-    """Run the command's coroutine.
-
-    Raises:
-        typer.Exit: It ended with another code than 0.
-    """
+    """Run the command's coroutine."""
     try:
         asyncio.run(work)
     except Exception as error:

@@ -103,11 +103,7 @@ def _program(code: Path | None, worker: Path | None) -> Sequence[str]:
 
 
 async def _serve(session: Session, setup: _Setup) -> None:
-    """Start everything, and run until this is cancelled or the server dies.
-
-    Raises:
-        ServerError: The server could not be started, or died.
-    """
+    """Start everything, and run until this is cancelled or the server dies."""
     async with contextlib.AsyncExitStack() as running:
         # The codec server must know the UI's port, and be there before it; nor may it take that port itself.
         ui_port = setup.server.ui_port or running.enter_context(held_port(host=HOST))

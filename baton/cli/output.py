@@ -55,10 +55,7 @@ class _Output(io.TextIOWrapper):
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Raise a `BatonError` once if nothing can be written; later output is dropped.
-
-        A reader that has gone away is nothing to complain of, and stays the `BrokenPipeError` that it is.
-        """
+        """Raise a `BatonError` once if nothing can be written; later output is dropped."""
         try:
             yield
         except BrokenPipeError:

@@ -179,10 +179,7 @@ class Session:
             raise typer.Exit(ExitCode.NO)
 
     def _ask(self, question: str) -> bool:
-        """Return a person's answer; no answer is a no.
-
-        The event loop is blocked meanwhile, so Ctrl-C must not go to the loop, which would cancel a task and wait.
-        """
+        """Return a person's answer; no answer is a no."""
         loops_own = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return typer.confirm(question, err=True)

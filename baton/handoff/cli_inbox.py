@@ -215,21 +215,13 @@ class _Wanted:
     micro_usd: int = 0
 
     def check(self) -> None:
-        """Refuse a missing reason, and a name that cannot be recorded.
-
-        Raises:
-            typer.BadParameter: It is so.
-        """
+        """Refuse a missing reason, and a name that cannot be recorded."""
         if not self.why.strip():
             raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
         who_is(self.who)
 
     def decision(self, pending: PendingHandoff) -> HandoffDecision:
-        """Return the decision about a handoff, as the person was shown it.
-
-        Raises:
-            typer.BadParameter: The person's name is none.
-        """
+        """Return the decision about a handoff, as the person was shown it."""
         try:
             return HandoffDecision(
                 handoff_id=pending.handoff_id,
@@ -264,12 +256,7 @@ class _Looked:
 
 
 async def _look(client: Client, target: Target, handoff: str | None) -> _Looked:
-    """Return the handoff that is meant.
-
-    Raises:
-        PipelineError: None waits, or not this one.
-        typer.BadParameter: Several wait, and none was named.
-    """
+    """Return the handoff that is meant."""
     waiting = await run_inbox(client, target.workflow_id, target.run_id)
     pending = [one.handoff for one in waiting if one.handoff is not None]
     found = chosen(pending, handoff)
@@ -283,14 +270,7 @@ async def _look(client: Client, target: Target, handoff: str | None) -> _Looked:
 
 
 async def _resolve(session: Session, target: Target, handoff: str | None, wanted: _Wanted) -> None:
-    """Show the handoff, ask once more, and decide.
-
-    Raises:
-        typer.BadParameter: There is no reason, or the person's name is none.
-        PipelineError: The decision does not fit, or nobody answers.
-        PatchError: The edit does not fit the baton.
-        typer.Exit: The person said no.
-    """
+    """Show the handoff, ask once more, and decide."""
     wanted.check()
     client = await session.client()
     with session.progress("asking the run"):
@@ -319,12 +299,7 @@ async def _resolve(session: Session, target: Target, handoff: str | None, wanted
 
 
 async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipeline: str | None, limit: int) -> None:
-    """Show every handoff that is selected and takes the decision, ask once, and decide about each.
-
-    Raises:
-        PipelineError: None is selected.
-        typer.Exit: One was not decided; the others were.
-    """
+    """Show every handoff that is selected and takes the decision, ask once, and decide about each."""
     wanted.check()
     client = await session.client()
     with session.progress("asking the runs"):

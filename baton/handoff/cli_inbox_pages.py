@@ -47,12 +47,7 @@ _DONE = {
 
 
 def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
-    """Return the list of handoffs that wait, a line for each.
-
-    Args:
-        waiting: The handoffs.
-        now: The time by which "ago" is meant.
-    """
+    """Return the list of handoffs that wait, a line for each."""
     longest = max((len(one.workflow_id) for one in waiting), default=0)
     whole = ("since", "deadline")
     table = make_table("run", "step", "since", "deadline", "from → to, why", whole=whole, leading=longest)
@@ -83,14 +78,7 @@ def reason(pending: PendingHandoff) -> str:
 def handoff_page(
     one: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
 ) -> RenderableType:
-    """Return one handoff on a page: why it waits, everything that was found, the message, what can be decided.
-
-    Args:
-        one: The handoff with its run.
-        pending: The handoff.
-        message: The message as the history has it, or None.
-        baton: The baton that it was made of, shown where there is no message.
-    """
+    """Return one handoff on a page: why it waits, everything that was found, the message, what can be decided."""
     return stack(
         handoff_card(one, pending, message),
         "",
@@ -137,15 +125,7 @@ def named(waiting: Sequence[PendingHandoff]) -> str:
 
 
 def chosen(waiting: Sequence[PendingHandoff], handoff: str | None) -> list[PendingHandoff]:
-    """Return the handoffs that a person means.
-
-    Args:
-        waiting: Those that wait.
-        handoff: An id, or its beginning of at least eight signs; None means any.
-
-    Returns:
-        Those that fit; exactly one if it is clear.
-    """
+    """Return the handoffs that a person means."""
     if handoff is None:
         return [*waiting]
     whole = [one for one in waiting if one.handoff_id == handoff]

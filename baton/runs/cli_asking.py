@@ -19,16 +19,7 @@ _NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatu
 
 
 async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) -> AnswerT:
-    """Return what a worker answers.
-
-    Args:
-        client: A connected client.
-        target: The run that is asked.
-        asking: The question.
-
-    Raises:
-        PipelineError: No worker answers within ten seconds.
-    """
+    """Return what a worker answers."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             return await asking
@@ -42,19 +33,7 @@ async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) 
 
 
 async def must_be_answerable(client: Client, target: Target) -> str:
-    """Check that a run is its workflow's newest, is open, and has a worker, so that a decision is possible.
-
-    Args:
-        client: A connected client.
-        target: The run.
-
-    Returns:
-        Its task queue.
-
-    Raises:
-        PipelineError: It is not so.
-        temporalio.service.RPCError: There is no such run.
-    """
+    """Check that a run is its workflow's newest, is open, and has a worker, so that a decision is possible."""
     description = await describe(client, target.workflow_id)
     if target.run_id not in (None, description.run_id):
         raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} continues as {description.run_id}")

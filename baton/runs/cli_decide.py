@@ -97,12 +97,7 @@ async def _decide(
 
 
 async def _asked(client: Client, target: Target, approval: str | None) -> _Asked:
-    """Return the approval that is meant, and the baton as it is now.
-
-    Raises:
-        PipelineError: No approval is open, or not this one, or the run is not the workflow's newest.
-        typer.BadParameter: Several are open, and none was named.
-    """
+    """Return the approval that is meant, and the baton as it is now."""
     await must_be_answerable(client, target)
     handle = client.get_workflow_handle(target.workflow_id)
     baton = await handle.query(QUERY_BATON)

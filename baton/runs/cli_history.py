@@ -124,11 +124,7 @@ def _unfinished(step: Step, record: RunRecord) -> list[Any]:
 
 
 def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
-    """Return when the step of an entry ended.
-
-    That of the entry is when the workflow recorded it, which a run that was rolled back does anew for the last step
-    that it kept.
-    """
+    """Return when the step of an entry ended."""
     return step.ended if step is not None and step.ended is not None else entry.timestamp
 
 

@@ -12,11 +12,7 @@ from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs
 
 
 def parse_status(given: str) -> str:
-    """Return a status in its official spelling.
-
-    Raises:
-        typer.BadParameter: It is not one.
-    """
+    """Return a status in its official spelling."""
     status = given.upper().replace("-", "_")
     if status not in STATUSES:
         raise typer.BadParameter(f"{given!r} is not a status; the statuses are {', '.join(STATUSES)}")

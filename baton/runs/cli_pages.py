@@ -49,15 +49,7 @@ _SIGNS = {
 
 
 def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
-    """Yield the lines for news: what happened, and below it what that changed, indented.
-
-    Args:
-        news: The news.
-        run: The run they are about, as it was read with them.
-
-    Yields:
-        Lines.
-    """
+    """Yield the lines for news: what happened, and below it what that changed, indented."""
     befores = {id(entry): before for entry, before in with_before(run)} if any(one.entries for one in news) else {}
     for one in news:
         denied = one.kind is NewsKind.STEP_DONE and one.step is not None and one.step.approved is False

@@ -148,11 +148,7 @@ def _write_whole(file: Path, text: str) -> None:
 
 
 def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
-    """Return every workflow class of the modules, by its type's name.
-
-    Raises:
-        typer.BadParameter: A module cannot be imported, or there is no workflow in any.
-    """
+    """Return every workflow class of the modules, by its type's name."""
     sys.path.insert(0, str(path.resolve()))
     found: dict[str, type] = {}
     for name in modules:
@@ -173,11 +169,7 @@ def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
 
 
 async def _histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:
-    """Return each history with its name; the server is asked for those that are no files.
-
-    Raises:
-        BatonError: A file is not there, or has no history.
-    """
+    """Return each history with its name; the server is asked for those that are no files."""
     files = set(filter(os.path.isfile, sources))
     for source in sources:
         if source.endswith(".json") and source not in files:
@@ -195,11 +187,7 @@ async def _histories(session: Session, sources: list[str]) -> list[tuple[str, Wo
 
 
 def _from_file(file: Path) -> WorkflowHistory:
-    """Return the history in a file.
-
-    Raises:
-        BatonError: It holds none.
-    """
+    """Return the history in a file."""
     try:
         history = WorkflowHistory.from_json(file.stem, json.loads(file.read_bytes()))
         _started(history.events)

@@ -88,11 +88,7 @@ async def rollback(
 
 
 async def _points(session: Session, client: Client, to: str, wanted: RunFilter, limit: int) -> list[RollbackPoint]:
-    """Return where each selected run would go back to; those without the stage are named and left out.
-
-    Raises:
-        PipelineError: None is left.
-    """
+    """Return where each selected run would go back to; those without the stage are named and left out."""
     runs = await list_runs(client, wanted, limit)
     turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -116,11 +112,7 @@ async def _points(session: Session, client: Client, to: str, wanted: RunFilter, 
 async def _roll_back_all(
     session: Session, client: Client, points: list[RollbackPoint], to: str, by: str, why: str
 ) -> None:
-    """Roll each run back, and report.
-
-    Raises:
-        typer.Exit: One was not rolled back; the others were.
-    """
+    """Roll each run back, and report."""
     rows, failed = [], 0
     for point in points:  # one after the other: each may begin work that costs money
         row: dict[str, Any] = {"workflow_id": point.run.workflow_id}

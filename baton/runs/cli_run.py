@@ -169,11 +169,7 @@ async def _report(
 
 
 def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: str | None) -> PipelineInput:
-    """Return the pipeline's input.
-
-    Raises:
-        typer.BadParameter: There is no goal, or the members are none of a baton.
-    """
+    """Return the pipeline's input."""
     if not isinstance(goal, str) or not goal.strip():
         raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in the baton's file")
     try:

@@ -45,11 +45,7 @@ async def watch(
 
 
 async def follow_to_the_end(session: Session, client: Client, target: Target, since: Cursor | None = None) -> None:
-    """Follow a run to its end, in the form that suits the output.
-
-    Raises:
-        typer.Exit: With code 1: the run did not complete.
-    """
+    """Follow a run to its end, in the form that suits the output."""
     updates = follow(client, target.workflow_id, target.run_id, cursor=since)
     if session.json:
         last = await _as_json(session, updates)

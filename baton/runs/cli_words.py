@@ -30,15 +30,7 @@ _KEEP_ALL = (MergeStrategy.UNION, MergeStrategy.MEMBERS)
 
 
 def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
-    """Return what an entry changed, a line for each thing that came or went.
-
-    Args:
-        entry: The entry.
-        before: The baton before it, as JSON.
-
-    Returns:
-        Lines, each beginning with `+`, `-` or `=`; of a branch, which changes nothing itself, what it wrote.
-    """
+    """Return what an entry changed, a line for each thing that came or went."""
     if entry.kind in (StepKind.APPROVAL, StepKind.SLEEP):
         return []
     if entry.kind is StepKind.BRANCH:
@@ -56,19 +48,7 @@ def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
 
 
 def difference(field: str, before: JsonValue, after: JsonValue, *, named: bool = True) -> Iterator[Text]:
-    """Yield a line for each entry of a field that came or went; of a single value, for the old and the new one.
-
-    An object is compared member by member, each by its path.
-
-    Args:
-        field: The field.
-        before: Its value before.
-        after: Its value after.
-        named: Whether each line says what the entry is.
-
-    Yields:
-        Lines.
-    """
+    """Yield a line for each entry of a field that came or went; of a single value, for the old and the new one."""
     yield from _difference(field, _ONE.get(field, field.replace("_", " ")) if named else "", before, after)
 
 

@@ -264,10 +264,7 @@ async def _successor(client: Client, run: RunRecord) -> str | None:
 
 
 async def _first_of_branch(client: Client, ended: RunRecord, newest: str) -> str:
-    """Return the run that was made by a reset after a run had ended; it may have continued as new since, to the newest.
-
-    Both go back to the same runs: the first that only the newest goes back to is the one that was made.
-    """
+    """Return the run that a reset made after a run had ended; it may have continued as new since then."""
     known: set[str | None] = {None}
     one: str | None = ended.run_id
     while one is not None:

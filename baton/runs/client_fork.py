@@ -93,11 +93,7 @@ async def fork(
 
 
 async def _check_taken_over(handle: WorkflowHandle[Any, Any]) -> None:
-    """Wait until a fork has answered once, and see that the code took over the first steps.
-
-    Raises:
-        PipelineError: It could not, and the new run has failed.
-    """
+    """Wait until a fork has answered once, and see that the code took over the first steps."""
     with suppress(WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
         await asked(handle, QUERY_STATUS, rpc_timeout=ANSWER_WITHIN)
     if (await handle.describe()).status is not WorkflowExecutionStatus.FAILED:
@@ -110,13 +106,7 @@ async def _check_taken_over(handle: WorkflowHandle[Any, Any]) -> None:
 
 
 async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, patch: Mapping[str, Json]) -> None:
-    """Ask a worker whether the pipeline refuses a patch: only its code knows what is protected, and its baton's type.
-
-    If no worker answers, the new run reports it.
-
-    Raises:
-        PatchError: It does.
-    """
+    """Ask a worker whether the pipeline refuses a patch: only its code knows what is protected."""
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     baton = after_all(run, start.outcomes).baton.to_json_object()
     try:
@@ -222,12 +212,7 @@ def after_all(run: RunRecord, outcomes: Iterable[Outcome]) -> PipelineState:
 
 
 def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
-    """Return the members of the input that carry what stages handed on beside the baton, up to a step.
-
-    Args:
-        run: The run in which the step was executed.
-        step: The step.
-    """
+    """Return the members of the input that carry what stages handed on beside the baton, up to a step."""
     seq = step.seq
     carried = {} if run.took_over(step) else run.start.carried  # which may tell of what came after a step before it
     carried = {name: told for name, told in carried.items() if name != "desk"}  # the notes are the old run's own

@@ -216,10 +216,7 @@ def _timeless(entries: list[HistoryEntry]) -> list[dict[str, Any]]:
 
 
 def _same_failure(old: Step, new: Step) -> bool:
-    """Return whether a failure is the one that was told: the workflow puts words of its own before the attempt's.
-
-    One that a continued run took over has no time. A fan-out of which a branch has failed ends with the last branch.
-    """
+    """Return whether a failure is the one that was told: the workflow puts words of its own before the attempt's."""
     is_open_fan_out = new.kind is StepKind.MERGE and new.began == old.began
     return (new.failure or "").endswith(old.failure or "") and (is_open_fan_out or new.ended in (old.ended, None))
 

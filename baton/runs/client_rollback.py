@@ -116,11 +116,7 @@ async def find_point(client: Client, workflow_id: str, to: str, run_id: str | No
 
 
 def _before_lost_children(run: RunRecord, event: int) -> int:
-    """Return the event to go back to so that no child is waited for whose end lies behind it.
-
-    The server connects a run that is reset with its open children, and does not tell it of those that have ended, nor
-    end those that were canceled with a closed run: they begin again.
-    """
+    """Return the event to go back to so that no child is waited for whose end lies behind it."""
     is_closed = run.status is not RunStatus.RUNNING
     while True:
         lost = [

@@ -305,11 +305,7 @@ def _future(at: Timestamp) -> datetime | None:
 
 
 async def _asks(client: Client, run: RunRecord) -> dict[str, str | None]:
-    """Return what each open approval asks; nothing if no worker answers.
-
-    Raises:
-        WorkflowQueryFailedError: The worker's code cannot go through the run's history.
-    """
+    """Return what each open approval asks; nothing if no worker answers."""
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     try:
         overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
