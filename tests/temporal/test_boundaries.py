@@ -109,7 +109,7 @@ async def handoffs(client: Client, safeguards: Safeguards, handle: Handle) -> li
     run = await read_run(client, handle.id)
     async with Ledger(safeguards.ledger) as ledger:
         trace = await ledger.trace(run.start.task_id or "", verifier=safeguards.keyring.public())
-    assert trace.report.verdict == "valid"
+    assert trace.report.verdict == "valid, completeness not checked"
     return [one for one in trace.records if one.fields.kind == "handoff"]
 
 

@@ -100,7 +100,7 @@ class TestForbiddenTools:
         task = await on_record(safeguards, run.result.task_id)
         denials = [one for one in task.records if one.fields.kind == "denial"]
 
-        assert task.report.verdict == "valid"
+        assert task.report.verdict == "valid, completeness not checked"
         assert [(one.fields.status, one.fields.from_agent) for one in denials] == [("TOOL_DENIED", "disobey")] * 2
         assert [one.body for one in denials] == [{"tool": "email.send", "handoffId": told["handoff"]}] * 2
         accepted = [one.fields.event_id for one in task.records if one.fields.status == "ACCEPTED"]
@@ -192,7 +192,7 @@ class TestExpiry:
 
         assert EXECUTED[handle.id, "tell_all"] == 0
         assert EXECUTED[handle.id, "confide"] == 1
-        assert sum("had expired; it is compiled anew" in note for note in now.notes) == 2
+        assert sum("had expired" in note for note in now.notes) == 2
 
 
 class TestOutput:

@@ -161,7 +161,7 @@ class TestContracts:
         handle = await start(worker, Misrouted.run)
         await failure(handle)
 
-        with pytest.raises(HistoryError, match=r"only how it ended, so .* fork at that step instead"):
+        with pytest.raises(HistoryError, match="fork at that step instead"):
             await roll_back(worker.client, handle.id, "research", by="ann", why="it is registered now")
         again = await fork(worker.client, handle.id, "research", by="ann", why="it is registered now")
         assert "is not sent anything" in await failure(again)
@@ -243,7 +243,7 @@ class TestExpiry:
         assert run.steps[0].attempts == 1
         assert run.steps[1].attempts == 2
         assert [entry for entry in run.baton.decision_log if entry.startswith("ran")] == ["ran 1", "ran 2"]
-        assert any("had expired; it is compiled anew" in note for note in now.notes)
+        assert any("had expired" in note for note in now.notes)
         if sealed:
             async with Ledger(tmp_path / "ledger.db") as ledger:
                 found = await ledger.trace(run.start.task_id or "")

@@ -76,7 +76,7 @@ class TestExpiry:
         result = await handle.result()
 
         assert result.baton["decision_log"][-1] == "Fine"
-        assert any("outside had expired; it is compiled anew" in note for note in (await overview(handle)).notes)
+        assert any("outside had expired" in note for note in (await overview(handle)).notes)
         async with Ledger(safeguards.ledger) as ledger:
             trace = await ledger.trace(before["taskId"])
         mine = [one.fields for one in trace.records if one.fields.event_id.startswith(found.handoff.handoff_id)]
