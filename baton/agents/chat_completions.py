@@ -30,7 +30,7 @@ from baton.errors import AgentError
 from baton.wire.money import Price
 
 
-def chat_agent(  # noqa: PLR0913 - each is an option of its own
+def chat_agent(
     name: str,
     url: str,
     model: str,
@@ -42,9 +42,10 @@ def chat_agent(  # noqa: PLR0913 - each is an option of its own
     seconds: float = 300.0,
     retries: int = 1,
     ca_file: str | None = None,
-    stream: bool = False,
 ) -> PydanticAgent:
     """Return an agent behind a chat-completions endpoint.
+
+    `dataclasses.replace(agent, stream=True)` streams its answers.
 
     Args:
         name: The agent's name.
@@ -59,7 +60,6 @@ def chat_agent(  # noqa: PLR0913 - each is an option of its own
         seconds: The longest silence within a request; `AgentLimits(seconds=…)` bounds the whole run.
         retries: How often a malformed answer goes back to the model in the same conversation.
         ca_file: A file with the certificates to trust, instead of the system's.
-        stream: Stream the answers; the progress is in the heartbeats.
 
     Raises:
         ValueError: The address is not one, or would carry the key in clear text.
@@ -78,9 +78,7 @@ def chat_agent(  # noqa: PLR0913 - each is an option of its own
     )
     settings = OpenAIChatModelSettings(timeout=seconds, extra_body=dict(parameters or {}))
     chat = CountedChatModel(model, provider=OpenAIProvider(openai_client=client), settings=settings)
-    return PydanticAgent(
-        Agent(chat, name=name, retries={"output": retries, "tools": 3}), answer=answer, price=price, stream=stream
-    )
+    return PydanticAgent(Agent(chat, name=name, retries={"output": retries, "tools": 3}), answer=answer, price=price)
 
 
 def _checked_url(url: str, *, secret: bool) -> str:

@@ -3,6 +3,7 @@
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ def own_server() -> Iterator[None]:
 
 def by_chat(server: ChatServer, *, answer: Any = "native", stream: bool = False, **terms: Any) -> Stage[Any, Any]:
     """Return a stage of `chat_agent`."""
-    return agent_stage(chat_agent("plan", server.url, "mine-1", price=PRICE, answer=answer, stream=stream), **terms)
+    return agent_stage(
+        replace(chat_agent("plan", server.url, "mine-1", price=PRICE, answer=answer), stream=stream), **terms
+    )
 
 
 def by_pydantic_ai(
