@@ -63,18 +63,19 @@ class ChainHead(CamelRecord):
 
     @classmethod
     def from_anchor(cls, ledger: str, task_id: str, anchor: str) -> "ChainHead":
-        """Return the head that a short `anchor` stands for.
+        """Return the head that a short `anchor` stands for; of the ledger ``ledger`` if it names none.
 
         Raises:
             ValueError: ``anchor`` is not one.
         """
-        sequence, _, digest = anchor.partition(":")
-        return cls(ledger=ledger, task_id=task_id, sequence=int(sequence), record_hash=digest)
+        place, _, name = anchor.partition("@")
+        sequence, _, digest = place.partition(":")
+        return cls(ledger=name or ledger, task_id=task_id, sequence=int(sequence), record_hash=digest)
 
     @property
     def anchor(self) -> str:
-        """The head in 75 characters or so, for a workflow's history: the sequence and the hash."""
-        return f"{self.sequence}:{self.record_hash}"
+        """The head in a short text for a workflow's history: the sequence, the hash and the ledger's name."""
+        return f"{self.sequence}:{self.record_hash}@{self.ledger}"
 
     @property
     def statement(self) -> bytes:

@@ -247,6 +247,7 @@ class Writer:
                 "no keys: give it the deployment's keyring (BATON_KEYS)"
                 for row in signed
             }
+        _ = self._signer.key_id  # a keyring without a key to sign with says so itself
         checks = check_heads(self._name, rows, self._signer)
         return {
             row["task_id"]: f"its record {row['sequence']} is not proved by the keys of this writer "

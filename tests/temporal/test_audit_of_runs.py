@@ -5,6 +5,7 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,14 @@ from tests.support import GOAL, Handle, approve, sealing_worker, start
 from tests.temporal.handoff_pipelines import PIPELINES, FourAgents, SignedOff
 from tests.temporal.handoff_stages import STAGES
 
+NAME = "audit-of-runs"
+
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
     """Return keys and a ledger of their own for these tests."""
-    return Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+    made = Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+    return replace(made, name=NAME)  # other tests' runs on this server wrote to other ledgers
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,7 @@ async def test_the_run_must_be_one_of_the_task(
     monkeypatch.chdir(tmp_path)  # the demo's keys may be here
 
     async def verify(*words: str) -> Result:
-        line = ["audit", "verify", *words, "--ledger", str(safeguards.ledger)]
+        line = ["audit", "verify", *words, "--ledger", str(safeguards.ledger), "--ledger-name", NAME]
         return await asyncio.to_thread(CliRunner().invoke, make_app(), line, env=environment)
 
     done, refused = await verify(task, "--run", mine.id), await verify(task, "--run", others.id)
@@ -65,7 +69,7 @@ async def test_a_run_without_heads_is_told_as_such(worker: Worker, server: DevSe
     task = (await done.result()).task_id
     given = PipelineInput(goal=GOAL, task_id=task)
     silent = await worker.client.start_workflow("FourAgents", given, id=f"{done.id}-silent", task_queue="nobody's")
-    line = ["audit", "verify", "--run", silent.id, "--ledger", str(safeguards.ledger), "--json"]
+    line = ["audit", "verify", "--run", silent.id, "--ledger", str(safeguards.ledger), "--ledger-name", NAME, "--json"]
     environment = {"TEMPORAL_ADDRESS": server.address}
 
     told = await asyncio.to_thread(CliRunner().invoke, make_app(), line, env=environment)
@@ -86,7 +90,7 @@ async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
     monkeypatch.chdir(tmp_path)
 
     async def verify(ledger: Path, *words: str) -> Result:
-        line = ["audit", "verify", *words, "--ledger", str(ledger), "--keys", str(keys)]
+        line = ["audit", "verify", *words, "--ledger", str(ledger), "--ledger-name", NAME, "--keys", str(keys)]
         return await asyncio.to_thread(CliRunner().invoke, make_app(), line, env={"TEMPORAL_ADDRESS": server.address})
 
     def cut(name: str, condition: str) -> Path:
@@ -124,7 +128,7 @@ async def test_every_decision_of_a_person_is_on_record(worker: Worker, safeguard
     await approve(worker.client, forked)
     await forked.result()
 
-    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+    async with Ledger(safeguards.ledger, LedgerOptions(name=NAME, create=False)) as ledger:
         trace = await ledger.trace(task_id)
     decisions = [(one.status, one.actor, one.to_agent) for one in trace.headers if one.kind == Kind.DECISION]
 
