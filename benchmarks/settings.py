@@ -14,7 +14,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "workflow_task_executor": ThreadPoolExecutor(1),
         "max_concurrent_workflow_tasks": 200,
         "max_concurrent_activities": 200,
-        "max_concurrent_local_activities": 200,
         "max_workflow_task_external_storage_concurrency": 1,  # what `BatonPlugin` sets: the same for both sides
     },
     "stock": {},
