@@ -145,7 +145,7 @@ class TestSuspended:
         assert now is not None
         assert run.suspended is None
         assert "Nondeterminism" in (now.fault or "")
-        assert "its worker's code cannot go on with it: " in shown(run, now)
+        assert "its worker's code cannot continue it: " in shown(run, now)
         await handle.terminate()
 
     async def test_a_worker_that_never_answers_is_told(self, client: Client) -> None:
