@@ -192,11 +192,7 @@ class BatonPlugin(SimplePlugin):
 
 
 def _grace(given: timedelta | None) -> timedelta | None:
-    """Return how long stages may take to finish after a stop: what the worker says, or `BATON_GRACE_SECONDS`.
-
-    Raises:
-        ValueError: The variable is not a number of seconds.
-    """
+    """Return how long stages may take to finish after a stop: what the worker says, or `BATON_GRACE_SECONDS`."""
     return given or timedelta(seconds=float(os.environ.get("BATON_GRACE_SECONDS") or 0)) or None
 
 
@@ -277,11 +273,7 @@ class _LabellingClient(client.OutboundInterceptor):
 
 
 def _labelled(input: client.StartWorkflowInput, start: PipelineInput) -> TypedSearchAttributes:
-    """Return the caller's search attributes with Baton's added.
-
-    Raises:
-        TypeError: The caller used the untyped, deprecated form.
-    """
+    """Return the caller's search attributes with Baton's added."""
     given = input.search_attributes
     if given is not None and not isinstance(given, TypedSearchAttributes):
         raise TypeError("search_attributes must be TypedSearchAttributes for a pipeline; found the untyped form")
@@ -319,12 +311,7 @@ class _ProvidingActivity(worker.ActivityInboundInterceptor):
 
 
 class PipelineInbound(worker.WorkflowInboundInterceptor):
-    """What surrounds the code of a run.
-
-    A run that fails by whatever its code raises gets a message and a type that people and parents can read; that it
-    fails at all, and is not tried again for ever, is due to `AnyFault`. The page of a run's details is made when the
-    UI asks for it, and not at each task.
-    """
+    """What surrounds the code of a run."""
 
     async def handle_query(self, input: worker.HandleQueryInput) -> Any:
         """Answer a query; what the run itself has set as its details stands above the page."""
@@ -345,11 +332,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
             await super().handle_signal(input)
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
-        """Run the workflow; see the class.
-
-        Raises:
-            ApplicationError: Its code raised; the type is the exception's name.
-        """
+        """Run the workflow; see the class."""
         loop = asyncio.get_running_loop()
         try:
             return await self._executed(input, loop)
@@ -378,10 +361,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
 
 def _bill(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
-    """Return what the pipeline of an event loop was charged, and given by people, as its failure tells it.
-
-    One that is put aside tells nothing.
-    """
+    """Return what the pipeline of an event loop was charged, and given by people, as its failure tells it."""
     status = workflow.get_query_handler(QUERY_STATUS) if runs_in(loop) else None
     overview = None if status is None else status()
     if not isinstance(overview, Overview):
@@ -392,10 +372,7 @@ def _bill(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first failure of a task group, which wraps what its tasks raise; another exception as it is.
-
-    Continuing as new is no failure: it counts if a group holds nothing else.
-    """
+    """Return the first failure of a task group, which wraps what its tasks raise; another exception as it is."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     leaves = [_first(one) for one in error.exceptions]

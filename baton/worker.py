@@ -141,11 +141,7 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Settings":
-        """Return the settings of an environment.
-
-        Raises:
-            ValueError: A variable has a value that cannot be used; each is named.
-        """
+        """Return the settings of an environment."""
         given = {
             name: environment[f"BATON_{name.upper()}"]
             for name in cls.model_fields
@@ -159,11 +155,7 @@ class Settings(BaseModel):
 
 
 async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None = None) -> BatonPlugin:
-    """Return the plugin of a worker, with everything its stages need; what is wrong with the settings is found here.
-
-    Raises:
-        SettingError: A setting cannot be used.
-    """
+    """Return the plugin of a worker, with everything its stages need; what is wrong with the settings is found here."""
     _, counter = best_counter()
     with blamed("BATON_ARTIFACTS"):
         store = open_store(settings.artifacts)
@@ -223,12 +215,7 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Client]) -> Clie
 
 
 async def check_namespace(client: Client) -> None:
-    """Make sure that the service has the namespace and lets this worker in.
-
-    Raises:
-        SettingError: It has no such namespace.
-        ServerError: It refuses.
-    """
+    """Make sure that the service has the namespace and lets this worker in."""
     where, name = client.service_client.config.target_host, client.namespace
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name), retry=True)
@@ -239,11 +226,7 @@ async def check_namespace(client: Client) -> None:
 
 
 def serving_metrics(address: str) -> Runtime:
-    """Return a runtime that serves Prometheus metrics at an IP address and port.
-
-    Raises:
-        SettingError: It cannot at this address.
-    """
+    """Return a runtime that serves Prometheus metrics at an IP address and port."""
     metrics = PrometheusConfig(bind_address=address, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS)
     try:
         return Runtime(telemetry=TelemetryConfig(metrics=metrics))
@@ -255,11 +238,7 @@ def serving_metrics(address: str) -> Runtime:
 
 
 def worker(client: Client, settings: Settings, served: Served) -> Worker:
-    """Return the worker, not yet running.
-
-    A killed worker's runs go on elsewhere after three quarters of a second, instead of ten: that is how long a task
-    waits for the worker that has the run in its cache.
-    """
+    """Return the worker, not yet running."""
     versioning = None
     if settings.build_id:
         versioning = WorkerDeploymentConfig(
@@ -367,14 +346,7 @@ def run_worker(
 
 
 def discover(place: str) -> Served:
-    """Return all pipelines, stages and output schemas that a Python file or package defines.
-
-    Args:
-        place: The path of a file or of a package's folder, or a module's dotted name.
-
-    Raises:
-        SettingError: There is no such file or module, or it defines no pipeline and no stage.
-    """
+    """Return all pipelines, stages and output schemas that a Python file or package defines."""
     found = defined_in(_modules(place))
     if not found.pipelines and not found.stages:
         raise SettingError(f"{place} defines no pipeline and no stage; write @pipeline or @stage above a function")

@@ -1,15 +1,4 @@
-"""Agents as stages: the port, the adapters of frameworks, prices. Each name is loaded on first use.
-
-An adapter needs the extra of its framework: `agents` (Pydantic AI, chat completions), `openai-agents`, `langgraph`.
-
-Example:
-    >>> class Echo:
-    ...     name = "echo"
-    ...     async def run(self, work):
-    ...         return AgentAnswer(patch={"current_state": [f"{len(work.tools)} tools"]})
-    >>> agent_stage(Echo(), writes=["current_state"])
-    <stage echo>
-"""
+"""Agents as stages: the port, the adapters of frameworks, prices. Each name is loaded on first use."""
 
 from typing import TYPE_CHECKING
 

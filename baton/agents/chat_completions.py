@@ -1,13 +1,4 @@
-"""Agents behind a chat-completions endpoint: a provider's, a gateway's, or one of your own (extra `agents`).
-
-`chat_agent` is a Pydantic AI agent whose key stays in the worker's environment and whose requests follow no redirect.
-
-Example:
-    >>> from baton.agents.port import agent_stage
-    >>> planner = chat_agent("plan", "https://models.example/v1", "small-1", key_env="MODELS_KEY")
-    >>> agent_stage(planner, instructions="You plan features.", writes=["decision_log"])
-    <stage plan>
-"""
+"""Agents behind a chat-completions endpoint: a provider's, a gateway's, or one of your own (extra `agents`)."""
 
 import os
 import ssl

@@ -1,15 +1,4 @@
-"""What providers and their clients raise or answer, as a stage sees it: one rule for all adapters.
-
-| what happened | raised | then |
-|---|---|---|
-| 429, 5xx, 408, no connection | `AgentError(waits=True)` | repeated after growing pauses, for half an hour |
-| another status, no money left, a refusal, a content filter | `AgentError(permanent=True)` | the stage fails at once |
-| an answer that cannot be read | `AgentError` | repeated by the stage's retries |
-| an answer that was cut off, or in the wrong form | `PatchError` | another attempt, with the findings |
-
-A provider may repeat a key, or what it was sent, in the body of its error; so only kind, status and code are passed on.
-The clients of OpenAI, Anthropic and others are recognised by what they have in common: `status_code` and `response`.
-"""
+"""What providers and their clients raise or answer, as a stage sees it: one rule for all adapters."""
 
 import math
 import re

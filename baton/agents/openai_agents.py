@@ -1,20 +1,4 @@
-"""Agents of the OpenAI Agents SDK as stages: tools checked, handoffs inside a run kept to the contract, all charged.
-
-One activity runs the agent and those it hands off to. The SDK lets the next agent inherit the whole history of the
-run; here it reads the stage's contract and what this run has established, and nothing else. Traces, which the SDK
-would send to its makers, are off.
-
-Example:
-    >>> import asyncio
-    >>> from agents.testing import ScriptedModel, assistant_message
-    >>> from baton import Baton
-    >>> from baton.pipelines.activity_context import StageContext
-    >>> from baton.agents.port import agent_stage
-    >>> model = ScriptedModel([[assistant_message('{"baton_patch": {"decision_log": ["Offer 10 %"]}}')]])
-    >>> support = agent_stage(OpenAIAgent(Agent("support", model=model)), instructions="You answer mails.")
-    >>> asyncio.run(support(StageContext.for_test(Baton(goal="Answer the customer")))).baton_patch
-    {'decision_log': ['Offer 10 %']}
-"""
+"""Agents of the OpenAI Agents SDK as stages: tools checked, handoffs inside a run kept to the contract, all charged."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator

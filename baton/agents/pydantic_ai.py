@@ -1,22 +1,4 @@
-"""Agents of Pydantic AI as stages: any provider, structured answers, checked tools, and what they cost on the bill.
-
-One activity runs the whole agent. The framework's own retries of requests are off, since Temporal repeats the stage;
-what it repeats within a conversation, because an answer did not fit, stays. Everything that Baton adds is one
-capability of the run, so the agent itself is an ordinary one and is tested as such.
-
-Example:
-    >>> import asyncio
-    >>> from pydantic_ai import Agent
-    >>> from pydantic_ai.models.test import TestModel
-    >>> from baton import Baton
-    >>> from baton.pipelines.activity_context import StageContext
-    >>> from baton.agents.port import agent_stage
-    >>> answer = {"baton_patch": {"decision_log": ["Use JWT, because sessions need a store"]}}
-    >>> planner = Agent(TestModel(custom_output_args=answer), name="plan")
-    >>> plan = agent_stage(PydanticAgent(planner), instructions="You plan features.", writes=["decision_log"])
-    >>> asyncio.run(plan(StageContext.for_test(Baton(goal="Add login")))).baton_patch
-    {'decision_log': ['Use JWT, because sessions need a store']}
-"""
+"""Agents of Pydantic AI as stages: any provider, structured answers, checked tools, and what they cost on the bill."""
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping

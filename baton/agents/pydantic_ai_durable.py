@@ -1,13 +1,4 @@
-"""Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own.
-
-The usual stage (`baton.agents.pydantic_ai`) is one activity around the whole run. It is about four times lighter,
-and right unless a run is so long or so dear that a lost worker must not cost it all: this one resumes after the last
-request that was answered. The price is the history: messages of the conversation stand in it, several activities a
-request, and a pipeline of its own around them.
-
-The agent accepts its handoff by a stage, thinks in workflow code, and returns its patch by another stage, so contract,
-gate, ledger and budget see it as any other agent. The contract's tools are checked where the workflow calls them.
-"""
+"""Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,19 +1,4 @@
-r"""An agent behind a command line: a program gets the prompt and writes a report, or a patch, on stdout.
-
-The program runs in a process group of its own, with the named variables of the environment only. However the run ends
-(an answer, an error, the deadline, a cancellation, the death of the worker), the whole group ends. What the program
-does inside its own process is not checked: give it its own switches (`{tools}`) and a sandbox.
-
-Example:
-    >>> import asyncio, sys
-    >>> from baton import Baton
-    >>> from baton.pipelines.activity_context import StageContext
-    >>> from baton.agents.port import agent_stage
-    >>> program = "print('{\"baton_patch\": {\"acceptance\": [\"pytest\"]}}')"
-    >>> coder = agent_stage(SubprocessAgent("code", [sys.executable, "-c", program]))
-    >>> asyncio.run(coder(StageContext.for_test(Baton(goal="Add login")))).baton_patch
-    {'acceptance': ['pytest']}
-"""
+"""An agent behind a command line: a program gets the prompt and writes a report, or a patch, on stdout."""
 
 import asyncio
 import contextlib

@@ -102,11 +102,7 @@ class ArtifactAccess:
         self.selected: list[Selected] = []
 
     def check(self) -> None:
-        """Raise an error if a call was never awaited: what it was to do did not happen.
-
-        Raises:
-            PipelineError: One was.
-        """
+        """Raise an error if a call was never awaited: what it was to do did not happen."""
         self._calls.check()
 
     @property
@@ -128,10 +124,7 @@ class ArtifactAccess:
     async def write(
         self, id: str, data: bytes | str, *, type: str, path: str | None = None, summary: str | None = None
     ) -> ArtifactRef:
-        """Store a work product and return the reference for the baton.
-
-        Writing the same bytes under the same id again is harmless, as a stage that is run again does.
-        """
+        """Store a work product and return the reference for the baton."""
         raw = data.encode() if isinstance(data, str) else data
         ref = ArtifactRef(
             id=id, type=type, hash=hashlib.sha256(raw).hexdigest(), size=len(raw), path=path, summary=summary
@@ -158,11 +151,7 @@ class ArtifactAccess:
 
     @step
     async def select(self, max_tokens: int) -> dict[str, str]:
-        """Return the texts of the artifacts that fit into a token budget.
-
-        Artifacts in the baton's work scope come first. Why each was taken or left out is in `selected`, and
-        goes into the stage's record.
-        """
+        """Return the texts of the artifacts that fit into a token budget."""
         texts: dict[str, str] = {}
         for ref in self._handed:
             try:

@@ -77,11 +77,7 @@ async def _artifacts(session: Session, run: str) -> list[ArtifactRef]:
 
 
 async def _artifact(session: Session, run: str, id: str) -> ArtifactRef:
-    """Return the artifact of an id.
-
-    Raises:
-        PipelineError: The run has none.
-    """
+    """Return the artifact of an id."""
     artifacts = await _artifacts(session, run)
     found = next((one for one in artifacts if one.id == id), None)
     if found is None:
@@ -91,22 +87,13 @@ async def _artifact(session: Session, run: str, id: str) -> ArtifactRef:
 
 
 async def _content(session: Session, artifact: ArtifactRef) -> bytes:
-    """Return the bytes of an artifact.
-
-    Raises:
-        ArtifactError: The store does not have them.
-    """
+    """Return the bytes of an artifact."""
     store = session.parts.artifacts
     assert store is not None  # noqa: S101 - a session always opens one
     return await store.get(artifact.hash)
 
 
 def _file_name(artifact: ArtifactRef) -> str:
-    """Return a file name that leads nowhere else: what a stage named is data.
-
-    Example:
-        >>> _file_name(ArtifactRef(id="plan-1", type="plan", hash="a" * 64, size=1, path="../../etc/passwd"))
-        'passwd'
-    """
+    """Return a file name that leads nowhere else: what a stage named is data."""
     name = re.sub(r"[^\w.-]", "_", Path(artifact.path or "").name).lstrip(".")
     return name or re.sub(r"[^\w.-]", "_", artifact.id).lstrip(".") or "artifact"

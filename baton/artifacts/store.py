@@ -23,10 +23,7 @@ _READ_ONLY, _OWNERS = 0o444, 0o700
 
 
 class ArtifactStore(Protocol):
-    """Where the bytes of artifacts are: write-once, content-addressed.
-
-    What `put` gave is good for `get` from any process that opens the same store, at once and for ever.
-    """
+    """Where the bytes of artifacts are: write-once, content-addressed."""
 
     async def put(self, data: bytes) -> str:
         """Keep ``data`` and return its SHA-256 as 64 hexadecimal digits; the same bytes twice are kept once."""
@@ -71,20 +68,13 @@ class MemoryArtifactStore:
 
 
 class LocalArtifactStore:
-    """An artifact store in a folder: one read-only file for each artifact, `sha256/ab/abcdef…`.
-
-    A file appears whole or not at all (written beside its place, synced, moved), so any number of
-    processes may use one folder, and a crash leaves at most a file named `.new-…` that is never read.
-    """
+    """An artifact store in a folder: one read-only file for each artifact, `sha256/ab/abcdef…`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     async def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its SHA-256; durable once this returns.
-
-        A damaged file under that hash is replaced by the good bytes.
-        """
+        """Keep ``data`` and return its SHA-256; durable once this returns."""
         sha256 = hashlib.sha256(data).hexdigest()
         try:
             await asyncio.to_thread(_write_once, self.root, self._path(sha256), data)
@@ -205,18 +195,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class ObjectArtifactStore:
-    """An artifact store in an object store: one object for each artifact, `sha256/ab/abcdef…`.
-
-    Objects are written with "create only", which the store itself enforces: no writer, however confused,
-    replaces an artifact.
-
-    Example:
-        >>> async def example() -> bytes:
-        ...     store = ObjectArtifactStore("memory:///")
-        ...     return await store.get(await store.put(b"the plan"))
-        >>> asyncio.run(example())
-        b'the plan'
-    """
+    """An artifact store in an object store: one object for each artifact, `sha256/ab/abcdef…`."""
 
     def __init__(self, url: str) -> None:
         self.url = url

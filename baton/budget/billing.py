@@ -36,12 +36,7 @@ class Bill:
 
 
 def spent_in(outcomes: Iterable[Outcome]) -> Spend:
-    """Return what a run charges that takes over these outcomes; edits are not steps.
-
-    Example:
-        >>> spent_in([])
-        Spend(micro_usd=0, prompt_tokens=0, completion_tokens=0)
-    """
+    """Return what a run charges that takes over these outcomes; edits are not steps."""
     entries = (entry for one in outcomes if one.kind is not StepKind.EDIT for entry in one.entries)
     return sum((entry.spend for entry in entries), start=Spend())
 
@@ -53,23 +48,12 @@ def beyond_outcomes(start: PipelineInput) -> Spend:
 
 
 def carried_beyond(beyond: Spend) -> dict[str, JsonValue]:
-    """Return the member of `PipelineInput.carried` that tells it to the next run.
-
-    Example:
-        >>> start = PipelineInput(goal="Review", carried=carried_beyond(Spend(micro_usd=500)))
-        >>> beyond_outcomes(start).micro_usd
-        500
-    """
+    """Return the member of `PipelineInput.carried` that tells it to the next run."""
     return {_CARRIED: {_BEYOND: beyond.model_dump(mode="json")}} if beyond else {}
 
 
 def billed_before(start: PipelineInput) -> Spend:
-    """Return what a run was billed for all that it takes over, by the time it executes a step by itself.
-
-    Example:
-        >>> billed_before(PipelineInput(goal="Review", budget=Budget(initial_micro_usd=400_000))).micro_usd
-        0
-    """
+    """Return what a run was billed for all that it takes over, by the time it executes a step by itself."""
     if start.budget is None:
         return spent_in(start.outcomes) + beyond_outcomes(start)
     return start.budget.own if start.continued else spent_in(start.outcomes) + start.budget.own
@@ -78,14 +62,7 @@ def billed_before(start: PipelineInput) -> Spend:
 def forked_purse(
     start: PipelineInput, bills: Iterable[Bill], kept: Sequence[Outcome]
 ) -> tuple[Budget | None, dict[str, JsonValue]]:
-    """Return the budget of a fork, and what it is to carry: what was charged, but for what it charges by itself.
-
-    Example:
-        >>> start = PipelineInput(goal="Review", budget=Budget(initial_micro_usd=400_000))
-        >>> budget, _ = forked_purse(start, [Bill(1, "analyse", Spend(micro_usd=500), 11)], [])
-        >>> budget.spent_micro_usd, budget.free_micro_usd
-        (500, 399500)
-    """
+    """Return the budget of a fork, and what it is to carry: what was charged, but for what it charges by itself."""
     taken = {one.seq for one in start.outcomes}
     budget = start.budget or Budget(initial_micro_usd=0, spent=beyond_outcomes(start))
     known = start.outcomes if start.budget is not None and start.continued else []

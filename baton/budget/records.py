@@ -288,21 +288,11 @@ class Budget(CompactRecord):
 
 
 def shares(micro_usd: int, count: int) -> list[int]:
-    """Return an amount in equal parts for the branches of a fan-out; together they are the amount.
-
-    Example:
-        >>> shares(100, 3)
-        [34, 33, 33]
-    """
+    """Return an amount in equal parts for the branches of a fan-out; together they are the amount."""
     each, odd = divmod(micro_usd, count)
     return [each + (place < odd) for place in range(count)]
 
 
 def total(charges: Iterable[Charge]) -> Spend:
-    """Return what bills amount to together.
-
-    Example:
-        >>> total([Charge(id="1", spend=Spend(micro_usd=2)), Charge(id="2", spend=Spend(micro_usd=3))]).micro_usd
-        5
-    """
+    """Return what bills amount to together."""
     return sum((charge.spend for charge in charges), start=Spend())

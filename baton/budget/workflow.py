@@ -73,10 +73,7 @@ class BudgetAccount:
         self.budget = self.budget.charge_unreserved(stage, spend)
 
     def child_ended(self, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
-        """Charge what a child cost, as one bill, and give back what it left; what people added is this one's as well.
-
-        Without that the chain would have spent their money twice: in the child, and here where it is charged.
-        """
+        """Charge a child's total cost and release what it did not use; credit the top-ups made to it first."""
         if topped_up_micro_usd:
             self.top_up(topped_up_micro_usd)
         if name not in self.budget.open:

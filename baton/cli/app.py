@@ -186,12 +186,7 @@ class _Deferred(TyperCommand):
 
 
 def _flowing(text: str) -> str:
-    r"""Return a docstring with its paragraphs in one line each, for a terminal of any width to break.
-
-    Example:
-        >>> _flowing("One thing.\n\nAnd\nanother.")
-        'One thing.\n\nAnd another.'
-    """
+    """Return a docstring with its paragraphs in one line each, for a terminal of any width to break."""
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n"))
 
 

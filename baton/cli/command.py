@@ -46,17 +46,7 @@ _OUT_OF_REACH = (
 
 
 def command(function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a command of an async function that takes a session first and its own options after that.
-
-    The command takes the common options, too (those before its name count unless they are given again), runs
-    the function, and turns what it raises into one line on stderr and an exit code (`verdict_on`).
-
-    Args:
-        function: The command; its docstring is its help.
-
-    Returns:
-        What typer registers.
-    """
+    """Make a command of an async function that takes a session first and its own options after that."""
 
     @wraps(function)
     def run(ctx: typer.Context, **given: Any) -> None:
@@ -102,18 +92,7 @@ def _run(session: Session, work: Coroutine[Any, Any, None]) -> None:
 
 
 def verdict_on(error: Exception) -> tuple[ExitCode, str] | None:
-    """Return the exit code and the line for what a command raised.
-
-    Args:
-        error: What was raised.
-
-    Returns:
-        Both, or None for a bug of Baton.
-
-    Example:
-        >>> verdict_on(ServerError("no server"))
-        (<ExitCode.UNREACHABLE: 3>, 'no server')
-    """
+    """Return the exit code and the line for what a command raised."""
     if isinstance(error, ServerError):
         return ExitCode.UNREACHABLE, str(error)
     if isinstance(error, BatonError):

@@ -225,13 +225,7 @@ async def _add(client: Client, names: Sequence[str]) -> None:
 
 
 async def workers(client: Client, task_queue: str, open_runs: int = 0) -> Finding:
-    """Check that workers poll the task queue, and are given runs.
-
-    Args:
-        client: A connected client.
-        task_queue: The task queue.
-        open_runs: How many open runs need them.
-    """
+    """Check that workers poll the task queue, and are given runs."""
     answer = await described_queue(client, task_queue)
     if finding := _given_no_runs(answer, task_queue) or await _stranded(client, task_queue):
         return finding
@@ -301,11 +295,7 @@ async def runs(client: Client) -> Finding:
 
 
 async def clock(client: Client) -> Finding:
-    """Check that this machine's clock agrees with the server's.
-
-    The server tells its time only where it notes something: here, when a queue was last asked for work. So a
-    queue of a new name is asked for a moment; nothing of it stays.
-    """
+    """Check that this machine's clock agrees with the server's."""
     task_queue = f"baton-doctor-{uuid4()}"
     asked = datetime.now(UTC)
     poll = PollWorkflowTaskQueueRequest(

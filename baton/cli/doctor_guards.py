@@ -25,11 +25,7 @@ _RUNS_READ = 5
 
 
 def keys(environment: Mapping[str, str]) -> Finding:
-    """Check that a worker started here would have a current key for each purpose.
-
-    Args:
-        environment: The variables that name the keys.
-    """
+    """Check that a worker started here would have a current key for each purpose."""
     try:
         if not (is_production(environment) or Keyring.is_at_hand(environment, KEYS_FOLDER)):
             made = f"a worker with safeguards that is started here makes some in {KEYS_FOLDER}"

@@ -45,10 +45,7 @@ async def suspended(client: Client) -> Finding:
 
 
 async def blocked(client: Client) -> Finding:
-    """Check that the steps of open runs do not fail again and again, and that workers answer.
-
-    The newest open runs are described, because the server indexes none of that.
-    """
+    """Check that the steps of open runs do not fail again and again, and that workers answer."""
     check, turn = "blocked runs", asyncio.Semaphore(_AT_ONCE)
     open_runs = "ExecutionStatus = 'Running'"
     newest = [one async for one in list_executions(client, open_runs, most=_MOST_DESCRIBED)]

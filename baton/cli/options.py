@@ -48,24 +48,7 @@ ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Write over a f
 
 
 def check_new(file: Path, force: bool, hint: str) -> None:
-    """Refuse to overwrite a file without --force.
-
-    Args:
-        file: The file to write.
-        force: What `--force` says.
-        hint: How the command calls the file.
-
-    Raises:
-        typer.BadParameter: It is there already.
-
-    Example:
-        >>> check_new(Path("/"), True, "FILE")
-        >>> try:
-        ...     check_new(Path("/"), False, "FILE")
-        ... except typer.BadParameter as error:
-        ...     print(error.message)
-        '/' is there already; --force writes over it
-    """
+    """Refuse to overwrite a file without --force."""
     if file.exists() and not force:
         raise typer.BadParameter(f"{str(file)!r} is there already; --force writes over it", param_hint=hint)
 
@@ -96,13 +79,6 @@ class GlobalOptions:
         return self.artifacts or os.environ.get("BATON_ARTIFACTS") or DEFAULT_ARTIFACTS
 
     def overridden(self, later: Self) -> Self:
-        """Return these options with what ``later`` says in place of what they say.
-
-        Example:
-            >>> before, after = GlobalOptions(address="a:1", json=True), GlobalOptions(address="b:2")
-            >>> both = before.overridden(after)
-            >>> both.address, both.json
-            ('b:2', True)
-        """
+        """Return these options with what ``later`` says in place of what they say."""
         said: dict[str, Any] = {one.name: getattr(later, one.name) for one in fields(later)}
         return replace(self, **{name: value for name, value in said.items() if value not in (None, False)})

@@ -29,10 +29,7 @@ _WORD = re.compile(r"""( *)((?:'[^']*'|"[^"]*"|[^'" ])+)""")  # what is quoted i
 
 
 def make_console(*, error: bool = False) -> Console:
-    """Return a console for the output, or for what is said beside it.
-
-    What is not written to a terminal is 120 columns wide, unless COLUMNS says otherwise.
-    """
+    """Return a console for the output, or for what is said beside it."""
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _WIDTH_OF_A_FILE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
@@ -69,12 +66,7 @@ class _Output(io.TextIOWrapper):
 
 
 def prepare_streams() -> None:
-    """Set up the process's streams so that output is written whole or its loss is reported.
-
-    What the terminal's encoding lacks is written as JSON escapes, so nothing is lost without UTF-8. In
-    `--json` it is the same document then; elsewhere it can be read. An output that cannot be written raises a
-    `BatonError`. What goes to a stream that was closed before the process began goes nowhere, as Python has it.
-    """
+    """Set up the process's streams so that output is written whole or its loss is reported."""
     codecs.register_error(_ESCAPED, _escaped)
     if isinstance(out := sys.stdout, io.TextIOWrapper):
         sys.stdout = _Output(
@@ -108,15 +100,7 @@ def json_text(value: Any, *, lines: bool = False) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return ``text`` with every sign that could steer a terminal made visible.
-
-    What stages write is data from elsewhere: an escape sequence in it must not reach the operator's terminal.
-    Line breaks stay.
-
-    Example:
-        >>> printable("ok\x1b]0;title\x07\ttab")
-        'ok�]0;title� tab'
-    """
+    """Return ``text`` with every sign that could steer a terminal made visible."""
     return "".join(sign if sign.isprintable() or sign == "\n" else _seen(sign) for sign in text)
 
 
@@ -147,13 +131,6 @@ def stack(*rows: RenderableType | None) -> Group:
 class Command:
     """A command to type, which can be copied as it stands there.
 
-    It is one line, at whose end the terminal goes on by itself, and which it copies as one. On a page `WithinEdges` it
-    is broken as a shell takes it.
-
-    Args:
-        text: The command, with what may stand before it.
-        style: How it looks.
-
     Attributes:
         plain: What is shown, in one line.
     """
@@ -182,14 +159,7 @@ class WithinEdges:
 
 
 def continued(command: str, width: int) -> list[str]:
-    r"""Return a command in lines of some width, broken between words as a shell takes it.
-
-    Example:
-        >>> for line in continued("  baton approve run-1 --why 'all is well'", 32):
-        ...     print(line)
-          baton approve run-1 --why \
-              'all is well'
-    """
+    """Return a command in lines of some width, broken between words as a shell takes it."""
     if cell_len(command) <= width:
         return [command]
     indent = " " * (len(command) - len(command.lstrip()) + 4)
@@ -204,15 +174,7 @@ def continued(command: str, width: int) -> list[str]:
 
 
 def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), leading: int = 0) -> Table:
-    """Return an empty table in the house's style.
-
-    Args:
-        columns: The headings, not shown if none says anything; the last column takes what room is left.
-        right: The columns that are aligned to the right.
-        whole: The columns that are never broken into lines, but cut where there is no room.
-        leading: How wide the longest entry of the first column is: it names the row, so a part of that width stays
-            however narrow the terminal.
-    """
+    """Return an empty table in the house's style."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), show_header=any(columns))
     for place, heading in enumerate(columns):
         is_whole = heading in whole
@@ -235,11 +197,7 @@ def grid() -> Table:
 
 
 def without_breaks(table: Table, console: Console, keep: int) -> Table:
-    """Leave out a table's last columns, down to the first ``keep``, where a terminal has no room for all in one line.
-
-    A name that a person copies into the next command had better be whole than stand beside everything. What is not
-    written to a terminal keeps all columns.
-    """
+    """Leave out a table's last columns, down to the first ``keep``, where the terminal is too narrow."""
     endless = console.options.update(max_width=_ENDLESS)
     while console.is_terminal and len(table.columns) > keep:
         if console.measure(table, options=endless).maximum <= console.width:
@@ -249,12 +207,7 @@ def without_breaks(table: Table, console: Console, keep: int) -> Table:
 
 
 def length(seconds: float | None) -> str:
-    """Return a length of time in a few signs.
-
-    Example:
-        >>> [length(s) for s in (None, 0.042, 3.21, 75, 7262, 200_000)]
-        ['', '42 ms', '3.2 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
-    """
+    """Return a length of time in a few signs."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -283,14 +236,7 @@ def moment(at: datetime | None, beside: datetime | None = None) -> str:
 
 
 def ago(at: datetime | None, now: datetime) -> str:
-    """Return how long ago something was, in the largest unit that fits.
-
-    Example:
-        >>> from datetime import UTC
-        >>> now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-        >>> ago(now - timedelta(minutes=90), now), ago(now, now)
-        ('90 min ago', 'just now')
-    """
+    """Return how long ago something was, in the largest unit that fits."""
     if at is None:
         return ""
     for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
@@ -300,12 +246,7 @@ def ago(at: datetime | None, now: datetime) -> str:
 
 
 def dollars(micro_usd: int) -> str:
-    """Return an amount of money, rounded half up.
-
-    Example:
-        >>> dollars(80_000), dollars(1_235_000), dollars(120)
-        ('$0.08', '$1.24', '$0.00012')
-    """
+    """Return an amount of money, rounded half up."""
     places = 2 if micro_usd >= 10_000 or not micro_usd else 5
     exact = Decimal(micro_usd).scaleb(-6)
     return f"${exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)}"

@@ -39,9 +39,6 @@ KEYS_FOLDER = Path(".baton")
 class Session:
     """What a command is handed: where it reads its options, and where it writes.
 
-    The result of a command goes to `out`, and everything else (progress, warnings, errors) to `err`, so that
-    the output can be piped.
-
     Attributes:
         options: The options that every command takes.
         out: The output.
@@ -65,11 +62,7 @@ class Session:
 
     @property
     def parts(self) -> WorkerParts:
-        """What the data converter needs to read what workers wrote.
-
-        Raises:
-            typer.BadParameter: The artifact store is named in a way that nothing understands.
-        """
+        """What the data converter needs to read what workers wrote."""
         try:
             return WorkerParts(artifacts=open_store(self.options.store))
         except ValueError as error:
@@ -77,11 +70,7 @@ class Session:
 
     @cached_property
     def keyring(self) -> Keyring | None:
-        """The keys that decrypt what workers wrote, if there are any: those of the environment, or this machine's.
-
-        Raises:
-            KeyringError: They cannot be used.
-        """
+        """The keys that decrypt what workers wrote, if there are any: those of the environment, or this machine's."""
         wanted = encryption_wanted(os.environ) or Keyring.is_at_hand(os.environ, KEYS_FOLDER)
         return Keyring.find_out(os.environ, KEYS_FOLDER) if wanted else None
 
@@ -91,14 +80,7 @@ class Session:
         return Runtime(telemetry=TelemetryConfig(logging=None))
 
     async def client(self, *, searchable: bool = True) -> Client:
-        """Return a connected client.
-
-        Args:
-            searchable: Whether runs that it starts get Baton's search attributes.
-
-        Raises:
-            ServerError: No server answers within ten seconds, or it refuses.
-        """
+        """Return a connected client."""
         encrypt = encryption_wanted(os.environ)
         plugin = BatonPlugin(self.parts, searchable=searchable, keyring=self.keyring, encrypt=encrypt)
         identity = f"{user()}@{socket.gethostname()} (baton)"
@@ -122,10 +104,7 @@ class Session:
             yield
 
     def show(self, *rows: RenderableType) -> None:
-        """Write rows to the output; in a file or a pipe no line ends in blanks.
-
-        What is too long for a line and may not be broken, as a command is, goes on in the next one: nothing is cut.
-        """
+        """Write rows to the output; in a file or a pipe no line ends in blanks."""
         if self.out.is_terminal:
             self.out.print(*rows, sep="\n", crop=False)
             return
@@ -155,20 +134,7 @@ class Session:
         self.err.print(plain(text, style), soft_wrap=not self.err.is_terminal)
 
     def confirm(self, question: str, *, yes: bool, otherwise: str = "nothing was decided") -> None:
-        """Return only if a person confirms what a command is about to do.
-
-        Every command that destroys, decides, pays or rolls back calls this once, after it has shown what it will do.
-
-        Args:
-            question: What is asked.
-            yes: Whether the person confirmed in advance, with `--yes`.
-            otherwise: What is said if the answer is no.
-
-        Raises:
-            typer.BadParameter: Nobody can be asked: there is no terminal, or the output is JSON.
-            typer.Exit: The answer is no.
-            KeyboardInterrupt: Ctrl-C.
-        """
+        """Return only if a person confirms what a command is about to do."""
         if yes:
             return
         if self.json or not (sys.stdin.isatty() and self.err.is_terminal):
@@ -204,11 +170,7 @@ def user() -> str:
 
 
 def who_is(who: str | None) -> str:
-    """Return under what name a person does something: the one that they gave, or that of `user`.
-
-    Raises:
-        typer.BadParameter: It could not be put on record and shown to others.
-    """
+    """Return under what name a person does something: the one that they gave, or that of `user`."""
     name = who or user()
     if unnamed := name_refusal(name):
         raise typer.BadParameter(unnamed, param_hint="--who")

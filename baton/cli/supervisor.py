@@ -37,12 +37,7 @@ class WorkerProgram:
 
     @property
     def patience(self) -> float:
-        """How many seconds it may take to end: what it gives its stages, and a little.
-
-        Example:
-            >>> WorkerProgram(["worker.py"], {"BATON_GRACE_SECONDS": "120"}).patience
-            130.0
-        """
+        """How many seconds it may take to end: what it gives its stages, and a little."""
         grace = _GRACE_SECONDS
         with contextlib.suppress(ValueError):  # which a worker refuses to begin with
             grace = float(self.environment.get("BATON_GRACE_SECONDS") or grace)
@@ -50,23 +45,7 @@ class WorkerProgram:
 
 
 def worker_environment(inherited: Mapping[str, str], *, address: str, namespace: str, artifacts: str) -> dict[str, str]:
-    """Return the environment in which a worker finds this server, and no other.
-
-    Args:
-        inherited: The environment of this process.
-        address: The server's address.
-        namespace: The namespace.
-        artifacts: The artifact store.
-
-    Returns:
-        The worker's environment: settings of another connection are left out of it, a profile file too.
-
-    Example:
-        >>> given = {"TEMPORAL_PROFILE": "cluster", "HOME": "h"}
-        >>> made = worker_environment(given, address="127.0.0.1:7233", namespace="default", artifacts="a")
-        >>> made["TEMPORAL_ADDRESS"], "TEMPORAL_PROFILE" in made, made["HOME"]
-        ('127.0.0.1:7233', False, 'h')
-    """
+    """Return the environment in which a worker finds this server, and no other."""
     others = {name: value for name, value in inherited.items() if not name.startswith("TEMPORAL_")}
     return {
         **others,
@@ -80,17 +59,7 @@ def worker_environment(inherited: Mapping[str, str], *, address: str, namespace:
 
 
 async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
-    """Run a worker until this is cancelled; start it again when it ends (after a pause) or its code changes (at once).
-
-    The pause doubles from a second to half a minute, and is short again once a worker has lived for a minute.
-    The worker's output goes to this process's stderr. When this is cancelled, the worker is asked to end and
-    may finish its stages for as long as its `BATON_GRACE_SECONDS` says; when it is cancelled once more, the worker
-    is killed.
-
-    Args:
-        program: What to run.
-        say: Tells the operator what happens.
-    """
+    """Run a worker until this is cancelled; restart it when it ends (after a pause) or its code changes."""
     pause = _FIRST_PAUSE
     while True:
         began = time.monotonic()
@@ -170,11 +139,7 @@ async def _end(process: asyncio.subprocess.Process, patience: float) -> None:
 
 
 def find_worker(given: Path | None) -> Path | None:
-    """Return the worker program: the one that was given, `./worker.py` if there is one, or None.
-
-    Raises:
-        BatonError: The one that was given is not there.
-    """
+    """Return the worker program: the one that was given, `./worker.py` if there is one, or None."""
     if given is not None and not given.is_file():
         raise BatonError(f"there is no worker program {str(given)!r}; name another with --worker, or use --no-worker")
     script = given or Path("worker.py")
@@ -182,11 +147,6 @@ def find_worker(given: Path | None) -> Path | None:
 
 
 def absolute_store(where: str) -> str:
-    """Return an artifact store so that a worker in another folder finds it: a folder by its whole path.
-
-    Example:
-        >>> absolute_store("s3://bucket/prefix")
-        's3://bucket/prefix'
-    """
+    """Return an artifact store so that a worker in another folder finds it: a folder by its whole path."""
     store = open_store(where)
     return str(store.root.absolute()) if isinstance(store, LocalArtifactStore) else where

@@ -71,14 +71,7 @@ class Target:
 
     @classmethod
     def of(cls, text: str) -> "Target":
-        """Return what ``text`` names; a workflow id may itself have slashes.
-
-        Example:
-            >>> Target.of("shop/oauth2/0199b2a0-5a76-40b3-b727-483050bda1c4")
-            Target(workflow_id='shop/oauth2', run_id='0199b2a0-5a76-40b3-b727-483050bda1c4')
-            >>> Target.of("shop/oauth2")
-            Target(workflow_id='shop/oauth2', run_id=None)
-        """
+        """Return what ``text`` names; a workflow id may itself have slashes."""
         workflow_id, slash, run_id = text.rpartition("/")
         return cls(workflow_id, run_id) if slash and _RUN_ID.fullmatch(run_id) else cls(text)
 
@@ -88,15 +81,7 @@ class Target:
 
 
 def json_object(file: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Args:
-        file: The file.
-        what: The option it was given with, for the message.
-
-    Raises:
-        typer.BadParameter: The file holds something else.
-    """
+    """Return the JSON object in a file."""
     try:
         data = file.read_bytes()
         value = loads_strict(data.decode(json.detect_encoding(data)))
@@ -109,26 +94,14 @@ def json_object(file: Path, what: str) -> dict[str, Any]:
 
 
 def one_or_all(run: str | None, every: bool) -> "Target | None":
-    """Return the run that is named, or None for all that are selected.
-
-    Raises:
-        typer.BadParameter: Neither is given, or both.
-    """
+    """Return the run that is named, or None for all that are selected."""
     if every is (run is not None):
         raise typer.BadParameter("name one RUN, or give --all and what selects the runs", param_hint="RUN")
     return None if run is None else Target.of(run)
 
 
 def micro_usd_of(given: str, option: str) -> int:
-    """Return an amount of US dollars in millionths.
-
-    Raises:
-        typer.BadParameter: It is not an amount above zero.
-
-    Example:
-        >>> micro_usd_of("0.50", "--budget")
-        500000
-    """
+    """Return an amount of US dollars in millionths."""
     try:
         amount = Decimal(given.removeprefix("$"))
     except InvalidOperation:

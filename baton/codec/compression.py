@@ -1,12 +1,4 @@
-"""A payload codec that compresses: batons shrink to less than half, and the Temporal UI still reads the rest.
-
-Only JSON payloads of some size are touched, and only if that pays: workflow metadata (`json/protobuf`) and
-short summaries stay as they are, so the UI shows them with no codec server.
-
-Short texts have little in them to repeat, so both sides share a dictionary: words that batons are full of,
-a readable file beside this one. Its number is in each payload's metadata. **A dictionary that was released
-is never changed**, or histories written with it are lost; a better one is a new file with a new number.
-"""
+"""A payload codec that compresses: batons shrink to less than half, and the Temporal UI still reads the rest."""
 
 from collections.abc import Sequence
 

@@ -1,12 +1,4 @@
-"""How values become payloads: pydantic JSON, sealed, compressed, encrypted, large ones outside the history.
-
-A payload that cannot be read is an error with a name. In a workflow it fails the run: by default Temporal
-would try the workflow task again for ever.
-
-A handoff is sealed here, as it leaves: the converter runs inside the workflow's sandbox and only marks it, the codec
-runs outside, where the keys are. What is read back is unverified, whatever its reader would rather have. Only the seal
-of a move is looked at here, because the pipeline refuses a move before it enters the history, where no activity helps.
-"""
+"""How values become payloads: pydantic JSON, sealed, compressed, encrypted, large ones outside the history."""
 
 import copy
 import dataclasses
@@ -111,19 +103,12 @@ class BatonPayloadConverter(CompositePayloadConverter):
 
 
 class InlinePayloadConverter(BatonPayloadConverter):
-    """The same where there is no artifact store: what is too large for the server fails the step that sends it.
-
-    The server, and the SDK before it, would fail the workflow task instead, again and again.
-    """
+    """The same where there is no artifact store: what is too large for the server fails the step that sends it."""
 
     _compresses = True
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        """Convert values to payloads.
-
-        Raises:
-            PayloadTooLargeError: One is larger than the server takes.
-        """
+        """Convert values to payloads."""
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
             size = len(payload.data)
@@ -145,22 +130,7 @@ def data_converter(
     keyring: Keyring | None = None,
     encrypt: bool = False,
 ) -> DataConverter:
-    """Return the data converter of clients, workers and replayers.
-
-    Args:
-        store: Where payloads over 256 KiB go; without one they stay in the history, up to Temporal's 2 MiB.
-        compress: Compress payloads of some size; those written before are read either way.
-        keyring: Seals handoffs, and decrypts what was encrypted. Without one handoffs leave unsealed, which
-            receivers refuse.
-        encrypt: Encrypt all that is written, messages and stack traces of failures included; with a keyring only.
-
-    Returns:
-        A converter for `Client.connect` or `Replayer`; `BatonPlugin` sets it by itself.
-
-    Raises:
-        ValueError: ``encrypt`` without a keyring.
-        KeyringError: This is production, and the keys are development ones, however they were come by.
-    """
+    """Return the data converter of clients, workers and replayers."""
     if encrypt and keyring is None:
         raise ValueError("encrypt needs a keyring, for example keyring=Keyring.find_out(os.environ)")
     if keyring is not None and is_production(os.environ):

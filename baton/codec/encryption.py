@@ -1,15 +1,4 @@
-"""A payload codec that encrypts everything Temporal stores: AES-256-GCM, bound to the workflow that it belongs to.
-
-What is encrypted is the whole payload, with what it says about itself; outside remain the encoding and a mark of the
-key. A history has many small payloads, so what most of them say about themselves is one byte. A ciphertext that is
-changed, or moved to another workflow, another namespace or another key, does not open.
-
-A payload whose key is missing is an error, and not a payload: the workflow task fails, Temporal tries it again, and
-the run resumes once the key is back. Not covered, because Temporal itself needs them: ids and names of workflows,
-activities, signals and task queues, and search attributes. No personal data belongs there.
-
-With random nonces a key is good for 2**32 payloads (NIST SP 800-38D): rotate before.
-"""
+"""A payload codec that encrypts everything Temporal stores: AES-256-GCM, bound to the workflow that it belongs to."""
 
 import hashlib
 import re
@@ -66,22 +55,7 @@ class MissingKeyError(PayloadError):
 
 
 class EncryptionCodec(PayloadCodec, WithSerializationContext):
-    """AES-256-GCM for payloads of every kind; those that are not encrypted pass when decoding.
-
-    Each payload is bound to its workflow, as far as its writer knew it: what a person types into the UI or the CLI
-    is encrypted by the codec server, which does not, and is bound to its key only. Whoever reads without knowing
-    the workflow, as the codec server does, opens either, for the binding is stored with the payload.
-
-    Args:
-        keyring: The current key encrypts; all of them decrypt.
-
-    Example:
-        >>> import asyncio
-        >>> codec = EncryptionCodec(Keyring.generate())
-        >>> [secret] = asyncio.run(codec.encode([Payload(metadata={"encoding": b"json/plain"}, data=b'"Ann"')]))
-        >>> secret.metadata["encoding"], asyncio.run(codec.decode([secret]))[0].data
-        (b'aes-gcm', b'"Ann"')
-    """
+    """AES-256-GCM for payloads of every kind; those that are not encrypted pass when decoding."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -97,20 +71,11 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return bound
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return ``payloads``, each encrypted; those that are already stay as they are.
-
-        Raises:
-            KeyringError: The keyring has no current key.
-        """
+        """Return ``payloads``, each encrypted; those that are already stay as they are."""
         return [self.encrypt(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return ``payloads`` as they were before `encode`; those of other encodings pass through.
-
-        Raises:
-            MissingKeyError: A payload's key is not there.
-            PayloadError: A payload was changed, or belongs to another workflow.
-        """
+        """Return ``payloads`` as they were before `encode`; those of other encodings pass through."""
         return [self.decrypt(payload) for payload in payloads]
 
     def encrypt(self, payload: Payload) -> Payload:

@@ -1,11 +1,4 @@
-"""Payloads too large for a history, kept in the artifact store instead.
-
-A safety net: Temporal refuses payloads over 2 MiB and grows slow long before. A stage that makes a large
-work product still puts it into the store itself and returns a reference; what slips through by size goes
-here, after the codec (so what is stored is as compressed or encrypted as what a history would hold).
-
-Nothing is ever deleted here: a replay, years later, reads the payload again.
-"""
+"""Payloads too large for a history, kept in the artifact store instead."""
 
 import asyncio
 from collections.abc import Sequence

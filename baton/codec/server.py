@@ -1,12 +1,4 @@
-"""A codec server: lets the Temporal UI and CLI show what a payload codec made unreadable.
-
-The UI's page, in the operator's browser, posts payloads here and shows what comes back; `temporal …
---codec-endpoint URL` does the same, and names no origin. So this server answers pages of the origins it is told and no
-others, and listens on this machine unless told otherwise.
-
-It decodes whatever it is asked to. With a codec that encrypts, who may call it may read: then set a token. It never
-seals a handoff, so it cannot be made to vouch for one.
-"""
+"""A codec server: lets the Temporal UI and CLI show what a payload codec made unreadable."""
 
 import contextlib
 import logging
@@ -50,21 +42,7 @@ def codecs_for(keyring: Keyring | None) -> list[PayloadCodec]:
 
 
 def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: str | None = None) -> Starlette:
-    """Return the ASGI application that answers `POST /decode` and `POST /encode`.
-
-    Body and answer are Temporal's `Payloads` as JSON. References to payloads in external storage pass
-    through untouched, as the UI's `?preserveStorageRefs=true` asks. A request that can't be answered gets
-    400, 401, 403 or 413 and one sentence of plain text. What keeps payloads from being shown is logged as well, each
-    reason once: the UI says of every refusal that it could not connect.
-
-    Args:
-        codecs: The codecs in the order in which they encode; decoding goes through them backwards.
-        origins: The exact origins of the UIs whose pages may call, such as `"http://localhost:8233"`.
-        token: If given, every call must carry `Authorization: Bearer <token>`.
-
-    Raises:
-        ValueError: ``origins`` has `"*"`: any page in the operator's browser could then decode.
-    """
+    """Return the ASGI application that answers `POST /decode` and `POST /encode`."""
     if "*" in origins:
         raise ValueError("origins has '*'; name the exact origins of your UIs, e.g. 'http://localhost:8233'")
 
@@ -109,24 +87,7 @@ async def serve_codec(
     port: int = 0,
     token: str | None = None,
 ) -> AsyncIterator[str]:
-    """Serve `codec_app` inside the running event loop while the context is open.
-
-    Signals stay the program's own. On leaving, calls under way get two seconds to finish.
-
-    Args:
-        codecs: As for `codec_app`.
-        origins: As for `codec_app`.
-        host: The address to listen on; only this machine reaches the default.
-        port: The port, or 0 for a free one.
-        token: As for `codec_app`.
-
-    Yields:
-        The server's URL, which is what the UI's codec endpoint setting takes.
-
-    Raises:
-        ServerError: The port is taken, or the address is not this machine's.
-        ValueError: As for `codec_app`.
-    """
+    """Serve `codec_app` inside the running event loop while the context is open."""
     app = codec_app(codecs, origins=origins, token=token)
     async with serving(app, "the codec server", host=host, port=port) as url:
         yield url

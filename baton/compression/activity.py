@@ -36,23 +36,7 @@ async def compress_history(
     *,
     counter: TokenEstimator = estimate_tokens,
 ) -> Compressed:
-    """Return a history that fits its receiver, with its cost; it is the given one if that fits already.
-
-    Args:
-        given: The turns, the receiver's window, and what the upstream call cost.
-        summariser: The agent's own cheap model; None for a summary of the turns' own sentences.
-        counter: Counts the tokens of a text.
-
-    Raises:
-        ContextTooLargeError: It cannot be made to fit without losing what must not be lost.
-
-    Example:
-        >>> from baton.handoff.records import Turn
-        >>> talk = [Turn(content=f"Step {n}: " + "We looked at the page. " * 9) for n in range(9)]
-        >>> made = asyncio.run(compress_history(CompressInput(turns=talk, window=600)))
-        >>> made.replaced, len(made.verbatim), made.before_tokens, made.fallback_reason
-        (4, 5, 523, 'no model for summaries is set up')
-    """
+    """Return a history that fits its receiver, with its cost; it is the given one if that fits already."""
     # In a thread: a long history takes a tenth of a second, and other stages send heartbeats.
     made = await asyncio.to_thread(plan, given, counter)
     if made is None:

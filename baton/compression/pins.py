@@ -29,10 +29,7 @@ class PinKind(StrEnum):
 
 
 def _vocabulary(*texts: str) -> re.Pattern[str]:
-    """Return a pattern that finds words of vocabularies in folded text, at the beginning of a word.
-
-    A vocabulary is words and phrases in lower case, with `ss` for `ß`, with commas between them, a star for any ending.
-    """
+    """Return a pattern that finds words of vocabularies in folded text, at the beginning of a word."""
     words = [" ".join(word.split()) for text in texts for word in text.split(",")]
     patterns = [re.escape(word.removesuffix("*")) + ("" if word.endswith("*") else r"(?!\w)") for word in words if word]
     return re.compile(r"(?<!\w)(?:" + "|".join(patterns) + ")")
@@ -158,16 +155,7 @@ class Pin:
     text: str
 
     def within(self, reach: int | None) -> str:
-        """Return the sentence, or of a number as much of it as a reach allows; other kinds are always whole.
-
-        Args:
-            reach: How many words to keep on either side of a number; None for all.
-
-        Example:
-            >>> pin = Pin(PinKind.NUMBER, "The supplier told us that the cap is EUR 500,000 per claim and year.")
-            >>> pin.within(None) == pin.text, pin.within(1)
-            (True, 'EUR 500,000 per')
-        """
+        """Return the sentence, or of a number as much of it as a reach allows; other kinds are always whole."""
         if reach is None or self.kind is not PinKind.NUMBER:
             return self.text
         words = list(_WORD.finditer(self.text))
@@ -182,16 +170,7 @@ class Pin:
 
 
 def statements(text: str) -> list[Pin]:
-    """Return the sentences of a text in order; a decision and the reason in the next sentence are one.
-
-    Example:
-        >>> for one in statements("We looked around. We chose Postgres. Reason: it locks rows. Pay 30 EUR! Fine."):
-        ...     print(one.kind, "|", one.text)
-        None | We looked around.
-        decision | We chose Postgres. Reason: it locks rows.
-        number | Pay 30 EUR!
-        None | Fine.
-    """
+    """Return the sentences of a text in order; a decision and the reason in the next sentence are one."""
     found: list[Pin] = []
     reason_taken = False
     for (part, kind), (following, its_kind) in pairwise([*_parts(text), ("", None)]):
@@ -206,12 +185,7 @@ def statements(text: str) -> list[Pin]:
 
 
 def kind_of(sentence: str) -> PinKind | None:
-    """Return why a sentence is to be kept, or None if it need not be.
-
-    Example:
-        >>> kind_of("returnJSON:true").value, kind_of("Nice weather today")
-        ('constraint', None)
-    """
+    """Return why a sentence is to be kept, or None if it need not be."""
     folded = _folded(sentence)
     if _DECISION.search(folded):
         return PinKind.DECISION

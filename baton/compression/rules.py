@@ -1,11 +1,4 @@
-"""Context compression: old turns give way to a summary before a handoff outgrows its receiver (EAAPL-MAG006 §6.4).
-
-The summary is one list in the order in which things were said, each line with its speaker: word for word what must not
-be lost, and as many of the other sentences as have room, or a model's narrative above the list. What gives way, in this
-order: the other sentences or the narrative, the words around numbers, all but the first and last of many like lines,
-verbatim turns, the oldest lines with numbers, the middle of the newest turn. Decisions, constraints and flags do not;
-if they alone have no room, no message is built. What is left out is named in the summary and in warnings.
-"""
+"""Context compression: old turns give way to a summary before a handoff outgrows its receiver (EAAPL-MAG006 §6.4)."""
 
 import json
 import re
@@ -104,12 +97,7 @@ class CompressInput(CompactRecord):
 
     @property
     def allowed(self) -> int:
-        """How many tokens the message may have: the threshold's share of the window, rounded down.
-
-        Example:
-            >>> CompressInput(turns=[], window=100, threshold=0.29).allowed
-            29
-        """
+        """How many tokens the message may have: the threshold's share of the window, rounded down."""
         return int(Decimal(repr(self.threshold)) * self.window)  # 0.29 * 100 is 28.999… in binary
 
     def tokens(self, counter: TokenEstimator = estimate_tokens) -> int:
@@ -218,15 +206,7 @@ class Plan:
         return "\n".join([narrative, *(line.text for line in lines if not line.kept)]).strip()
 
     def finish(self, narrative: str | None = None, counter: TokenEstimator = estimate_tokens) -> Compressed:
-        """Return the compressed history.
-
-        Args:
-            narrative: What a model wrote; None for the sentences that say most.
-            counter: Counts the tokens of a text.
-
-        Raises:
-            ContextTooLargeError: The counter finds more in the whole than in its parts, and no room for it.
-        """
+        """Return the compressed history."""
         given, room = self.given, self.room
         plain = _MARKS.sub(lambda mark: "(" if mark[0] else "> ", (narrative or "").strip())
         others = [] if narrative is not None else _others(self.said, len(self.replaced), self.kept)
@@ -260,24 +240,7 @@ _Kept = list[tuple[int, Line]]
 
 
 def plan(given: CompressInput, counter: TokenEstimator = estimate_tokens) -> Plan | None:
-    """Return how a history is compressed, or None if the threshold is not exceeded.
-
-    All but the newest turns give way then, not only as many as must: the next handoff should not have to compress
-    again.
-
-    Args:
-        given: What is to be compressed.
-        counter: Counts the tokens of a text; it should not find less in a whole than in its parts.
-
-    Raises:
-        ContextTooLargeError: It would not fit even with the newest turn cut.
-
-    Example:
-        >>> talk = [Turn(role="a", content=f"Step {n}: " + "We looked at the page. " * 9) for n in range(9)]
-        >>> made = plan(CompressInput(turns=talk, window=600))
-        >>> len(made.replaced), len(made.verbatim), str(made.kept[0][1])
-        (4, 5, '- a: Step 0: We looked at the page.')
-    """
+    """Return how a history is compressed, or None if the threshold is not exceeded."""
     turns, total = given.turns, len(given.turns)
     costs = [turn_tokens(turn, counter) for turn in turns]
     before = given.other_tokens + sum(costs) + counter(_json(given.summary))
@@ -325,29 +288,14 @@ def plan(given: CompressInput, counter: TokenEstimator = estimate_tokens) -> Pla
 
 
 def write_summary(narrative: str, lines: Sequence[Line], verbatim: int) -> str:
-    """Return the text of `conversationHistorySummary`: a model's narrative, the list, and what follows.
-
-    Example:
-        >>> print(write_summary("They talked.", [Line("user: We chose Postgres.")], 3))
-        They talked.
-        <BLANKLINE>
-        From the compressed turns, in their order (- word for word, * in part):
-        - user: We chose Postgres.
-        <BLANKLINE>
-        [Full history compressed — last 3 turns verbatim below]
-    """
+    """Return the text of `conversationHistorySummary`: a model's narrative, the list, and what follows."""
     listed = ["\n".join([HEADING, *map(str, lines)])] if lines else []
     parts = [narrative, *listed, f"[Full history compressed — last {verbatim} turns verbatim below]"]
     return "\n\n".join(part for part in parts if part)
 
 
 def read_summary(summary: str) -> tuple[str, list[Line]]:
-    """Return the narrative and the list of a `conversationHistorySummary`, of this or of another builder.
-
-    Example:
-        >>> read_summary(write_summary("They talked.", [Line("user: We chose Postgres.")], 3))
-        ('They talked.', [Line(text='user: We chose Postgres.', kept=True)])
-    """
+    """Return the narrative and the list of a `conversationHistorySummary`, of this or of another builder."""
     body = _ENDING.sub("", summary).strip()
     above, heading, beneath = f"\n{body}\n".rpartition(f"\n{HEADING}\n")
     if not heading:
@@ -417,11 +365,7 @@ def _without_numbers(kept: _Kept, said: Sequence[_Said], most: int, price: Calla
 
 
 def _others(said: Sequence[_Said], older: int, kept: _Kept) -> list[tuple[int, _Said]]:
-    """Return the statements that need not be kept, those first that say most.
-
-    A sentence says much if its words are used often in all the turns. The best sentence of every turn comes before the
-    second best of any, so that the summary speaks of the whole time.
-    """
+    """Return the statements that need not be kept, those first that say most."""
     told = {line.text.casefold() for _, line in kept}
     found: list[tuple[int, _Said, frozenset[str]]] = []
     for place, one in enumerate(said):
@@ -459,12 +403,7 @@ def _chosen(others: Sequence[tuple[int, _Said]], room: int, counter: TokenEstima
 
 
 def cut_to(text: str, max_tokens: int, counter: TokenEstimator = estimate_tokens) -> str:
-    """Return a text that costs at most so many tokens, cut at its end and saying so by `…`.
-
-    Example:
-        >>> cut_to("one two three four", 3)
-        'one two…'
-    """
+    """Return a text that costs at most so many tokens, cut at its end and saying so by `…`."""
     cost = counter(text)
     if cost <= max_tokens:
         return text
@@ -476,12 +415,7 @@ def cut_to(text: str, max_tokens: int, counter: TokenEstimator = estimate_tokens
 
 
 def cut_turn(turn: Turn, max_tokens: int, counter: TokenEstimator = estimate_tokens) -> Turn | None:
-    r"""Return a turn with the middle of its content left out, to cost at most so many tokens, or None.
-
-    Example:
-        >>> cut_turn(Turn(content="abcdefghij" * 40), 30).content
-        'abcdefghijabcdefghijabcdefghijabcdefghijabcdefg\n[… about 74 tokens cut …]\nhijabcdefghijabcdefghij'
-    """
+    """Return a turn with the middle of its content left out, to cost at most so many tokens, or None."""
     whole = turn_tokens(turn, counter)
     cost, length, shorter = whole, len(turn.content), turn
     while cost > max_tokens:

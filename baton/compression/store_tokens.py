@@ -14,24 +14,7 @@ DEFAULT_ENCODING = "o200k_base"
 
 
 def exact_counter(encoding: str = DEFAULT_ENCODING) -> TokenEstimator:
-    """Return a function that counts the tokens of a text exactly in the vocabulary ``encoding``.
-
-    The first call for a vocabulary loads it (20 to 500 ms), later ones share it. What looks like a control
-    token in a text is counted as the ordinary text that it is: texts come from agents, and are hostile.
-    A lone surrogate, which no vocabulary has, counts as a question mark.
-
-    Args:
-        encoding: `"o200k_base"`, `"cl100k_base"` or another that the library ships; nothing is downloaded.
-
-    Raises:
-        ModuleNotFoundError: The extra `tokens` is not installed.
-        ValueError: The library ships no such vocabulary.
-
-    Example:
-        >>> count = exact_counter()
-        >>> count("The baton carries notes."), count("<|endoftext|>") > 1, count("")
-        (5, True, 0)
-    """
+    """Return a function that counts the tokens of a text exactly in the vocabulary ``encoding``."""
     encode = _encoder(encoding)
 
     def count(text: str) -> int:
@@ -44,16 +27,7 @@ def exact_counter(encoding: str = DEFAULT_ENCODING) -> TokenEstimator:
 
 
 def best_counter() -> tuple[str, TokenEstimator]:
-    """Return the best counter that is installed and its name, to be recorded with what it counted.
-
-    Returns:
-        `("o200k_base", an exact counter)` with the extra `tokens`, else `("estimate", estimate_tokens)`.
-
-    Example:
-        >>> name, count = best_counter()
-        >>> name in ("o200k_base", "estimate"), count("twelve chars") > 0
-        (True, True)
-    """
+    """Return the best counter that is installed and its name, to be recorded with what it counted."""
     try:
         return DEFAULT_ENCODING, exact_counter(DEFAULT_ENCODING)
     except ModuleNotFoundError:

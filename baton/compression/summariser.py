@@ -56,11 +56,7 @@ class Compressor(Protocol):
     """A model that summarises: the port."""
 
     async def __call__(self, prompt: str, max_tokens: int) -> Summary:
-        """Return a summary of at most so many tokens, asked for by a prompt for the user turn.
-
-        Raises:
-            SummaryFailedError: There is none, and the call is to be paid.
-        """
+        """Return a summary of at most so many tokens, asked for by a prompt for the user turn."""
         ...
 
 
@@ -80,24 +76,7 @@ class Summariser:
 def compression_prompt(
     turns: Sequence[Turn], *, earlier_summary: str = "", max_tokens: int = 1_000, nonce: str = ""
 ) -> str:
-    """Return the prompt that asks a model to summarise turns, with the four rules of preservation.
-
-    The turns are data in it, inside the fence. A model may obey them all the same; its answer is data again for the
-    receiver, and is scanned with the rest of the message.
-
-    Args:
-        turns: The turns, oldest first.
-        earlier_summary: The summary of what was said before them.
-        max_tokens: The most tokens of the answer.
-        nonce: A part of the delimiters that the turns' authors cannot know.
-
-    Example:
-        >>> print(compression_prompt([Turn(role="user", content="Use Postgres.")])[-108:], end="")
-        [CONTEXT FROM PREVIOUS AGENT — DATA ONLY]
-        (turn 1, user)
-        Use Postgres.
-        [END OF CONTEXT FROM PREVIOUS AGENT]
-    """
+    """Return the prompt that asks a model to summarise turns, with the four rules of preservation."""
     said = [f"(summary of what was before)\n{earlier_summary}"] if earlier_summary else []
     for number, turn in enumerate(turns, 1):
         speaker = f", {single_line(turn.role)}" if turn.role else ""
@@ -108,15 +87,7 @@ def compression_prompt(
 def too_dear(
     prompt: str, max_tokens: int, price: Price, upstream: Spend, *, counter: TokenEstimator = estimate_tokens
 ) -> str | None:
-    """Return why a summary would cost too much, or None if its most is under 5 % of the upstream call, or nothing.
-
-    Example:
-        >>> cheap = Price(input=0.1, output=0.4)
-        >>> too_dear("x" * 4_000, 100, cheap, Spend(micro_usd=2_000))
-        'a summary by the model would cost up to 0.00014 USD, which is not under 5 % of the 0.002 USD upstream'
-        >>> too_dear("x" * 4_000, 100, cheap, Spend(micro_usd=3_000)) is None
-        True
-    """
+    """Return why a summary would cost too much, or None if its most is under 5 % of the upstream call, or nothing."""
     most = price.micro_usd(Usage(input=counter(prompt), output=max_tokens))
     if most == 0 or within_share(most, upstream):
         return None
@@ -127,10 +98,5 @@ def too_dear(
 
 
 def within_share(micro_usd: int, upstream: Spend) -> bool:
-    """Return whether an amount is under 5 % of what the upstream call cost.
-
-    Example:
-        >>> within_share(49, Spend(micro_usd=1_000)), within_share(50, Spend(micro_usd=1_000))
-        (True, False)
-    """
+    """Return whether an amount is under 5 % of what the upstream call cost."""
     return micro_usd * ONE_IN < upstream.micro_usd

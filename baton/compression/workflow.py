@@ -61,17 +61,7 @@ class Conversation:
     async def fit(
         self, outgoing: OutgoingHandoff, message: StageInput, task_queue: str | None, *, sender: str | None
     ) -> StageInput:
-        """Return the stage's input with the conversation in it, compressed if it fills too much of the stage's window.
-
-        Args:
-            outgoing: The handoff to the stage.
-            message: The stage's input.
-            task_queue: The task queue of its workers.
-            sender: The agent that hands off, for the ledger; None where nothing is recorded.
-
-        Raises:
-            StageFailedError: It cannot be made to fit without losing what must not be lost.
-        """
+        """Return the stage's input with the conversation, compressed if it fills too much of the window."""
         if not self._turns:
             return message
         spec = outgoing.spec

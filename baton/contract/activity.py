@@ -28,18 +28,8 @@ _KEPT_BACK = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_
 class SessionLog:
     """Records what happens in one run of a stage.
 
-    Every method takes `exclude=True` for what must not cross to any other agent.
-
     Attributes:
         events: What was recorded, in order, each with its whole text.
-
-    Example:
-        >>> log = SessionLog("research", "1.1", "h-1")
-        >>> call = log.tool_call("crm.lookup", {"customer": "c-1"})
-        >>> _ = log.tool_result("crm.lookup", "The customer is an enterprise customer.", call_id=call)
-        >>> _ = log.brainstorm("What if we skip the check?")
-        >>> [(event.id, event.type.value) for event in log.events]
-        [('1.1.1', 'tool_call'), ('1.1.2', 'tool_result'), ('1.1.3', 'brainstorm')]
     """
 
     def __init__(
@@ -161,12 +151,7 @@ class SessionLog:
 
 
 def cut(text: str, longest: int = LONGEST_CLAIM) -> str:
-    """Return a claim that is short enough, and says so where it was cut.
-
-    Example:
-        >>> cut("It costs 1000 USD.", 13)
-        'It costs 10 …'
-    """
+    """Return a claim that is short enough, and says so where it was cut."""
     return text if len(text) <= longest else f"{text[: longest - 2]} …"
 
 
@@ -206,19 +191,7 @@ async def _unrecorded(tool: str, handoff_id: str, number: int) -> None:
 
 
 class Toolbox:
-    """Lets a stage call the tools that its contract allows, and no others.
-
-    Example:
-        >>> import asyncio
-        >>> log = SessionLog("review", "2.1", "h-1")
-        >>> tools = Toolbox(frozenset({"policy.search"}), log, "h-1")
-        >>> asyncio.run(tools.call("policy.search", lambda word: f"one rule about {word}", "discounts"))
-        'one rule about discounts'
-        >>> asyncio.run(tools.call("email.send", print, "hello"))
-        Traceback (most recent call last):
-        ...
-        baton.contract.records.ToolDeniedError: TOOL_DENIED: 'email.send' is not among the tools of handoff 'h-1': ...
-    """
+    """Lets a stage call the tools that its contract allows, and no others."""
 
     def __init__(
         self,
@@ -341,11 +314,7 @@ class Toolbox:
         return result
 
     def _failed(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
-        """Record that a call raised, and return what to raise instead where that would not end the call alone.
-
-        Python hands a `StopIteration` on from no thread, so nobody would ever be told of it; a `SystemExit`, as of a
-        function that reads a command line, would end the worker out of a task of a framework.
-        """
+        """Record that a call raised, and return what to raise instead where that would not end the call alone."""
         told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         self._session.tool_result(tool, cut(told, LONGEST_RESULT), call_id=call_id, success=False)
         return RuntimeError(f"tool {tool!r} raised {told}")

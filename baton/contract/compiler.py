@@ -72,21 +72,13 @@ def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContra
 
 
 def trace_id_of(traceparent: str | None) -> str:
-    """Return the trace id in a W3C traceparent, or nothing where there is none.
-
-    Example:
-        >>> trace_id_of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-        '0af7651916cd43dd8448eb211c80319c'
-    """
+    """Return the trace id in a W3C traceparent, or nothing where there is none."""
     _, _, rest = (traceparent or "").partition("-")
     return rest.partition("-")[0]
 
 
 def used_tools(draft: Draft) -> frozenset[str]:
-    """Return the tools that were used with success, and whose results crossed or only lacked room.
-
-    A tool that was called in vain, or in a brainstorm, or whose result was kept back, is none of them.
-    """
+    """Return the tools that were used with success, and whose results crossed or only lacked room."""
     budget = f"{BUDGET}:"
     return frozenset(
         event.tool_name
@@ -97,10 +89,7 @@ def used_tools(draft: Draft) -> frozenset[str]:
 
 
 def allowed_tools(request: ContractRequest, used: frozenset[str]) -> list[str]:
-    """Return the tools that a contract grants: ((used or granted) and capability and ceiling) without forbidden.
-
-    Names are compared without case and outer blanks, and written as the receiver's capability spells them.
-    """
+    """Return the tools that a contract grants: ((used or granted) and capability and ceiling) without forbidden."""
     wanted = tool_keys(used | request.granted) - tool_keys(request.forbidden)
     if request.ceiling is not None:
         wanted &= tool_keys(request.ceiling)
@@ -149,10 +138,7 @@ def leave_out_types(draft: Draft) -> None:
 
 
 def consume_calls(draft: Draft) -> None:
-    """Count calls as told by their results: by the call's id, and without one in the order of each tool's calls.
-
-    A call whose result is left out is consumed all the same; one without any result is left for `state_claims`.
-    """
+    """Count calls as told by their results: by the call's id, and without one in the order of each tool's calls."""
     rest = [event for event in draft.rest if event.type is EventType.TOOL_CALL]
     calls = {call.call_id or call.id: call for call in reversed(rest)}
     consumed: set[str] = set()
@@ -180,11 +166,7 @@ def leave_out_failed(draft: Draft) -> None:
 
 
 def leave_out_stale(draft: Draft) -> None:
-    """Leave out what is not fresh: `stale:<tool or type>`.
-
-    A tool's result is stale when it is older than its limit, and whatever else says how long it lasts when it
-    is older than that. What has no readable time, or one in the future, is never fresh: nobody knows how old it is.
-    """
+    """Leave out what is not fresh."""
     now, policy = draft.request.created_at, draft.policy
     for event in draft.rest:
         if event.type is EventType.TOOL_CALL and event.type not in policy.confidences:
@@ -196,11 +178,7 @@ def leave_out_stale(draft: Draft) -> None:
 
 
 def state_claims(draft: Draft) -> None:
-    """Make facts of what is left, each with its provenance and confidence.
-
-    What backs no fact is left out as `unsupported:<type>`: an empty text, a call without a result, a decision that
-    was not accepted, a type that the policy gives no confidence.
-    """
+    """Make facts of what is left, each with its provenance and confidence."""
     for event in draft.rest:
         at, confidence = event.at, confidence_of(event, draft)
         source, method = source_of(event)
@@ -213,11 +191,7 @@ def state_claims(draft: Draft) -> None:
 
 
 def keep_within_budget(draft: Draft) -> None:
-    """Leave out the facts that the receiver's token budget has no room for: `budget:<tool or type>`.
-
-    The surest facts are kept before others, of equally sure ones the newest, and of equally new ones the last; a fact
-    too long for what is left does not keep shorter ones after it out.
-    """
+    """Leave out the facts that the receiver's token budget has no room for."""
     most = draft.request.max_tokens
     if most is None:
         return
@@ -240,10 +214,7 @@ def keep_within_budget(draft: Draft) -> None:
 
 
 def confidence_of(event: SessionEvent, draft: Draft) -> Confidence | None:
-    """Return how sure a fact made of an event is, or None if none can be made of it.
-
-    High takes a tool that said it succeeded; a tool that said nothing of it is of low confidence.
-    """
+    """Return how sure a fact made of an event is, or None if none can be made of it."""
     if event.type is EventType.TOOL_RESULT:
         return Confidence.HIGH if event.success is True else Confidence.LOW
     if event.type is EventType.DECISION and event.accepted is not True:
@@ -252,14 +223,7 @@ def confidence_of(event: SessionEvent, draft: Draft) -> Confidence | None:
 
 
 def source_of(event: SessionEvent) -> tuple[str, str]:
-    """Return the source and the method of a fact made of an event; an unnamed tool is an unknown source.
-
-    Example:
-        >>> source_of(SessionEvent(id="e", type="tool_result", tool_name="contracts.search"))
-        ('contracts.search', 'tool_call:contracts.search')
-        >>> source_of(SessionEvent(id="e", type="llm_response", agent="research"))
-        ('research', 'llm_generation')
-    """
+    """Return the source and the method of a fact made of an event; an unnamed tool is an unknown source."""
     return _source(event.type, event.tool_name or "", event.agent or "")
 
 
@@ -299,8 +263,6 @@ DEFAULT_PROCESSORS = (
 
 class CompileReport(CompactRecord):
     """What the compiler did with each event: the evidence that the validation checks a contract against.
-
-    It names events and never quotes them.
 
     Attributes:
         dispositions: What became of each event, in the order of the session.
@@ -346,27 +308,7 @@ def compile_contract(
     processors: Sequence[Processor] = DEFAULT_PROCESSORS,
     estimator: TokenEstimator = estimate_tokens,
 ) -> Compiled:
-    """Return the contract that a receiver may see instead of a session, and what became of each event.
-
-    Each event ends as a fact, under one label, or as a call consumed by its result; what no processor settled is
-    left out as `unsupported:<type>`. The allowed tools do not depend on the processors.
-
-    Example:
-        >>> from datetime import UTC, datetime
-        >>> now = datetime(2026, 6, 27, 9, 25, tzinfo=UTC)
-        >>> events = [
-        ...     SessionEvent(id="e1", type="tool_result", timestamp="2026-06-27T09:20:00Z", success=True,
-        ...                  tool_name="crm.lookup_customer", content="The recipient is an enterprise customer."),
-        ...     SessionEvent(id="e2", type="brainstorm", timestamp="2026-06-27T09:21:00Z", content="Skip the check?"),
-        ... ]
-        >>> request = ContractRequest("risk-review-2026-001", "ComplianceReviewAgent", "Review the email.", "t-1", now,
-        ...                           capability=frozenset({"policy.search"}), granted=frozenset({"policy.search"}))
-        >>> made = compile_contract(events, request)
-        >>> [fact.claim for fact in made.contract.facts], made.contract.excluded_context, made.contract.allowed_tools
-        (['The recipient is an enterprise customer.'], ['type:brainstorm'], ['policy.search'])
-        >>> made.report.withheld
-        {'crm.lookup_customer': 'beyond the capability'}
-    """
+    """Return the contract that a receiver may see instead of a session, and what became of each event."""
     draft = Draft(events, request, policy or ContractPolicy(), estimator)
     for processor in processors:
         try:

@@ -48,9 +48,6 @@ _MOST_MINUTES = 10**12  # two million years, which a timedelta still holds
 class ContractRequest:
     """What a contract is compiled for.
 
-    Nothing of it is checked here but the clock: `baton.contract.validation.validate_contract` reports all that is
-    wrong at once.
-
     Attributes:
         handoff_id: Names the handoff.
         receiving_agent: Who is to receive.
@@ -103,13 +100,6 @@ class ContractPolicy:
         refuse_unknown_sources: A tool's result that does not name its tool has no known source. True makes it a fact
             that the validation refuses, so that the handoff fails fast; False leaves it out. It crosses
             in neither case.
-
-    Example:
-        >>> ContractPolicy(tool_ages={"crm.lookup_pricing": 5}).age_limit("crm.lookup_pricing", None)
-        datetime.timedelta(seconds=300)
-        >>> ContractPolicy(confidences={EventType.LLM_RESPONSE: Confidence.HIGH})
-        Traceback (most recent call last):
-        ValueError: 'llm_response' is said to be of high confidence; only a tool that succeeded is; say medium or less
     """
 
     max_result_age_minutes: int = DEFAULT_MAX_AGE_MINUTES
@@ -154,31 +144,7 @@ FACTS = "\n**Facts:**\n"
 
 
 def render_contract(contract: HandoffContract) -> str:
-    """Return a contract as markdown for an agent's user turn.
-
-    Each fact stands on one line that cannot become a heading or a fence, and what is known of its source stands
-    before the claim, so that no claim can vouch for itself.
-
-    Example:
-        >>> from datetime import UTC
-        >>> from baton.contract.records import SourceProvenance
-        >>> at = datetime(2026, 6, 27, 9, 20, tzinfo=UTC)
-        >>> source = SourceProvenance(source="crm.lookup_customer", timestamp=at, method="api_call")
-        >>> fact = Fact(claim="They signed the DPA.", source=source, confidence="high", event_id="evt-9a3b2c")
-        >>> print(render_contract(HandoffContract(handoff_id="risk-review-2026-001", receiving_agent="Reviewer",
-        ...     task="Review the email.", facts=[fact], excluded_context=[], allowed_tools=["policy.search"],
-        ...     forbidden_tools=["email.send"], created_at=at, trace_id="t-1")), end="")
-        ## Handoff Contract
-        <BLANKLINE>
-        **Task:** Review the email.
-        <BLANKLINE>
-        **Facts:**
-        - high, crm.lookup_customer by api_call at 2026-06-27T09:20:00Z: They signed the DPA.
-        <BLANKLINE>
-        **Allowed tools:** policy.search
-        **Forbidden tools:** email.send
-        **Handoff:** risk-review-2026-001, to Reviewer, use until 2026-06-27T09:50:00Z
-    """
+    """Return a contract as markdown for an agent's user turn."""
     parts = [f"{HEADING}\n\n**Task:** {single_line(contract.task)}\n"]
     if contract.facts:
         parts += [FACTS, *map(fact_line, contract.facts)]
@@ -193,10 +159,7 @@ def render_contract(contract: HandoffContract) -> str:
 
 
 def fact_line(fact: Fact) -> str:
-    """Return a fact as a line of the rendered contract, with its line break.
-
-    A method that only repeats the source, as `tool_call:crm.lookup` does for `crm.lookup`, is left out.
-    """
+    """Return a fact as a line of the rendered contract, with its line break."""
     source = fact.source
     origin = _origin(source.source, source.method)
     return f"- {fact.confidence}, {origin} at {_time(source.timestamp)}: {single_line(fact.claim)}\n"
@@ -238,12 +201,7 @@ _UNKNOWN = frozenset({"", UNKNOWN, "unknown_tool", "undefined", "null", "none", 
 
 
 def is_unknown_source(name: str) -> bool:
-    """Return whether the name of a source says that it is unknown.
-
-    Example:
-        >>> is_unknown_source(" Unknown"), is_unknown_source("crm.lookup")
-        (True, False)
-    """
+    """Return whether the name of a source says that it is unknown."""
     return not says_something(name) or name.strip().casefold() in _UNKNOWN
 
 
@@ -273,14 +231,7 @@ class Disposition(CompactRecord):
 
 @lru_cache(maxsize=4096)
 def label_of(kind: str, subject: str, otherwise: EventType) -> str:
-    r"""Return a label: why something was left out, and what kind of thing it was, on one line.
-
-    Example:
-        >>> label_of("stale", "crm.lookup\n_pricing ", EventType.TOOL_RESULT)
-        'stale:crm.lookup _pricing'
-        >>> label_of("type", "", EventType.BRAINSTORM)
-        'type:brainstorm'
-    """
+    """Return a label: why something was left out, and what kind of thing it was, on one line."""
     if not _KIND.fullmatch(kind):
         raise ContractError(f"{kind!r} cannot begin a label; use a word of small letters, as in 'confidential'")
     name = " ".join(subject.split())

@@ -39,14 +39,6 @@ class Explanation(CompactRecord):
         left_out: The events that did not cross.
         tokens_read: Tokens of the prompt that the agent was given; 0 if it asked for none, or has not ended.
         transcript_tokens: What handing on everything that was said and fetched before would have cost.
-
-    Example:
-        >>> contract = {"handoffId": "h-1", "receivingAgent": "review", "task": "Review it.", "facts": [],
-        ...     "excludedContext": ["type:brainstorm"], "allowedTools": [], "forbiddenTools": [],
-        ...     "createdAt": "2026-06-27T09:25:00Z", "traceId": "t-1"}
-        >>> told = Explanation(stage="review", seq=2, contract=contract, tokens_read=100, transcript_tokens=5_000)
-        >>> told.times_fewer
-        50.0
     """
 
     stage: str
@@ -124,14 +116,7 @@ def explanation_of(
     attempt: int = 1,
     tokens_read: int = 0,
 ) -> Explanation:
-    """Return the explanation of one stage.
-
-    Example:
-        >>> note = SessionEvent(id="e1", type="internal_note", agent="research", tokens=40)
-        >>> told = explanation_of({}, [{"e1": "type:internal_note"}], [note], stage="review", seq=2)
-        >>> told.left_out[0].agent, told.transcript_tokens
-        ('research', 40)
-    """
+    """Return the explanation of one stage."""
     events = {event.id: event for event in before}
     labels = {id: label for message in told for id, label in message.items()}
     facts = {fact["eventId"] for fact in contract.get("facts", [])}  # one that was left out before may cross by now

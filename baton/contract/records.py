@@ -52,12 +52,6 @@ class ToolDeniedError(BatonError):
         code: Always `TOOL_DENIED`.
         tool: The tool.
         handoff_id: The handoff under which it was called.
-
-    Example:
-        >>> print(ToolDeniedError("email.send", "h-1", allowed=["policy.search"]))
-        TOOL_DENIED: 'email.send' is not among the tools of handoff 'h-1': policy.search. Do without it, or ask for more
-        >>> print(ToolDeniedError("email.send", "h-1", allowed=[]))
-        TOOL_DENIED: 'email.send' was called under handoff 'h-1', which allows no tools. Do without it, or ask for more
     """
 
     code = TOOL_DENIED
@@ -104,8 +98,6 @@ WrittenTime = Annotated[datetime | str, PlainValidator(_written), WithJsonSchema
 class SessionEvent(OpenRecord):
     """One thing that happened in a session.
 
-    Members at their default are left out of its JSON, and members that this release does not know are kept.
-
     Attributes:
         id: Names the event; unique in the session, and a fact's `eventId` leads back to it.
         type: What kind of thing happened.
@@ -121,11 +113,6 @@ class SessionEvent(OpenRecord):
         accepted: Of a decision, whether it was accepted.
         agent: Who recorded it.
         handoff_id: The handoff under which the agent acted.
-
-    Example:
-        >>> event = SessionEvent(id="evt-9a3b2c", type="brainstorm", timestamp="2026-06-27T09:20:00Z", content="?")
-        >>> event.to_json_object()
-        {'id': 'evt-9a3b2c', 'type': 'brainstorm', 'timestamp': '2026-06-27T09:20:00Z', 'content': '?'}
     """
 
     id: Name
@@ -164,14 +151,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def instant(value: object) -> datetime | None:
-    """Return the time that a value tells, in UTC, or None if it tells none.
-
-    Example:
-        >>> instant("2026-06-27T11:20:00+02:00")
-        datetime.datetime(2026, 6, 27, 9, 20, tzinfo=datetime.timezone.utc)
-        >>> instant("2026-06-27T11:20:00") is instant("yesterday") is None
-        True
-    """
+    """Return the time that a value tells, in UTC, or None if it tells none."""
     if not isinstance(value, str):
         return None
     try:
@@ -255,10 +235,6 @@ class OutputSchemaRef(OpenRecord):
     Attributes:
         schema_name: The schema's name.
         version: Its version, exactly.
-
-    Example:
-        >>> print(OutputSchemaRef.parse("ComplianceDecisionV1@1.2"))
-        ComplianceDecisionV1@1.2
     """
 
     schema_name: Identifier
@@ -297,16 +273,6 @@ class HandoffContract(OpenRecord):
         traceparent: The W3C trace context that the handoff travels with.
         message_id: The signed message that carries the contract, by its `handoffId`.
         excluded_counts: How many session events each label stands for.
-
-    Example:
-        >>> from datetime import UTC
-        >>> contract = HandoffContract(handoff_id="risk-review-2026-001", receiving_agent="ComplianceReviewAgent",
-        ...     task="Review the email.", facts=[], excluded_context=["type:brainstorm"], allowed_tools=[],
-        ...     forbidden_tools=[], created_at=datetime(2026, 6, 27, 9, 25, tzinfo=UTC), trace_id="t-1")
-        >>> contract.is_expired(datetime(2026, 6, 27, 9, 55, tzinfo=UTC))
-        False
-        >>> contract.is_expired(datetime(2026, 6, 27, 9, 55, 1, tzinfo=UTC))
-        True
     """
 
     handoff_id: Identifier
@@ -377,12 +343,6 @@ class ContractVerdict(CompactRecord):
         facts: How many facts it has.
         tools: How many tools it allows.
         excluded: How many events each of its labels stands for, where it says so; 1 where it does not.
-
-    Example:
-        >>> bool(ContractVerdict(warnings=[ContractFinding(check=Check.TOOLS, text="it allows no tools")]))
-        True
-        >>> bool(ContractVerdict(errors=[ContractFinding(check=Check.TRACE, text="'/traceId' is missing; send it")]))
-        False
     """
 
     errors: list[ContractFinding] = Field(default_factory=list)
@@ -399,13 +359,7 @@ class ContractVerdict(CompactRecord):
         return not self.errors
 
     def findings(self) -> list[Finding]:
-        """Return the errors as a receiver's gate reports them.
-
-        Example:
-            >>> verdict = ContractVerdict(errors=[ContractFinding(check=Check.RECEIVER, text="there is no agent 'A'")])
-            >>> verdict.findings()[0].code
-            <Code.ROUTING_ERROR: 'ROUTING_ERROR'>
-        """
+        """Return the errors as a receiver's gate reports them."""
         return [
             Finding(
                 code=Code.ROUTING_ERROR if one.check is Check.RECEIVER else Code.SCHEMA_INVALID,
@@ -418,16 +372,7 @@ class ContractVerdict(CompactRecord):
 
 
 def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
-    """Return a verdict as the members of a structured log line.
-
-    Contracts without facts are usually a bug, so they have a member to count, and so have those without
-    tools.
-
-    Example:
-        >>> fields = verdict_log_fields(ContractVerdict(handoff_id="h-1", excluded={"type:brainstorm": 2}))
-        >>> fields["valid"], fields["zero_facts"], fields["excluded"]
-        (True, 1, {'type:brainstorm': 2})
-    """
+    """Return a verdict as the members of a structured log line."""
     return {
         "handoff_id": verdict.handoff_id,
         "receiving_agent": verdict.receiving_agent,

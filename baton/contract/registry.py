@@ -28,38 +28,17 @@ _PATTERN = re.compile(r"[*?\[\]{}|^$]")
 
 @lru_cache(maxsize=4096)
 def tool_key(name: str) -> str:
-    """Return what a tool's name is compared by: without case, outer blanks and compatibility forms.
-
-    Example:
-        >>> tool_key(" Email.Send"), tool_key("ｅmail.send") == tool_key("email.send")
-        ('email.send', True)
-    """
+    """Return what a tool's name is compared by: without case, outer blanks and compatibility forms."""
     return unicodedata.normalize("NFKC", name).strip().casefold()
 
 
 def tool_keys(names: Iterable[str]) -> frozenset[str]:
-    """Return the keys of several names.
-
-    Example:
-        >>> sorted(tool_keys(["policy.search", "Policy.Search ", "crm.read"]))
-        ['crm.read', 'policy.search']
-    """
+    """Return the keys of several names."""
     return frozenset(map(tool_key, names))
 
 
 def tool_set(names: Iterable[str], what: str, known: Iterable[str] = ()) -> frozenset[str]:
-    """Return names of tools as a set, after checking that each can be the name of a tool.
-
-    Example:
-        >>> sorted(tool_set(["email.send", "git.push"], "forbidden"))
-        ['email.send', 'git.push']
-        >>> tool_set(["git.*"], "forbidden")
-        Traceback (most recent call last):
-        ValueError: forbidden: 'git.*' is a pattern; tools are listed by name: name each of them
-        >>> tool_set(["emial.send"], "forbidden", known=["email.send"])
-        Traceback (most recent call last):
-        ValueError: forbidden: there is no tool 'emial.send'; did you mean 'email.send'?
-    """
+    """Return names of tools as a set, after checking that each can be the name of a tool."""
     if isinstance(names, str):
         raise TypeError(f"{what}={names!r} is one string; write {what}=frozenset({{{names!r}}})")
     found = frozenset(names)
@@ -82,14 +61,7 @@ _NAMED = 5
 
 
 class Shelf(Generic[T]):
-    """Things of one kind by name and version.
-
-    Example:
-        >>> shelf = Shelf("agent", KeyError, sorted)
-        >>> shelf.add("reviewer", "1.0.0", "an agent")
-        >>> shelf.find("reviewer", None), list(shelf)
-        ('an agent', ['an agent'])
-    """
+    """Things of one kind by name and version."""
 
     def __init__(
         self,
@@ -157,10 +129,6 @@ class AgentEntry(CompactRecord):
         price: What its model costs.
         requires: The members of the state that it needs.
         tools: The tools that it is able to use; a contract never allows others.
-
-    Example:
-        >>> AgentEntry(name="ComplianceReviewAgent", version="1.2.0", tools=["policy.search"]).tools
-        frozenset({'policy.search'})
     """
 
     name: Name
@@ -177,16 +145,7 @@ class AgentEntry(CompactRecord):
 
 
 class AgentRegistry:
-    """Agents by name and version; immutable.
-
-    Example:
-        >>> agents = AgentRegistry([AgentEntry(name="ComplianceReviewAgent", version="1.2.0")])
-        >>> agents.find("ComplianceReviewAgent").version
-        '1.2.0'
-        >>> agents.find("ComplianceAgent")
-        Traceback (most recent call last):
-        baton.contract.records.UnknownAgentError: there is no agent 'ComplianceAgent'; did you mean ...
-    """
+    """Agents by name and version; immutable."""
 
     def __init__(self, entries: Iterable[AgentEntry] = (), *, latest: bool = False) -> None:
         self._shelf: Shelf[AgentEntry] = Shelf("agent", UnknownAgentError, newest_first, latest=latest)
@@ -210,14 +169,7 @@ class AgentRegistry:
         capability: Collection[str] = (),
         tools: Collection[str] = (),
     ) -> AgentEntry:
-        """Return the agent that a handoff goes to, if it can do what is asked; ask before anything is sent.
-
-        Example:
-            >>> agents = AgentRegistry([AgentEntry(name="a", version="1.0.0", capability=["review"])])
-            >>> agents.route("a", capability=["translate"])
-            Traceback (most recent call last):
-            baton.contract.records.UnknownAgentError: the agent 'a' 1.0.0 cannot do 'translate'; no agent can
-        """
+        """Return the agent that a handoff goes to, if it can do what is asked; ask before anything is sent."""
         entry = self.find(name, version)
         if lack := _lacking(entry, capability, tools):
             able = [f"{one.name!r} {one.version}" for one in self.entries if not _lacking(one, capability, tools)]

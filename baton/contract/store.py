@@ -22,10 +22,7 @@ from baton.wire.text import misfit
 
 
 def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
-    """Return a check that lists what is wrong with an output, for the agent that corrects it; empty if it fits.
-
-    Ask for it before an agent works for nothing.
-    """
+    """Return a check that lists what is wrong with an output, for the agent that corrects it; empty if it fits."""
     if schemas is None:
         raise PipelineError(
             f"the stage's output is to fit {named!r}, and this worker has no output schemas; start it with "
@@ -92,13 +89,7 @@ def load_registries(
     installed: bool = False,
     latest: bool = False,
 ) -> Registries:
-    """Return the registries, filled from all sources together.
-
-    Example:
-        >>> made = load_registries(agents=[AgentEntry(name="ComplianceReviewAgent", version="1.2.0")])
-        >>> made.agents.find("ComplianceReviewAgent").version
-        '1.2.0'
-    """
+    """Return the registries, filled from all sources together."""
     sources = [_Source("code", list(agents), list(schemas)), *map(_read, map(Path, files))]
     if installed:
         sources += _installed()

@@ -47,12 +47,7 @@ from baton.wire.text import TokenEstimator, counted, estimate_tokens, faults
 
 
 def contract_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the contract, a new object that refers to nothing outside itself.
-
-    Example:
-        >>> contract_schema()["$id"]
-        'urn:baton:schema:contract:1.0'
-    """
+    """Return the JSON Schema of the contract, a new object that refers to nothing outside itself."""
     return copy.deepcopy(_document())
 
 
@@ -72,15 +67,7 @@ EXPIRED_AT = "/step/contract/createdAt"
 
 
 def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[Finding]:
-    """Return a finding if a contract has expired.
-
-    Example:
-        >>> contract = {"createdAt": "2026-06-27T09:25:00Z", "expiresAfterMinutes": 30}
-        >>> expiry_findings(contract, datetime(2026, 6, 27, 9, 55, tzinfo=UTC))
-        []
-        >>> expiry_findings(contract, datetime(2026, 6, 27, 9, 56, tzinfo=UTC))[0].text
-        'the contract expired at 2026-06-27T09:55:00+00:00; compile it again'
-    """
+    """Return a finding if a contract has expired."""
     if not contract:
         return []
     try:
@@ -97,59 +84,29 @@ def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[F
 
 
 def is_expired_contract(verdict: Verdict) -> bool:
-    """Return whether a handoff was not accepted for its expired contract, and for nothing else.
-
-    Example:
-        >>> finding = Finding(code=Code.INCOMPLETE_CONTEXT, text="the contract expired", at=EXPIRED_AT)
-        >>> is_expired_contract(Verdict(valid=False, reason=Code.INCOMPLETE_CONTEXT, findings=[finding]))
-        True
-    """
+    """Return whether a handoff was not accepted for its expired contract, and for nothing else."""
     return bool(verdict.findings) and all(finding.at == EXPIRED_AT for finding in verdict.findings)
 
 
 def objects(value: Any) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the objects in a list with their positions, or nothing if it is not a list.
-
-    Example:
-        >>> objects([{}, 3]), objects(None)
-        ([(0, {})], [])
-    """
+    """Return the objects in a list with their positions, or nothing if it is not a list."""
     return [(at, one) for at, one in enumerate(value) if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def texts(value: Any) -> list[tuple[int, str]]:
-    """Return the texts in a list with their positions, or nothing if it is not a list.
-
-    Example:
-        >>> texts(["a", 3]), texts(None)
-        ([(0, 'a')], [])
-    """
+    """Return the texts in a list with their positions, or nothing if it is not a list."""
     return [(at, one) for at, one in enumerate(value) if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def text_of(value: Any) -> str:
-    """Return a text, or the empty one for anything else.
-
-    Example:
-        >>> text_of("a"), text_of(3)
-        ('a', '')
-    """
+    """Return a text, or the empty one for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def context_findings(
     members: Mapping[str, Any], report: CompileReport | None, events: Sequence[SessionEvent] | None
 ) -> list[ContractFinding]:
-    """Return what crosses although it was left out, and labels that do not tell what was.
-
-    Without a report, the marks and types of the events say what must not cross, whatever the policy was.
-
-    Example:
-        >>> events = [SessionEvent(id="e1", type="brainstorm", content="Skip the check?")]
-        >>> leaked = {"facts": [{"claim": "Skip the check?", "eventId": "e9"}], "excludedContext": ["type:brainstorm"]}
-        >>> context_findings(leaked, None, events)[0].text
-        "'/facts/0' says what the event 'e1' says, which does not cross; take it out"
-    """
+    """Return what crosses although it was left out, and labels that do not tell what was."""
     findings = [] if report is None else _label_findings(members, report)
     labels = {label for _, label in texts(members.get("excludedContext"))}
     kept_back = _kept_back(report, events)
@@ -169,12 +126,7 @@ def context_findings(
 
 
 def never_crosses(event: SessionEvent) -> str | None:
-    """Return the label under which an event is left out whatever the policy is, or None if it may cross.
-
-    Example:
-        >>> never_crosses(SessionEvent(id="e1", type="decision", accepted=False))
-        'unsupported:decision'
-    """
+    """Return the label under which an event is left out whatever the policy is, or None if it may cross."""
     if event.exclude_from_handoff:
         return label_of(EXPLICIT, "", event.type)
     if event.type in EXCLUDED_TYPES:
@@ -285,28 +237,7 @@ def validate_contract(
     skew: timedelta = TOLERANCE,
     limits: ContractLimits | None = None,
 ) -> ContractVerdict:
-    """Return everything that is wrong with a contract: errors, which prevent the handoff, and warnings.
-
-    The obligations, in the order of their findings:
-
-    1. It has the members and kinds of values of a version that is readable here; the four required ones say something.
-    2. Every fact has a known source, and none was retrieved after the contract was made.
-    3. Nothing that was left out crosses, by event and by exact text, and the labels are those of what was left out.
-    4. Task, facts and terms fit into the receiver's tokens; 0 is a budget.
-    5. No tool is both allowed and forbidden, and the receiver is able to use each.
-    6. The output schema is registered.
-    7. The trace is the pipeline's.
-    8. It was not made in the future; an expired one is a warning.
-    9. The receiver is registered.
-
-    What is not given is not checked. It does **not** say that a claim is true, or that a session holds all that
-    happened.
-
-    Example:
-        >>> verdict = validate_contract({"task": " "}, now=datetime.fromisoformat("2026-06-27T09:25:00Z"))
-        >>> bool(verdict), [finding.at for finding in verdict.errors][:3]
-        (False, ['/handoffId', '/receivingAgent', '/task'])
-    """
+    """Return everything that is wrong with a contract: errors, which prevent the handoff, and warnings."""
     members = _members(contract)
     errors, record = _shape_findings(members)
     warnings: list[ContractFinding] = []

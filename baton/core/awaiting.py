@@ -18,12 +18,7 @@ _LONGEST_SHOWN = 200  # of a call, in characters: a receiver may be given much
 
 
 class Calls:
-    """The calls that have not begun, in their order.
-
-    Args:
-        caller: Who makes them, for the message.
-        shows_arguments: Whether the message shows what was given; not where that may be personal data.
-    """
+    """The calls that have not begun, in their order."""
 
     def __init__(self, caller: str = "the pipeline", *, shows_arguments: bool = True) -> None:
         self._caller = caller
@@ -32,22 +27,14 @@ class Calls:
         self._open: dict[int, tuple[partial[Any], Coroutine[Any, Any, Any]]] = {}
 
     def take(self, act: "partial[Coroutine[Any, Any, ResultT]]") -> Coroutine[Any, Any, ResultT]:
-        """Return the coroutine of a step, which counts as called until it begins.
-
-        Args:
-            act: The call, which makes the step's own coroutine.
-        """
+        """Return the coroutine of a step, which counts as called until it begins."""
         self._made += 1
         begun = self._begun(self._made, act)
         self._open[self._made] = act, begun
         return begun
 
     def check(self) -> None:
-        """Raise an error if a step was called and never awaited; what was closed, or given up as a task, is in order.
-
-        Raises:
-            PipelineError: One was.
-        """
+        """Raise an error if a step was called and never awaited; a closed or abandoned task is in order."""
         waits = [
             (act, coroutine)
             for act, coroutine in self._open.values()
@@ -79,11 +66,7 @@ HasCallsT = TypeVar("HasCallsT", bound=HasCalls)
 def step(
     method: Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]],
 ) -> Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]]:
-    """Make a method a step of a pipeline: who calls it and never awaits it is told so at the end of the run.
-
-    Args:
-        method: The method, an async function; or a function that is given first what has steps.
-    """
+    """Make a method a step of a pipeline: who calls it and never awaits it is told so at the end of the run."""
 
     @wraps(method)
     def called(self: HasCallsT, /, *given: P.args, **named: P.kwargs) -> Coroutine[Any, Any, ResultT]:
@@ -93,12 +76,7 @@ def step(
 
 
 def _shown(act: partial[Any]) -> str:
-    """Return a call of a method as the code has it, without what is given by name.
-
-    Example:
-        >>> _shown(partial(str.join, "", "release manager", print))
-        "str.join('release manager', print)"
-    """
+    """Return a call of a method as the code has it, without what is given by name."""
     given = [one.spec.name if isinstance(one, HasSpec) else getattr(one, "__qualname__", repr(one)) for one in act.args]
     shown = f"{act.func.__qualname__}({', '.join(given[1:])})"
     return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 1]}…"

@@ -173,9 +173,6 @@ class BatonPatch(Record):
 
 
 class AnyBaton(Baton):
-    """A baton of a type the reader does not know: whatever further fields it has, they are kept.
-
-    For readers of a history only; a pipeline names its own type, so that a typing mistake is an error.
-    """
+    """A baton of a type the reader does not know: whatever further fields it has, they are kept."""
 
     model_config = ConfigDict(extra="allow")

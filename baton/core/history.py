@@ -72,12 +72,7 @@ SPENT = "baton_spent"
 
 
 def told_spend(details: Iterable[Any]) -> Spend:
-    """Return what a run told that it had spent, in the details of its heartbeat or of its failure.
-
-    Example:
-        >>> told_spend(["page 3", {SPENT: {"micro_usd": 500}}]).micro_usd
-        500
-    """
+    """Return what a run told that it had spent, in the details of its heartbeat or of its failure."""
     for one in details:
         if isinstance(one, dict) and isinstance(one.get(SPENT), dict):
             try:
@@ -92,12 +87,7 @@ TOPPED_UP = "baton_topped_up_micro_usd"
 
 
 def told_top_up(details: Iterable[Any]) -> int:
-    """Return what people had added to the budget of a pipeline, as the details of its failure tell it.
-
-    Example:
-        >>> told_top_up([{SPENT: {"micro_usd": 500}, TOPPED_UP: 5_000}])
-        5000
-    """
+    """Return what people had added to the budget of a pipeline, as the details of its failure tell it."""
     told = [one.get(TOPPED_UP) for one in details if isinstance(one, dict)]
     return next((one for one in told if isinstance(one, int) and one > 0), 0)
 
@@ -212,12 +202,7 @@ class CompensationRecord(CompactRecord):
 
 
 def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
-    """Return ``baton`` with a recorded effective change applied; no rules, they were checked back then.
-
-    Example:
-        >>> effect_on(Baton(goal="g", decision_log=["a"]), {"decision_log": ["b"]}).decision_log
-        ['a', 'b']
-    """
+    """Return ``baton`` with a recorded effective change applied; no rules, they were checked back then."""
     if not change:
         return baton
     merged = merge_patch(

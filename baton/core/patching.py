@@ -44,12 +44,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are the same; unlike in Python, true is not 1 and false is not 0.
-
-    Example:
-        >>> same_json([1, {"a": None}], [1.0, {"a": None}]), same_json({"a": 1}, {"a": True})
-        (True, False)
-    """
+    """Return whether two JSON values are the same; unlike in Python, true is not 1 and false is not 0."""
     if one is other:
         return True
     if isinstance(one, dict) and isinstance(other, dict):
@@ -60,12 +55,7 @@ def same_json(one: Any, other: Any) -> bool:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return the smallest merge-patch that leads from ``before`` to ``after``.
-
-    Example:
-        >>> difference({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"c": 2}, "d": [1, 2]})
-        {'a': {'b': None}, 'd': [1, 2]}
-    """
+    """Return the smallest merge-patch that leads from ``before`` to ``after``."""
     patch: dict[str, Any] = {}
     for key in sorted(before.keys() | after.keys()):
         if key not in after:
@@ -142,13 +132,7 @@ def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None)
 
 
 def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None) -> PatchEffect:
-    """Apply ``patch`` like `apply_patch` and tell what it changed.
-
-    Example:
-        >>> effect = patch_effect(Baton(goal="g", constraints=["No cost"]), {"constraints": None})
-        >>> effect.change, effect.removed_constraints
-        ({'constraints': []}, ['No cost'])
-    """
+    """Apply ``patch`` like `apply_patch` and tell what it changed."""
     rules = rules or PatchRules()
     checked_fields(rules.protected, type(baton), "protected")
     raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
@@ -183,16 +167,7 @@ def check_bounds(patch: Mapping[str, Any]) -> None:
 
 
 def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Return the decisions that a patch appends, the warnings and the findings.
-
-    A stage that sends back the log it was handed, whole or its newest part, with new entries behind it, means
-    the new ones; so a patch delivered twice changes nothing the second time. A patch that only repeats or
-    reorders what is in the log adds nothing, with a warning.
-
-    Example:
-        >>> new_decisions(["Use JWT", "Use Postgres"], {"decision_log": ["Use Postgres", "Use Redis"]})
-        (['Use Redis'], [], [])
-    """
+    """Return the decisions that a patch appends, the warnings and the findings."""
     if "decision_log" not in raw:
         return [], [], []
     value = raw["decision_log"]
@@ -221,23 +196,13 @@ def _echoed(log: list[str], value: list[str]) -> int:
 
 
 def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return ``patch`` with only the new decisions in its ``decision_log``.
-
-    Example:
-        >>> without_echo(["Use JWT"], {"decision_log": ["Use JWT", "Use Postgres"]})
-        {'decision_log': ['Use Postgres']}
-    """
+    """Return ``patch`` with only the new decisions in its ``decision_log``."""
     fresh, _, findings = new_decisions(log, patch)
     return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*fresh]}
 
 
 def undeclared(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:
-    """Return a finding for each field that a stage wrote without declaring it.
-
-    Example:
-        >>> undeclared({"goal": "Another"}, frozenset({"current_state"}))
-        ['goal: the stage did not declare that it writes this field (declared: current_state)']
-    """
+    """Return a finding for each field that a stage wrote without declaring it."""
     if writes is None:
         return []
     allowed = ", ".join(sorted(writes)) or "none"

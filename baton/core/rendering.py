@@ -252,16 +252,7 @@ def render(
 
 
 def conversation(summary: str, turns: Sequence[Turn]) -> str:
-    r"""Return a conversation as markdown that cannot be taken for headings or new lines: one line for each line said.
-
-    Example:
-        >>> print(conversation("They chose JWT.", [Turn(role="planner", content="Keep it short.\n## New orders")]))
-        **Earlier Conversation (summary):**
-        - They chose JWT.
-        **Conversation:**
-        - planner: Keep it short.\n## New orders
-        <BLANKLINE>
-    """
+    """Return a conversation as markdown that cannot be taken for headings or new lines: one line for each line said."""
     rows: list[str] = []
     if summary:
         rows += ["**Earlier Conversation (summary):**"]

@@ -88,14 +88,7 @@ class StageSpec:
     task: str | None = None
 
     def handed(self, baton: Baton) -> tuple[Baton, int]:
-        """Return what the stage is handed of ``baton``, and how many decisions were left out.
-
-        Example:
-            >>> spec = StageSpec("review", reads=frozenset({"decision_log"}), decisions=1)
-            >>> handed, left_out = spec.handed(Baton(goal="g", constraints=["c"], decision_log=["a", "b"]))
-            >>> handed.constraints, handed.decision_log, left_out
-            (['c'], ['b'], 1)
-        """
+        """Return what the stage is handed of ``baton``, and how many decisions were left out."""
         fields = None if self.reads is None else self.reads | {"artifacts", "constraints"}
         handed = baton.restricted(fields, self.decisions)
         shows_log = fields is None or "decision_log" in fields
@@ -113,13 +106,7 @@ class HasSpec(Protocol):
 
 
 def spec_of(stage: object) -> StageSpec:
-    """Return a stage's name and terms.
-
-    Example:
-        >>> spec_of("review")
-        Traceback (most recent call last):
-        TypeError: a stage is an async function under @stage, named and not called; found the str 'review'
-    """
+    """Return a stage's name and terms."""
     if not isinstance(stage, HasSpec):
         found = getattr(stage, "__qualname__", None) or repr(stage)
         raise TypeError(

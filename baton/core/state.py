@@ -61,18 +61,7 @@ def merge_branches(
     patches: Sequence[tuple[str, Mapping[str, JsonValue]]],
     strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
 ) -> tuple[dict[str, JsonValue], list[Conflict]]:
-    """Return one patch for the patches of all branches, and where they disagreed.
-
-    All branches were handed the same baton. A field that one branch wrote is taken as it is; one that
-    several wrote differently is merged by its strategy, and what each wrote is kept in a `Conflict`.
-    Every branch's decisions are appended, in the order of the branches.
-
-    Example:
-        >>> merged, conflicts = merge_branches([("test", {"current_state": ["12 pass"]}),
-        ...                                     ("review", {"current_state": ["Reads well"]})])
-        >>> merged, conflicts[0].field
-        ({'current_state': ['12 pass', 'Reads well']}, 'current_state')
-    """
+    """Return one patch for the patches of all branches, and where they disagreed."""
     stages = [stage for stage, _ in patches]
     if len(set(stages)) < len(stages):
         raise ValueError(f"each branch needs a name of its own; got {stages}")
@@ -159,8 +148,6 @@ _MERGES: dict[MergeStrategy, Callable[[list[JsonValue]], JsonValue]] = {
 class PipelineState:
     """The baton, its history and the outcomes of the steps so far.
 
-    Every method that changes it applies a step whole or raises and changes nothing.
-
     Attributes:
         initial: The baton the pipeline began with.
         baton: The baton now.
@@ -168,14 +155,6 @@ class PipelineState:
         outcomes: One outcome for each finished step, in the order they finished.
         rules: The pipeline's own rules.
         spend: What all steps cost together.
-
-    Example:
-        >>> from datetime import UTC, datetime
-        >>> state = PipelineState(Baton(goal="Add login"))
-        >>> returned = StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["Use JWT"]})
-        >>> outcome = state.record_stage(returned, datetime(2026, 11, 21, tzinfo=UTC))
-        >>> state.baton.decision_log, outcome.entries[0].stage_id
-        (['Use JWT'], 'plan')
     """
 
     def __init__(self, initial: Baton, rules: PatchRules | None = None) -> None:
@@ -302,10 +281,7 @@ class PipelineState:
         return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
 
     def record_amendment(self, returned: StageReturn, at: datetime, why: str) -> Outcome:
-        """Apply what a stage answered when its handoff was not accepted and it was asked to fix that.
-
-        It is recorded like an edit: it belongs to no step of the pipeline's code, which asked for the stage once.
-        """
+        """Apply what a stage answered when its handoff was not accepted and it was asked to fix that."""
         effect = patch_effect(self.baton, returned.baton_patch, self.stage_rules())
         entry = _entry(returned, at, effect, []).model_copy(update={"kind": StepKind.EDIT, "why": why})
         return self._finish(returned.seq, returned.stage, StepKind.EDIT, [entry], None, effect.baton, returned.events)

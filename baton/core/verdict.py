@@ -39,11 +39,7 @@ class HandoffStatus(StrEnum):
 
 
 class Disposition(StrEnum):
-    """What becomes of a handoff.
-
-    Every fate but RUN and BACK_TO_SENDER restores the sender's checkpoint, puts the task into PENDING_HANDOFF
-    and raises an alert with the reason.
-    """
+    """What becomes of a handoff."""
 
     RUN = "run"
     """It is accepted: audited, then the receiver begins."""
@@ -81,20 +77,13 @@ class Finding(CompactRecord):
 
 
 class Verdict(CompactRecord):
-    """A receiver's verdict: `{"valid": true}`, or false with the reason and all findings.
+    """A receiver's verdict.
 
     Attributes:
         valid: Whether the handoff may be accepted.
         reason: The code that decides; absent if it is valid.
         details: The sentences of that code's findings, joined by `"; "`.
         findings: Everything that is wrong, the gravest first.
-
-    Example:
-        >>> Verdict.of([]).model_dump_json()
-        '{"valid":true}'
-        >>> verdict = Verdict.of([Finding(code=Code.BUDGET_EXHAUSTED, text="No remaining budget")])
-        >>> bool(verdict), verdict.reason, verdict.fate()
-        (False, <Code.BUDGET_EXHAUSTED: 'BUDGET_EXHAUSTED'>, <Disposition.TOP_UP: 'top_up'>)
     """
 
     valid: bool
@@ -131,22 +120,12 @@ _VALID = Verdict(valid=True)
 
 
 def rejected(code: Code, text: str, at: str = "") -> Verdict:
-    """Return the verdict on a message with one known fault, such as its signature.
-
-    Example:
-        >>> rejected(Code.SIGNATURE_INVALID, "the key 'k7' is not known here").fate()
-        <Disposition.DEAD_LETTER: 'dead_letter'>
-    """
+    """Return the verdict on a message with one known fault, such as its signature."""
     return Verdict.of([Finding(code=code, text=text, at=at)])
 
 
 def disposition_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
-    """Return what becomes of a handoff that is rejected with a code.
-
-    Example:
-        >>> [disposition_of(Code.INCOMPLETE_CONTEXT, attempt).value for attempt in (1, 2, 3)]
-        ['back_to_sender', 'back_to_sender', 'escalate']
-    """
+    """Return what becomes of a handoff that is rejected with a code."""
     match code:
         case Code.SCHEMA_INVALID | Code.INCOMPLETE_CONTEXT:
             return Disposition.BACK_TO_SENDER if attempt < most else Disposition.ESCALATE

@@ -1,11 +1,4 @@
-"""The embedded Temporal server: the real one, started beside the program, tuned, and never left behind.
-
-It is the official `temporal server start-dev` process with its web UI, listening on this machine only and
-calling no other. With a database file its state survives restarts; without one it is in memory. Stock settings
-make every hop wait up to 50 ms and every timer a second; the tuned ones (`TUNED`) make a stage six times faster.
-
-Not for production: it is one process, and authenticates no caller.
-"""
+"""The embedded Temporal server: the real one, started beside the program, tuned, and never left behind."""
 
 import asyncio
 import contextlib
@@ -85,10 +78,6 @@ class DevServerOptions:
             it with `.log` added, and with no database it is kept only until the server stops.
         log_level: How much the server writes there.
         temporal: The `temporal` program to run; by default the one that `find_temporal` finds.
-
-    Example:
-        >>> DevServerOptions(database=Path("state/pipelines.db"), ui_port=None).log_file
-        PosixPath('state/pipelines.db.log')
     """
 
     database: Path | None = None
@@ -111,12 +100,7 @@ class DevServerOptions:
         return self.log
 
     def arguments(self, port: int, ui_port: int | None) -> list[str]:
-        """Return the command line after the program's name.
-
-        Args:
-            port: The gRPC port, not 0.
-            ui_port: The UI's port, not 0; None for no UI.
-        """
+        """Return the command line after the program's name."""
         arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--log-level", self.log_level]
         arguments += ["--headless"] if ui_port is None else ["--ui-ip", HOST, "--ui-port", str(ui_port)]
         if self.namespace != "default":
@@ -135,21 +119,7 @@ class DevServerOptions:
 
 
 class DevServer:
-    """One `temporal server start-dev` process: it serves when `start` returns and is gone after `stop`.
-
-    Use it as an asynchronous context manager. The process is in a session of its own, so a Ctrl-C reaches
-    the program first, which stops its workers and then this. On Linux it also ends when the program is
-    killed, and when the thread that started it ends; on macOS a killed program leaves it running.
-
-    Args:
-        options: What to start.
-
-    Example:
-        ```python
-        async with DevServer(DevServerOptions(database=Path("pipelines.db"))) as server:
-            client = await Client.connect(server.address)
-        ```
-    """
+    """One `temporal server start-dev` process: it serves when `start` returns and is gone after `stop`."""
 
     def __init__(self, options: DevServerOptions | None = None) -> None:
         self.options = options or DevServerOptions()
@@ -159,41 +129,23 @@ class DevServer:
 
     @property
     def address(self) -> str:
-        """What a Temporal client connects to: `127.0.0.1:<port>`.
-
-        Raises:
-            RuntimeError: The server was not started.
-        """
+        """What a Temporal client connects to."""
         self._started()
         return f"{HOST}:{self._port}"
 
     @property
     def ui_url(self) -> str | None:
-        """The web UI's URL, or None if there is none.
-
-        Raises:
-            RuntimeError: The server was not started.
-        """
+        """The web UI's URL, or None if there is none."""
         self._started()
         return None if self._ui_port is None else f"http://{HOST}:{self._ui_port}"
 
     @property
     def process(self) -> asyncio.subprocess.Process:
-        """The server's process.
-
-        Raises:
-            RuntimeError: The server was not started.
-        """
+        """The server's process."""
         return self._started()
 
     async def start(self) -> Self:
-        """Start the server and return once it serves, with its namespace and search attributes.
-
-        Raises:
-            ServerError: There is no `temporal` program; a port or the database file is taken; or the
-                server ended or did not serve within 30 seconds (the message has its last output).
-            RuntimeError: It was started already.
-        """
+        """Start the server and return once it serves, with its namespace and search attributes."""
         if self._process is not None:
             raise RuntimeError(f"the server was started already, at {self.address!r}; make another DevServer")
         program = find_temporal(self.options.temporal)
@@ -216,10 +168,7 @@ class DevServer:
         return self
 
     async def stop(self) -> None:
-        """Stop the server: ask it to end, and kill it after ten seconds, or at once if this is cancelled.
-
-        A server in memory has nothing to save and is killed right away. Stopping twice is fine.
-        """
+        """Stop the server: ask it to end, and kill it after ten seconds, or at once if this is cancelled."""
         await self._end(grace=0 if self.options.database is None else _STOP_SECONDS)
 
     async def __aenter__(self) -> Self:

@@ -25,12 +25,7 @@ ATTEMPT = "attempt"
 
 
 def reply_to_of(message: Mapping[str, Any]) -> str | None:
-    """Return the workflow that the sender of a handoff waits in; None if an agent did not hand it on.
-
-    Example:
-        >>> reply_to_of({"step": {"replyTo": "legal-1"}}), reply_to_of({"step": {"seq": 1}})
-        ('legal-1', None)
-    """
+    """Return the workflow that the sender of a handoff waits in; None if an agent did not hand it on."""
     step = message.get("step")
     named = step.get(REPLY_TO) if isinstance(step, Mapping) else None
     return named if isinstance(named, str) else None
@@ -154,11 +149,7 @@ class Received(CompactRecord):
 
     @classmethod
     def of(cls, admission: Admission, seconds: float) -> "Received":
-        """Return what was received.
-
-        Raises:
-            ValueError: The handoff was not accepted.
-        """
+        """Return what was received."""
         message: Mapping[str, Any] | None = admission.message
         if message is None or admission.digest is None:
             raise ValueError("only an accepted handoff is received")
@@ -181,23 +172,7 @@ class Received(CompactRecord):
 
 
 def taken_over(baton: Baton, received: Received) -> dict[str, JsonValue]:
-    """Return the patch by which a receiver takes over the baton that it was handed; its own goal stays.
-
-    What stands in the sender's lists and not in the receiver's is added; `current_state` is the sender's.
-
-    Args:
-        baton: The receiver's baton.
-        received: What it was handed.
-
-    Returns:
-        A patch; members of `currentState` that no baton has are not in it.
-
-    Example:
-        >>> received = Received(handoff_id="h", task_id="t", digest="sha256:" + "0" * 64, sender="plan",
-        ...     description="Build it", state={"goal": "g", "decision_log": ["Use JWT"], "current_state": ["Planned"]})
-        >>> taken_over(Baton(goal="Build"), received)
-        {'current_state': ['Planned'], 'decision_log': ['Use JWT']}
-    """
+    """Return the patch by which a receiver takes over the baton that it was handed; its own goal stays."""
     mine = baton.to_json_object()
     patch: dict[str, JsonValue] = {}
     for name in Baton.FIELDS:

@@ -32,10 +32,6 @@ class Broadcast(CompactRecord):
         quorum: How many acceptances are enough; absent for all of them.
         timeout_suffices: Whether those who accepted until the time was up are enough, be it only one.
         answers: The answers so far, by receiver.
-
-    Example:
-        >>> Broadcast(receivers=["legal", "risk"]).standing(time_is_up=False)
-        <BroadcastStatus.OPEN: 'open'>
     """
 
     receivers: list[str] = Field(min_length=1)
@@ -44,15 +40,7 @@ class Broadcast(CompactRecord):
     answers: dict[str, Acknowledgement] = Field(default_factory=dict)
 
     def with_answer(self, receiver: str, ack: Acknowledgement) -> "Broadcast":
-        """Return the broadcast with one answer more; the first answer of a receiver stays.
-
-        Args:
-            receiver: Whose copy is answered.
-            ack: The answer.
-
-        Raises:
-            ValueError: The receiver was sent none.
-        """
+        """Return the broadcast with one answer more; the first answer of a receiver stays."""
         if receiver not in self.receivers:
             raise ValueError(f"{receiver!r} is none of the receivers {', '.join(map(repr, self.receivers))}")
         return self.model_copy(update={"answers": {receiver: ack, **self.answers}})
@@ -68,11 +56,7 @@ class Broadcast(CompactRecord):
         return [name for name in self.receivers if name not in self.answers]
 
     def standing(self, *, time_is_up: bool) -> BroadcastStatus:
-        """Return how it stands.
-
-        Args:
-            time_is_up: Whether the deadline has passed.
-        """
+        """Return how it stands."""
         accepted, needed = len(self.accepted), self.quorum or len(self.receivers)
         if accepted == len(self.receivers):
             return BroadcastStatus.ALL

@@ -44,12 +44,7 @@ class Chunk(OpenRecord):
 
 
 def whole_digest(contents: Sequence[Mapping[str, Any]]) -> str:
-    """Return the digest over all chunks of a stream, in order.
-
-    Example:
-        >>> whole_digest([{"a": 1}, {"b": 2}]) == whole_digest([{"b": 2}, {"a": 1}])
-        False
-    """
+    """Return the digest over all chunks of a stream, in order."""
     return digest([digest(dict(one)) for one in contents])
 
 
@@ -78,21 +73,10 @@ class ChunkStream:
         complete: Whether the last chunk is here and the whole is what its sender says.
         faults: Why the stream is broken; empty while it is sound.
         closed_with: The digest of the whole as the last chunk says it, once that is here, also of a broken stream.
-
-    Example:
-        >>> stream = ChunkStream("7c9e6679-7425-40de-944b-e07fc1f90ae7", minimum=1)
-        >>> stream.may_begin, stream.complete
-        (False, False)
     """
 
     def __init__(self, handoff_id: str, *, minimum: int = 0, check: CheckChunk | None = None) -> None:
-        """Begin a stream.
-
-        Args:
-            handoff_id: The handoff that it belongs to.
-            minimum: How many chunks are the least with which the receiver may begin.
-            check: A check of each chunk's content.
-        """
+        """Begin a stream."""
         self.taken: list[dict[str, JsonValue]] = []
         self.complete = False
         self.faults: list[str] = []
@@ -114,14 +98,7 @@ class ChunkStream:
         return len(self.taken) + 1 if self._ahead else None
 
     def take(self, chunk: Chunk) -> Arrival:
-        """Take a chunk whose seal holds.
-
-        Args:
-            chunk: The chunk.
-
-        Returns:
-            What it is. A stream that is broken stays broken, and `faults` says why.
-        """
+        """Take a chunk whose seal holds."""
         if chunk.handoff_id != self._handoff_id:
             return Arrival.REFUSED
         if chunk.last and self.closed_with is None:

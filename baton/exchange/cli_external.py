@@ -64,11 +64,7 @@ async def serve(
 
 
 def _tokens(file: Path) -> dict[str, str]:
-    """Return each agent's token.
-
-    Raises:
-        typer.BadParameter: The file cannot be read, or is not a table of texts.
-    """
+    """Return each agent's token."""
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

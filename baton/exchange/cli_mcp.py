@@ -84,10 +84,7 @@ async def mcp(
 
 @contextlib.contextmanager
 def _leaving_at_signals(desk: HandoffTools) -> Iterator[None]:
-    """Give back what the agent holds before a signal ends this process; a second one ends it at once.
-
-    The server itself cannot be cancelled: it waits in a thread for a line that may never come.
-    """
+    """Give back what the agent holds before a signal ends this process; a second one ends it at once."""
     loop = asyncio.get_running_loop()
     leaving: list[asyncio.Task[None]] = []
 

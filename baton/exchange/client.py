@@ -1,11 +1,4 @@
-"""How a service that is no workflow hands a task to a pipeline: by the same signal, through the same gate.
-
-```python
-handoff = build_handoff(state, Target(agent_type="risk-scoring", agent_version=">=1.5.0"), [], handoff_id=str(uuid4()),
-                        timestamp=datetime.now(UTC), delivery=Delivery(audience="risk-7"))
-answer = await hand_off_to(client, handoff, within=timedelta(minutes=5), keyring=keyring)
-```
-"""
+"""How a service that is no workflow hands a task to a pipeline: by the same signal, through the same gate."""
 
 import asyncio
 from collections.abc import Callable
@@ -98,11 +91,7 @@ async def hand_off_to(
 
 
 async def _sent(client: Client, message: Handoff, workflow_id: str, starting: Starting | None, *, anew: bool) -> bool:
-    """Signal the message, together with the start of its receiver if that is wanted.
-
-    One that has ended may have answered it, and would execute it once more: it is started again only if that is asked
-    for. Returns whether the message was sent.
-    """
+    """Signal the message, together with the start of its receiver if that is wanted."""
     if starting is not None:
         definition: Any = starting.pipeline
         try:

@@ -1,13 +1,4 @@
-"""What agents outside do with the handoffs that wait for them, for Python programs and for the HTTP service.
-
-```python
-agents = OutsideAgents(client, gate)
-for found in await agents.list_open("reviewer"):
-    work = await agents.claim(found, "reviewer", holder="ann")
-    if await agents.accept(work, "reviewer", holder="ann"):
-        await agents.return_patch(work, "reviewer", {"decision_log": ["Approved"]}, holder="ann")
-```
-"""
+"""What agents outside do with the handoffs that wait for them, for Python programs and for the HTTP service."""
 
 import asyncio
 import contextlib
@@ -258,11 +249,7 @@ class OutsideAgents:
         return await self._move(found, agent, holder, ActionKind.REPORT, report=report)
 
     async def _move(self, found: Found, agent: str, holder: str | None, kind: ActionKind, **members: Any) -> Found:
-        """Bring a sealed move to the pipeline; one that ended the handoff before is answered as it was then.
-
-        Raises:
-            PipelineError: It is refused.
-        """
+        """Bring a sealed move to the pipeline; one that ended the handoff before is answered as it was then."""
         move = AgentAction(
             handoff_id=found.handoff.handoff_id,
             digest=found.handoff.digest,
@@ -288,11 +275,7 @@ class OutsideAgents:
             raise
 
     async def _made(self, found: Found, move: AgentAction) -> Found:
-        """Bring a sealed move to the pipeline, and return the handoff after it.
-
-        Raises:
-            PipelineError: It is refused.
-        """
+        """Bring a sealed move to the pipeline, and return the handoff after it."""
         stored = self.client.data_converter.external_storage is not None
         if why := _too_long(move) or _too_many(move) or (None if stored else _too_large(move)):
             raise PipelineError(why)
@@ -311,14 +294,7 @@ class OutsideAgents:
         return Found(found.workflow_id, after)
 
     async def _told(self, workflow_id: str, query: str) -> list[OutsideHandoff]:
-        """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell.
-
-        Raises:
-            PipelineError: It is paused; the work is wanted once it goes on.
-            HistoryError: Its answer cannot be read here.
-            temporalio.exceptions.TemporalError: Nobody answers, or its code fails, so nothing is known: an agent must
-                not throw its work away.
-        """
+        """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell."""
         handle = self.client.get_workflow_handle(workflow_id)
         try:
             told: list[OutsideHandoff] = await asked(
@@ -336,11 +312,7 @@ class OutsideAgents:
 
 
 def _as_before(found: Found, move: AgentAction) -> Found:
-    """Return a handoff that is done, if a move repeats the one that ended it.
-
-    Raises:
-        PipelineError: It does not, or brings something else.
-    """
+    """Return a handoff that is done, if a move repeats the one that ended it."""
     end = found.handoff.end
     if end is None or move.kind not in ENDS or (end.kind, end.holder) != (move.kind, move.holder):
         by = "" if end is None else f": {end.kind.value} by {end.holder!r}"
@@ -349,11 +321,7 @@ def _as_before(found: Found, move: AgentAction) -> Found:
 
 
 def _as_brought(found: Found, move: AgentAction) -> Found:
-    """Return a handoff after a move, unless that repeats one which brought something else.
-
-    Raises:
-        PipelineError: It did; the first one counts.
-    """
+    """Return a handoff after a move, unless that repeats one which brought something else."""
     end = found.handoff.end
     if end is not None and not end.brought(move):
         raise PipelineError(
@@ -383,11 +351,7 @@ def _too_many(move: AgentAction) -> str | None:
 
 
 def _too_large(move: AgentAction) -> str | None:
-    """Return why what a move brings cannot go through a workflow's history, or None.
-
-    It is there several times: as it came, in the step's outcome, and in what the pipeline makes of
-    it. The server ends a run whose worker sends it more than 4 MiB at once.
-    """
+    """Return why what a move brings cannot go through a workflow's history, or None."""
     size = len(to_json({"patch": move.patch, "report": move.report}))
     if size <= LARGEST_BYTES:
         return None

@@ -1,20 +1,4 @@
-"""The HTTP service by which agents outside fetch, answer and return handoffs, each with a token of its own.
-
-```
-GET  /handoffs                              what waits for me
-GET  /handoffs/{id}?workflow=W              the sealed message, byte for byte
-POST /handoffs/{id}/claim?workflow=W        {"holder": "ann", "leaseSeconds": 600}
-POST /handoffs/{id}/give-back?workflow=W    {"holder": "ann"}
-POST /handoffs/{id}/accept?workflow=W       {"holder": "ann", "version": "1.0.0"}
-POST /handoffs/{id}/reject?workflow=W       {"holder": "ann", "reason": "…"}
-POST /handoffs/{id}/needs-input?workflow=W  {"holder": "ann", "unmet": ["…"]}
-POST /handoffs/{id}/patch?workflow=W        {"holder": "ann", "patch": {…}, "report": …}
-POST /handoffs/{id}/report?workflow=W       {"holder": "ann", "report": …}
-```
-
-A token stands for one agent, which sees and moves its own handoffs and nobody else's. The service holds the keys, so
-it belongs beside the workers; it listens on this machine unless told otherwise, and speaks no TLS itself.
-"""
+"""The HTTP service by which agents outside fetch, answer and return handoffs, each with a token of its own."""
 
 import asyncio
 import contextlib
@@ -131,16 +115,7 @@ _NEEDED = {"reject": "reason", "needs-input": "unmet", "patch": "patch", "report
 
 
 def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
-    """Return the ASGI application.
-
-    Args:
-        agents: What the agents do.
-        tokens: Each agent's own token, by the agent's name. It is read at every call, so a token that is changed in it
-            counts from then on; one that is too short, or that two agents have by then, is nobody's.
-
-    Raises:
-        ValueError: A token is shorter than 16 characters or no header can carry it, or two agents have the same.
-    """
+    """Return the ASGI application."""
     unsendable = sorted(agent for agent, token in tokens.items() if not _SENDABLE.fullmatch(token))
     if unsendable:
         raise ValueError(f"the tokens of {unsendable} hold blanks or other characters that no header carries")

@@ -1,13 +1,4 @@
-"""An MCP server by which a coding agent takes handoffs, reads what it may see, and returns patches or reports itself.
-
-It speaks for one agent of one name, holds the keys in its place, and goes through the same gate as every receiver.
-Nothing that a sender wrote reaches the model before the gate has accepted it and the answer is on record.
-
-```python
-desk = HandoffDesk(OutsideAgents(client, gate), agent="reviewer", holder="ann's editor", artifacts=store)
-await handoff_server(desk).run_stdio_async()
-```
-"""
+"""An MCP server through which a coding agent takes handoffs and returns patches or reports."""
 
 import asyncio
 import contextlib
@@ -297,11 +288,7 @@ class HandoffTools:
                 await self.give_back(handoff_id)
 
     async def _listed(self) -> list[Found]:
-        """Return what waits.
-
-        Raises:
-            ToolError: Nothing was found, and not all pipelines can be asked: something may wait all the same.
-        """
+        """Return what waits."""
         listed = await self._looked()
         if listed.unasked and not listed.found:
             raise ToolError(_unknown(listed))
@@ -314,11 +301,7 @@ class HandoffTools:
         return listed
 
     async def _found(self, handoff_id: str) -> Found:
-        """Return a handoff as it stands now.
-
-        Raises:
-            ToolError: It does not wait for this agent, or may be in a pipeline that cannot be asked.
-        """
+        """Return a handoff as it stands now."""
         if handoff_id not in self._where:
             listed = await self._looked()
             if handoff_id not in self._where:
@@ -340,11 +323,7 @@ class HandoffTools:
             raise
 
     async def _returned_before(self, handoff_id: str) -> Returned | None:
-        """Return what is told an agent that returns its work again, as one does that lost the answer.
-
-        Raises:
-            ToolError: The handoff is done in another way, or by another one.
-        """
+        """Return what is told an agent that returns its work again, as one does that lost the answer."""
         end = (await self._found(handoff_id)).handoff.end
         if end is None:
             return None
@@ -354,11 +333,7 @@ class HandoffTools:
         return Returned(done=True, warnings=["you returned your work before, and that stands; nothing was changed now"])
 
     async def _accepted(self, handoff_id: str) -> tuple[Found, HandedOver]:
-        """Return a handoff that this agent has accepted, and what is in its message, the seal verified anew.
-
-        Raises:
-            ToolError: It was not accepted, or the claim has run out: nothing of the message may be read then.
-        """
+        """Return a handoff that this agent has accepted, and what is in its message, the seal verified anew."""
         found = await self._found(handoff_id)
         if not found.handoff.accepted or found.handoff.held_by(self.agents.gate.clock()) != self.holder:
             raise ToolError(f"handoff {handoff_id!r} is not yours yet; call accept first")
@@ -406,11 +381,7 @@ class _Server(MCPServer):
             await server.run(read, write, server.create_initialization_options())
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
-        """Call a tool.
-
-        Raises:
-            ToolError: It refused, or its arguments do not fit.
-        """
+        """Call a tool."""
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -420,11 +391,7 @@ class _Server(MCPServer):
 
 
 def handoff_server(desk: HandoffTools) -> MCPServer:
-    """Return the MCP server of an agent; every tool it has is a method of the desk.
-
-    Args:
-        desk: What the agent may do.
-    """
+    """Return the MCP server of an agent; every tool it has is a method of the desk."""
     server = _Server(f"baton: {desk.agent}", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     structured: tuple[Callable[..., Awaitable[Any]], ...] = (
         *(desk.list_mine, desk.claim, desk.accept, desk.save_artifact, desk.propose_patch, desk.propose_report),

@@ -45,14 +45,7 @@ class Lines(AsyncFile[str]):
 
 
 def whole(line: str) -> str:
-    r"""Return a line of JSON in which halves of characters are replaced; one that is no JSON stays as it is.
-
-    Example:
-        >>> print(whole(r'{"patch": "done \ud83d", "face": "\ud83d\ude00"}'))
-        {"patch": "done \ufffd", "face": "\ud83d\ude00"}
-        >>> print(whole(r"no JSON \ud83d"))
-        no JSON \ud83d
-    """
+    """Return a line of JSON in which halves of characters are replaced; one that is no JSON stays as it is."""
     if not _SPELLED.search(line):
         return line
     try:

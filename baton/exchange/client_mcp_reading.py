@@ -50,11 +50,7 @@ class HandedOver:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> "HandedOver":
-        """Return what a message hands over.
-
-        Args:
-            message: A message that the gate has accepted.
-        """
+        """Return what a message hands over."""
         state, made = dict(message["currentState"]), (message.get("step") or {}).get(CONTRACT)
         sent = state.get(CONTRACT)
         is_contract = isinstance(sent, Mapping) and sent.keys() >= _OF_A_CONTRACT
@@ -75,17 +71,7 @@ class HandedOver:
         )
 
     def checked(self, agent: str, now: datetime) -> Self:
-        """Return this, if its contract may be worked under: it is whole, not expired, and the agent's (X-7, C-36).
-
-        Whoever accepted in time goes on working under a contract that its pipeline made.
-
-        Args:
-            agent: Who reads.
-            now: The time.
-
-        Raises:
-            PipelineError: It may not; every finding is named.
-        """
+        """Return this, if its contract may be worked under: it is whole, not expired, and the agent's (X-7, C-36)."""
         if self.contract is None:
             return self
         faults = [single_line(one.text) for one in validate_contract(self.contract, now=now).errors]
@@ -112,11 +98,7 @@ class HandedOver:
         return fence("\n".join([*parts, self._state()]), secrets.token_hex(_NONCE_BYTES))
 
     def artifact(self, id: str) -> ArtifactRef:
-        """Return the reference to an artifact; what the baton does not name cannot be read.
-
-        Raises:
-            ArtifactError: The baton names no artifact of that id.
-        """
+        """Return the reference to an artifact; what the baton does not name cannot be read."""
         refs = self.baton.artifacts if self.baton else []
         for ref in refs:
             if ref.id == id:
@@ -133,16 +115,7 @@ class HandedOver:
 
 
 def artifact_page(ref: ArtifactRef, data: bytes, offset: int) -> str:
-    """Return a part of a text artifact, fenced, and where it goes on.
-
-    Args:
-        ref: What the baton says of it.
-        data: Its bytes.
-        offset: The character to begin at.
-
-    Raises:
-        ArtifactError: It is no text in UTF-8, or it ends before the offset.
-    """
+    """Return a part of a text artifact, fenced, and where it goes on."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

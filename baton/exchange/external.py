@@ -35,12 +35,7 @@ LONGEST_LEASE = timedelta(hours=24)
 
 
 def outside_address(agent: str) -> str:
-    """Return the audience of handoffs to an agent outside.
-
-    Example:
-        >>> outside_address("reviewer")
-        'outside/reviewer'
-    """
+    """Return the audience of handoffs to an agent outside."""
     return f"outside/{agent}"
 
 
@@ -108,23 +103,12 @@ class AgentAction(OpenRecord):
         return self.model_copy(update={"work": _work_of(self), "patch": {}, "report": None})
 
     def brought(self, other: "AgentAction") -> bool:
-        """Return whether another move brought the same patch and report.
-
-        Example:
-            >>> from datetime import UTC
-            >>> usual = {"handoff_id": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "digest": "sha256:" + "0" * 64,
-            ...          "agent": "reviewer", "holder": "ann", "kind": "report", "at": datetime(2026, 6, 9, tzinfo=UTC)}
-            >>> first = AgentAction(**usual, report="fine").remembered()
-            >>> first.brought(AgentAction(**usual, report="fine"))
-            True
-        """
+        """Return whether another move brought the same patch and report."""
         return _work_of(self) == _work_of(other)
 
 
 class OutsideHandoff(CompactRecord):
     """A handoff that waits for an agent outside, as the agent sees it in its list: the record of an open task.
-
-    What it says of the task is taken from the message itself (`of`), the rest is who has claimed it (S3-17-d).
 
     Attributes:
         handoff_id: The handoff.
@@ -241,12 +225,7 @@ class ExternalHandoffs:
         return [*self._done.values()]
 
     def refusal(self, move: AgentAction, now: datetime) -> str | None:
-        """Return why a move cannot be made, or None.
-
-        Args:
-            move: The move, its seal verified.
-            now: Workflow time.
-        """
+        """Return why a move cannot be made, or None."""
         one = self._waiting.get(move.handoff_id)
         if one is None or one.agent != move.agent:
             return f"no handoff {move.handoff_id!r} waits for {move.agent!r}; list what is open"
@@ -269,11 +248,7 @@ class ExternalHandoffs:
         return None
 
     def make(self, move: AgentAction, now: datetime) -> OutsideHandoff:
-        """Make a move that was not refused; one that was made before changes nothing.
-
-        Returns:
-            The handoff afterwards.
-        """
+        """Make a move that was not refused; one that was made before changes nothing."""
         one = self._waiting[move.handoff_id]
         if one.end is not None:
             return one

@@ -49,15 +49,6 @@ class Acknowledgement(OpenRecord):
         code: The code of the verdict; absent where it was accepted, or an agent said no without one.
         by: Who answers: an `agentType`.
         at: When; on the wire it is `timestamp`, as in every sealed message.
-
-    Example:
-        >>> from datetime import UTC
-        >>> ack = Acknowledgement(
-        ...     handoff_id="7c9e6679-7425-40de-944b-e07fc1f90ae7", digest="sha256:" + "0" * 64, answer="accepted",
-        ...     by="risk-scoring-agent", at=datetime(2026, 6, 12, 9, 30, tzinfo=UTC),
-        ... )
-        >>> ack.accepted, ack.to_json_object()["timestamp"]
-        (True, '2026-06-12T09:30:00Z')
     """
 
     __baton_sealed__: ClassVar[bool] = True
@@ -78,15 +69,7 @@ class Acknowledgement(OpenRecord):
 
     @classmethod
     def of_verdict(cls, handoff_id: str, message: str, verdict: Verdict, *, by: str, at: datetime) -> "Acknowledgement":
-        """Return the answer that a verdict amounts to: what a sender can mend is needs-input, not rejected.
-
-        Args:
-            handoff_id: The handoff.
-            message: The digest of its message.
-            verdict: The gate's verdict on it.
-            by: Who answers.
-            at: When.
-        """
+        """Return the answer that a verdict amounts to: what a sender can mend is needs-input, not rejected."""
         mendable = verdict.reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
         answer = Reply.ACCEPTED if verdict else Reply.NEEDS_INPUT if mendable else Reply.REJECTED
         unmet = [one.text for one in verdict.findings if one.code is verdict.reason] if mendable else []
@@ -103,21 +86,7 @@ class Acknowledgement(OpenRecord):
 
 
 def message_digest(message: Mapping[str, Any]) -> str:
-    """Return the digest of what a message says: of all its members but its seal.
-
-    The sender knows it before the message is sealed, and it stays the same if the message is sealed again, under
-    another key. So it, and not the digest of the bytes, tells whether two messages under one id are the same.
-
-    Args:
-        message: The message as JSON, sealed or not.
-
-    Raises:
-        rfc8785.CanonicalizationError: It holds what JSON cannot carry exactly.
-
-    Example:
-        >>> message_digest({"a": 1, "keyId": "k", "signature": "s"}) == message_digest({"a": 1})
-        True
-    """
+    """Return the digest of what a message says: of all its members but its seal."""
     return digest({name: value for name, value in message.items() if name not in (KEY_ID, SIGNATURE)})
 
 
@@ -169,30 +138,14 @@ class AckMatch(StrEnum):
 
 
 class Outbox:
-    """What a sender handed on, and the answers: for each handoff the first one counts, whatever comes later.
-
-    Example:
-        >>> Outbox().take(Acknowledgement.from_json_object({
-        ...     "handoffId": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "digest": "sha256:" + "0" * 64,
-        ...     "answer": "accepted", "by": "review", "timestamp": "2026-06-12T09:30:00Z",
-        ... }))
-        <AckMatch.UNKNOWN: 'unknown'>
-    """
+    """What a sender handed on, and the answers: for each handoff the first one counts, whatever comes later."""
 
     def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin empty, or with what an earlier run carried over.
-
-        Args:
-            carried: What `carried` returned there.
-        """
+        """Begin empty, or with what an earlier run carried over."""
         self._sent = {one.handoff_id: one for one in (Sent.model_validate(each, strict=False) for each in carried)}
 
     def put(self, sent: Sent) -> None:
-        """Keep a handoff that is about to be sent for the first time, or a mended one under the id of before.
-
-        Raises:
-            ValueError: One with its id was sent before, and its receiver has not asked for a mended one.
-        """
+        """Keep a handoff that is about to be sent for the first time, or a mended one under the id of before."""
         before = self._sent.pop(sent.handoff_id, None)
         if before is not None and (before.open or before.answer is None or before.answer.accepted):
             self._sent[sent.handoff_id] = before
@@ -221,14 +174,7 @@ class Outbox:
         self._change(handoff_id, open=False)
 
     def take(self, ack: Acknowledgement) -> AckMatch:
-        """Take an answer whose seal holds.
-
-        Args:
-            ack: The answer.
-
-        Returns:
-            What it is; only a FIRST or LATE one was not there before.
-        """
+        """Take an answer whose seal holds."""
         sent = self._sent.get(ack.handoff_id)
         if sent is None:
             return AckMatch.UNKNOWN
@@ -260,32 +206,14 @@ class Outbox:
 
 
 class ProcessedHandoffs:
-    """What a receiver answered, so that a handoff that comes again gets the same answer and is not executed twice.
-
-    Same id and same content: the earlier answer again. Same id and other content after acceptance: tampering.
-    Other content after a refusal is a mended attempt, and is new (C-20).
-    """
+    """What a receiver answered, so that a handoff that comes again gets the same answer and is not executed twice."""
 
     def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin empty, or with what an earlier run carried over.
-
-        Args:
-            carried: What `carried` returned there.
-        """
+        """Begin empty, or with what an earlier run carried over."""
         self._answers = {one.handoff_id: one for one in (Acknowledgement.from_json_object(each) for each in carried)}
 
     def before(self, handoff_id: str, message: str, *, by: str, at: datetime) -> Acknowledgement | None:
-        """Return the answer to a handoff that is settled already, or None if it is to be judged.
-
-        Args:
-            handoff_id: The handoff, its seal verified.
-            message: The digest of what it says (`message_digest`).
-            by: Who answers.
-            at: When.
-
-        Returns:
-            The earlier answer, or the rejection of tampering, or None.
-        """
+        """Return the answer to a handoff that is settled already, or None if it is to be judged."""
         earlier = self._answers.get(handoff_id)
         if earlier is None or (earlier.digest != message and not earlier.accepted):
             return None
@@ -302,13 +230,7 @@ class ProcessedHandoffs:
         )
 
     def keep(self, ack: Acknowledgement) -> None:
-        """Remember an answer; the first one to the same content stays.
-
-        Beyond `MOST_REMEMBERED` the oldest refusals are forgotten, and then the oldest acceptances.
-
-        Raises:
-            ValueError: The handoff was accepted with other content; ask `before` first.
-        """
+        """Remember an answer; the first one to the same content stays."""
         earlier = self._answers.get(ack.handoff_id)
         if earlier is not None and earlier.accepted and earlier.digest != ack.digest:
             raise ValueError(f"handoff {ack.handoff_id!r} was accepted with other content; that answer stays")
@@ -356,21 +278,7 @@ class QueueKey(CompactRecord):
 
 
 def next_in_line(waiting: Sequence[QueueKey]) -> int:
-    """Return which of the waiting messages comes first: in order of arrival, but parents before their children.
-
-    Among messages of one task that both say how many handoffs came before them, the fewer go first. It decides on
-    the order only, so a sender that lies about it gains nothing but another place in the queue.
-
-    Args:
-        waiting: At least one, in order of arrival.
-
-    Returns:
-        An index.
-
-    Example:
-        >>> next_in_line([QueueKey(handoff_id="b", parent="a", task_id="t"), QueueKey(handoff_id="a", task_id="t")])
-        1
-    """
+    """Return which of the waiting messages comes first: in order of arrival, but parents before their children."""
     there = {one.handoff_id for one in waiting if one.handoff_id}
     first = 0
     for index, one in enumerate(waiting):

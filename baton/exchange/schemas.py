@@ -67,31 +67,12 @@ SCHEMAS: Mapping[str, type[Record]] = {
 
 
 def schema_names() -> list[str]:
-    """Return the names that `schema` knows.
-
-    Example:
-        >>> schema_names()[:3]
-        ['baton', 'baton-patch', 'stage-result']
-    """
+    """Return the names that `schema` knows."""
     return list(SCHEMAS)
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a record.
-
-    Args:
-        name: The schema's name, for example `"baton-patch"`.
-
-    Returns:
-        A new JSON object with its `$schema` and `$id`; it refers to nothing outside itself.
-
-    Raises:
-        ValueError: There is no schema of that name; the message has the nearest one, or all.
-
-    Example:
-        >>> schema("baton-patch")["$id"]
-        'urn:baton:schema:baton-patch:1'
-    """
+    """Return the JSON Schema of a record."""
     if name not in SCHEMAS:
         near = difflib.get_close_matches(name, SCHEMAS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SCHEMAS)}"

@@ -1,19 +1,4 @@
-"""`Exchange`: attached to a pipeline, it hands the task on to other pipelines and receives it from them, by signal.
-
-```python
-self.pipeline = Pipeline(start)
-self.exchange = Exchange(self.pipeline, agent="contract-review")
-...
-answer = await self.exchange.hand_off(Receiver("risk-7", "risk-scoring", starts="RiskScoring"), "Score the risk",
-                                      within=timedelta(hours=2))
-received = await self.exchange.receive(ReceiverRequirements("risk-scoring", "1.0.0"), within=timedelta(days=1))
-```
-
-A signal is durable with no worker running. It may all the same come twice, late or out of order, and its answer may
-be lost with a receiver that is rolled back; so a handoff is sent again until it is answered, always the same message
-under the same id, and the receiver answers the same each time and goes on with it once. Every handoff is a step of
-the pipeline, so a run that continues as new does not hand on again what it has handed on.
-"""
+"""`Exchange`: attached to a pipeline, it hands the task on to other pipelines and receives it from them, by signal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -315,10 +300,7 @@ class Exchange:
         await self._send(to, handoff, may_start=False)
 
     async def _send(self, to: Receiver, handoff: Handoff, *, may_start: bool) -> None:
-        """Signal the handoff; start the receiver if that is allowed and it is not there.
-
-        Only the first attempt may start it: a receiver that has accepted and ended must not do it all again.
-        """
+        """Signal the handoff; start the receiver if that is allowed and it is not there."""
         if await signal_workflow(to.workflow_id, HANDOFF, handoff):
             return
         if may_start and to.starts is not None:
@@ -335,13 +317,7 @@ class Exchange:
         self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
 
     async def _escalate(self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int) -> bool:
-        """Put the task into PENDING_HANDOFF and ask a person; return whether it is to be sent again.
-
-        It is not where the answer comes while the person is asked: then there is nothing to decide any more.
-
-        Raises:
-            StageFailedError: There is nobody to ask, or they gave it up.
-        """
+        """Put the task into PENDING_HANDOFF and ask a person; return whether it is to be sent again."""
         reason = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff.handoff_id} within {within}"
         self.note(f"escalated: {reason}")
         visibility = self.pipeline._handlers.visibility

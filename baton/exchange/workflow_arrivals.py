@@ -69,13 +69,7 @@ class _Queued:
 
 
 class Arrivals:
-    """The handoffs that arrive at a pipeline.
-
-    Args:
-        desk: The pipeline's front desk.
-        note: Keeps a note for the operators.
-        carried: What `carried` returned in the run that this one continues.
-    """
+    """The handoffs that arrive at a pipeline."""
 
     def __init__(self, desk: RunHandlers, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
         self._handlers = desk
@@ -95,18 +89,7 @@ class Arrivals:
         return {"intake": self._intake.carried(), "queue": queue, "dropped": len(self._queue) - len(queue)}
 
     async def next(self, receiver: ReceiverRequirements, within: timedelta) -> Received:
-        """Answer what comes until one is accepted.
-
-        Args:
-            receiver: What this pipeline requires.
-            within: How long to wait.
-
-        Returns:
-            The handoff that was accepted.
-
-        Raises:
-            StageFailedError: None came in time, or an answer could not be put on record.
-        """
+        """Answer what comes until one is accepted."""
         deadline = workflow.now() + within
         while True:
             left = deadline - workflow.now()

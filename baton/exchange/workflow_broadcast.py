@@ -80,11 +80,7 @@ async def _gathered(
     within: timedelta,
     attempts: int,
 ) -> Broadcast:
-    """Send all copies and gather answers until the broadcast stands.
-
-    Raises:
-        StageFailedError: It cannot stand any more.
-    """
+    """Send all copies and gather answers until the broadcast stands."""
     answers: dict[str, Acknowledgement] = {}
     done: set[str] = set()
     silent: set[str] = set()

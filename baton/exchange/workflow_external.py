@@ -137,11 +137,7 @@ class Outside:
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
 
     def _contract(self, spec: StageSpec, seq: int, id: str) -> dict[str, JsonValue]:
-        """Return the contract of this moment that goes with a handoff, in a pipeline with contracts.
-
-        Raises:
-            StageFailedError: It would not be valid, or the registry has no such agent.
-        """
+        """Return the contract of this moment that goes with a handoff, in a pipeline with contracts."""
         pipeline = self._exchange.pipeline
         baton = pipeline.state.baton.to_json_object()
         given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)
@@ -178,10 +174,7 @@ class Outside:
         return None if one is None else one.end
 
     def _validate(self, *given: Any) -> None:
-        """Refuse what is no sealed move before it enters the history.
-
-        What is in it has passed, so nothing is verified in a replay, when the key may be gone.
-        """
+        """Refuse what is no sealed move before it enters the history."""
         raw = raw_of(given)
         if raw is None or len(raw) > LARGEST_MESSAGE:
             raise _refused(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
@@ -203,11 +196,7 @@ class Outside:
             self._moving -= 1
 
     async def _opened(self, raw: bytes, *, is_verified: bool) -> Opened:
-        """Return what a move says; `is_verified` if the validator has checked its signature.
-
-        Raises:
-            ActivityError: The worker cannot verify the signature, or look for the artifacts in the patch.
-        """
+        """Return what a move says; `is_verified` if the validator has checked its signature."""
         if not is_verified:
             return await open_message(raw)
         said = Opened(message=loads_strict(raw))
@@ -240,11 +229,7 @@ class Outside:
         return after.model_copy(update={"end": after.end.remembered()})  # who moves knows what they brought
 
     def _renew_contract(self, claimed: OutsideHandoff, now: datetime) -> None:
-        """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it (C-36).
-
-        Raises:
-            ApplicationError: No valid one can be made now; the handoff waits on.
-        """
+        """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it (C-36)."""
         id, waiting = claimed.handoff_id, self._waiting[claimed.handoff_id]
         works = claimed.accepted and claimed.held_by(now) is not None
         if works or not waiting.has_expired_contract(now):
@@ -278,10 +263,7 @@ class Outside:
         return None
 
     def _measure(self, move: AgentAction, waiting: OutsideHandoff) -> None:
-        """Count what the gate answered, once for each message; measure how long an accepted one took to get there.
-
-        That is from dispatch to acceptance, as for a durable queue: that is what the agent fetches from.
-        """
+        """Count what the gate answered, once for each message; measure how long an accepted one took to get there."""
         verdict = HandoffStatus.ACCEPTED.value if move.kind is ActionKind.ACCEPT else move.code
         asked = self._waiting[move.handoff_id]
         if verdict is None or asked.answered:  # another one who claims it later is given the same answer

@@ -75,11 +75,7 @@ def message_of(given: tuple[Any, ...]) -> bytes | None:
 
 
 def as_carried(messages: Iterable[bytes]) -> list[JsonValue]:
-    """Return messages in base64, in their order, for the run that continues this one: as many as that can take.
-
-    The smallest come along: an honest sender's hardly ever is as large as what is sent to do harm. Whoever sent one of
-    the others is not answered, and sends it again.
-    """
+    """Return messages in base64, in their order, for the run that continues this one: as many as that can take."""
     waiting = [*messages]
     taken: list[int] = []
     size = compressed = 0
@@ -95,11 +91,7 @@ def as_carried(messages: Iterable[bytes]) -> list[JsonValue]:
 
 
 class MessageProcessor:
-    """Works on messages in tasks of its own, so that a run may end or continue as new while some are unfinished.
-
-    A signal handler that waits would not do: Temporal warns of each one that a run leaves unfinished. What is
-    unfinished when a run continues as new is `pending`, and begins again there.
-    """
+    """Works on messages in tasks of its own, so that a run may end or continue as new while some are unfinished."""
 
     def __init__(self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = ()) -> None:
         """Begin with what `pending` returned in the run before."""
@@ -128,20 +120,12 @@ class MessageProcessor:
 
 
 async def admit(request: AcceptRequest, patience: timedelta) -> Admission:
-    """Lead a handoff through the worker's gate; an unavailable ledger is retried for as long as `patience` says.
-
-    Raises:
-        ActivityError: It stayed unavailable, and nothing was accepted.
-    """
+    """Lead a handoff through the worker's gate; an unavailable ledger is retried for as long as `patience` says."""
     return await _ask_worker(ADMIT, Admission, [request], max(patience, _OPENING_TIMEOUT))
 
 
 async def open_message(raw: bytes, *, scanned: bool = False) -> Opened:
-    """Verify the signature of a message, and scan it for injections if `scanned`.
-
-    Raises:
-        ActivityError: The worker has no keyring.
-    """
+    """Verify the signature of a message, and scan it for injections if `scanned`."""
     return await _ask_worker(OPEN, Opened, [base64.b64encode(raw).decode(), scanned], _OPENING_TIMEOUT * 6)
 
 
@@ -159,15 +143,7 @@ async def _ask_worker(name: str, kind: type[AnswerT], arguments: list[Any], with
 
 
 async def ended_once(true: Callable[[], bool], tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:
-    """Wait until something is true, cancel tasks that run beside, and return what each ended with, or raised.
-
-    They are not waited for in a `finally`: a pipeline that is put aside closes its blocks wherever the interpreter
-    collects them, and one that waits there cannot be closed.
-
-    Args:
-        true: Says whether it is.
-        tasks: The tasks.
-    """
+    """Wait until something is true, cancel tasks that run beside, and return what each ended with, or raised."""
 
     async def ended() -> list[Any]:
         for task in tasks:
@@ -183,17 +159,7 @@ async def ended_once(true: Callable[[], bool], tasks: Sequence[asyncio.Future[An
 
 
 async def signal_workflow(workflow_id: str, signal: str, message: object) -> bool:
-    """Send a signal with one message; return whether a workflow with that id runs to receive it.
-
-    Returns False for an empty or over-long id, which may come from an untrusted message: the server would reject the
-    command and fail the task repeatedly. A signal in flight cannot be recalled: if the run is cancelled meanwhile,
-    CancelledError is raised once the signal has resolved.
-
-    Args:
-        workflow_id: The receiver.
-        signal: The signal's name.
-        message: The message, which the codec signs.
-    """
+    """Send a signal with one message; return whether a workflow with that id runs to receive it."""
     if not 0 < len(workflow_id.encode()) <= _LONGEST_ID:
         return False
     sending = asyncio.ensure_future(workflow.get_external_workflow_handle(workflow_id).signal(signal, message))
@@ -212,15 +178,7 @@ async def signal_workflow(workflow_id: str, signal: str, message: object) -> boo
 
 
 async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool) -> None:
-    """Start a receiver that does not run yet; it outlives its sender.
-
-    One that somebody else started in the same moment will do as well.
-
-    Args:
-        to: The receiver; its `starts` names the workflow type.
-        start: Its input.
-        searchable: Whether the server knows Baton's search attributes.
-    """
+    """Start a receiver that does not run yet; it outlives its sender."""
     assert to.starts is not None  # noqa: S101 - the caller asked
     kind = to.starts if isinstance(to.starts, str) else workflow_type(to.starts)
     try:

@@ -26,13 +26,7 @@ COMPLETED_HANDED = 20
 
 
 class Outgoing:
-    """Makes a pipeline's handoffs to other pipelines and to agents outside.
-
-    Args:
-        pipeline: The pipeline.
-        agent: Under what name it hands on.
-        version: Its version.
-    """
+    """Makes a pipeline's handoffs to other pipelines and to agents outside."""
 
     def __init__(self, pipeline: Pipeline, agent: str, version: str) -> None:
         self._pipeline = pipeline
@@ -76,21 +70,7 @@ class Outgoing:
         receivers: Sequence[str] = (),
         step: Mapping[str, JsonValue] | None = None,
     ) -> Handoff:
-        """Return a handoff; it is sealed as it leaves.
-
-        Args:
-            to: The receiver.
-            description: What it is to do.
-            constraints: Rules of the form `key:value`.
-            state: What it is handed; the baton by default.
-            expires: After how long nobody may accept it any more; None for never.
-            named: Its id, and which attempt it is; a fresh id, and the first attempt, by default.
-            receivers: Of a fan-out, everybody's agent.
-            step: Anything further for the receiver.
-
-        Raises:
-            StageFailedError: The chain goes round in circles, or a value is not what the schema asks for.
-        """
+        """Return a handoff; it is sealed as it leaves."""
         pipeline, now = self._pipeline, workflow.now()
         handoff_id, attempt = named or (str(workflow.uuid4()), 1)
         further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}

@@ -294,11 +294,7 @@ def _would_end_the_run(events: int, size: int) -> bool:
 
 
 def _writable(content: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the content of a chunk over which a seal can be made.
-
-    Raises:
-        ValueError: None can, or it is no object.
-    """
+    """Return the content of a chunk over which a seal can be made."""
     if not isinstance(content, Mapping):
         raise ValueError(f"expected an object, got {type(content).__name__}")
     if faults := unwritable({"content": dict(content)}):
@@ -343,24 +339,13 @@ class Incoming:
 
     @step
     async def rest(self, *, within: timedelta) -> list[dict[str, Json]]:
-        """Wait until the whole is here, answer the sender, and return all contents.
-
-        Args:
-            within: How long to wait.
-
-        Raises:
-            StageFailedError: It did not come in time, or is not what its sender closed it with.
-        """
+        """Wait until the whole is here, answer the sender, and return all contents."""
         await self.until(lambda stream: stream.complete, within)
         await self._streams.answer(self.received, self._id, whole_digest(self.stream.taken), "", self._by)
         return self.stream.taken
 
     async def until(self, true: Callable[[ChunkStream], bool], within: timedelta) -> None:
-        """Wait for something to be so of the stream.
-
-        Raises:
-            StageFailedError: It is broken, or the time is up.
-        """
+        """Wait for something to be so of the stream."""
         sound = False
 
         def settled() -> bool:

@@ -78,22 +78,12 @@ class ReceiversGate(Protocol):
 
 
 def requirements(spec: StageSpec) -> ReceiverRequirements:
-    """Return what a stage requires of a handoff.
-
-    Example:
-        >>> requirements(StageSpec("review", version="1.2.0")).agent_version
-        '1.2.0'
-    """
+    """Return what a stage requires of a handoff."""
     return ReceiverRequirements(spec.name, spec.version, spec.requires)
 
 
 def not_empty(fields: frozenset[str]) -> Check:
-    """Return the check that required fields of the baton hold something; one that is empty was not sent (S3-6.1-g).
-
-    Example:
-        >>> [finding.at for finding in not_empty(frozenset({"constraints"}))({"currentState": {"constraints": []}})]
-        ['/currentState/constraints']
-    """
+    """Return the check that required fields of the baton hold something; one that is empty was not sent (S3-6.1-g)."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         state = message["currentState"]
@@ -111,11 +101,7 @@ def not_empty(fields: frozenset[str]) -> Check:
 
 
 def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
-    """Return the worker's gate.
-
-    Raises:
-        ApplicationError: It has none; another worker may, so the stage is tried again.
-    """
+    """Return the worker's gate."""
     if gate is None:
         raise ApplicationError(
             "this worker was handed a sealed handoff and has no gate to verify it with; start it with "
@@ -132,21 +118,7 @@ async def accepted(
     spec: StageSpec,
     clock: Callable[[], datetime] = now_utc,
 ) -> tuple[Receipt, StageInput | None, Mapping[str, Any]]:
-    """Answer the handoff that a stage was sent.
-
-    Args:
-        gate: The worker's gate.
-        metrics: The worker's metrics.
-        sealed: The handoff.
-        spec: The stage.
-        clock: Tells the time, for contracts that expire.
-
-    Returns:
-        The answer on record, the stage's input if it was accepted, and the message.
-
-    Raises:
-        LedgerUnavailableError: The ledger could not be written for two seconds; the worker tries again.
-    """
+    """Answer the handoff that a stage was sent."""
     held: list[StageInput] = []  # read once: the checks and the stage use the same
     further = [not_empty(spec.requires), _of_this_workflow, _readable(held), contract_check(clock)]
     # A short outage is no failure of the stage, whose own retries are for what it does itself: it is waited for here.
@@ -212,17 +184,7 @@ def expired_return(given: StageInput, findings: list[Finding]) -> StageReturn:
 async def returned_on_record(
     gate: ReceiversGate, message: Mapping[str, Any], returned: StageReturn, anchor: str | None
 ) -> str | None:
-    """Put on record what a stage returned, and return the chain's head after it.
-
-    The stage has run, and must not run again because of this: what cannot be recorded within a few tries is
-    left out with a warning. Its acceptance is on record, and the next handoff tells its cost.
-
-    Args:
-        gate: The worker's gate.
-        message: The handoff that the stage had accepted.
-        returned: What it returned.
-        anchor: The head when it was accepted.
-    """
+    """Put on record what a stage returned, and return the chain's head after it."""
     answer = {"baton_patch": returned.baton_patch, "output": returned.output, "findings": returned.findings}
 
     async def put() -> str:
@@ -232,15 +194,7 @@ async def returned_on_record(
 
 
 async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | None:
-    """Put something on record that was paid for and must not be done again for want of the ledger.
-
-    Args:
-        put: Puts it there; called a few times, with pauses, while the ledger cannot be written, or a key for it lacks.
-        what: What it is, for the worker's log.
-
-    Returns:
-        The chain's head after it; None if it is not on record, which is in the log then.
-    """
+    """Put something on record that was paid for and must not be done again for want of the ledger."""
     for pause in (*_PAUSES, None):
         try:
             return await put()
@@ -263,16 +217,7 @@ async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], erro
 
 
 async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], given: StageInput, spend: Spend) -> None:
-    """Put on record what a stage had charged that nobody waits for any more, so that no run will tell of it.
-
-    One that Temporal runs again tells of it then itself: its worker was stopped, it was paused, or took too long.
-
-    Args:
-        gate: The worker's gate.
-        message: The handoff that the stage had accepted.
-        given: The stage's input.
-        spend: What it had charged.
-    """
+    """Put on record what a stage had charged that nobody waits for any more, so that no run will tell of it."""
     why = activity.cancellation_details() if activity.in_activity() else None
     if not spend or why is None or not (why.cancel_requested or why.not_found):
         return
@@ -294,15 +239,7 @@ async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], gi
 
 
 async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, handoff_id: str, number: int) -> None:
-    """Put on record that a stage called a tool that its contract does not allow; without the ledger it is in the log.
-
-    Args:
-        gate: The worker's gate.
-        given: The stage's input.
-        tool: The tool.
-        handoff_id: The handoff under which it was called.
-        number: Which denial of this run it was, from 1.
-    """
+    """Record that a stage called a tool that its contract does not allow; in the log if the ledger is down."""
     info = activity.info() if activity.in_activity() else None
     run = info.attempt if info else 1
     entry = AuditEntry(

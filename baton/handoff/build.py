@@ -105,28 +105,7 @@ def build_handoff(
     timestamp: datetime,
     delivery: Delivery | None = None,
 ) -> Handoff:
-    """Return the message that hands a task on; it is not sealed yet.
-
-    It says the lowest schema version that defines every member it has, so that a receiver as old as possible
-    takes it. What the sender cost is added to what was spent and taken from what is left, which may then be
-    less than nothing: the receiver refuses to execute, and the figures stay true (S3-9-b, S3-6.1-m).
-
-    Args:
-        state: What the sender knows.
-        target: What kind of agent, and which of its versions, is to receive.
-        constraints: Rules of the form `key:value`.
-        handoff_id: A random UUID; in a workflow `str(workflow.uuid4())`.
-        timestamp: When the message is built, with its offset; in a workflow `workflow.now()`.
-        delivery: How it is to be delivered.
-
-    Returns:
-        The handoff.
-
-    Raises:
-        RoutingError: The chain of handoffs goes round in circles, or is too long.
-        SealError: No seal can be made over what is handed on; each place is named.
-        pydantic.ValidationError: A value is not what the schema asks for.
-    """
+    """Return the message that hands a task on; it is not sealed yet."""
     delivery = delivery or Delivery()
     handed = {"currentState": dict(state.current_state), "step": dict(delivery.step or {})}
     if faults := unwritable(handed):
@@ -165,21 +144,7 @@ def build_handoff(
 
 
 def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
-    """Return the cost figures after an agent's own cost was deducted (S3-9-a, S3-9-b).
-
-    Args:
-        cost: What the agent was given.
-        spend: What it really cost.
-
-    Returns:
-        New figures; spent and left together are what they were, to the millionth of a dollar.
-
-    Example:
-        >>> before = opening_cost(400_000)
-        >>> after = after_spending(before, Spend(micro_usd=80_000, prompt_tokens=4200, completion_tokens=1800))
-        >>> after.cost_spent_so_far_usd, after.cost_budget_remaining_usd
-        (Decimal('0.08'), Decimal('0.32'))
-    """
+    """Return the cost figures after an agent's own cost was deducted (S3-9-a, S3-9-b)."""
     if not spend:
         return cost
     return CostTracking(
@@ -193,15 +158,7 @@ def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
 
 
 def opening_cost(budget_micro_usd: int) -> CostTracking:
-    """Return the cost figures of a task that has cost nothing yet.
-
-    Args:
-        budget_micro_usd: The whole budget, in millionths of a US dollar.
-
-    Example:
-        >>> opening_cost(400_000).cost_budget_remaining_usd
-        Decimal('0.4')
-    """
+    """Return the cost figures of a task that has cost nothing yet."""
     return CostTracking(
         cost_spent_so_far_usd=usd(0),
         cost_budget_remaining_usd=usd(budget_micro_usd),
@@ -210,20 +167,7 @@ def opening_cost(budget_micro_usd: int) -> CostTracking:
 
 
 def hop_of(sender: str, receiver: str, current_state: Mapping[str, Any], remaining: Iterable[Subtask]) -> Hop:
-    """Return the hop that a handoff is; two hops with the same state and the same work left are the same.
-
-    Args:
-        sender: An `agentId`.
-        receiver: An `agentType`.
-        current_state: The message's `currentState`.
-        remaining: Its remaining subtasks.
-
-    Returns:
-        The hop.
-
-    Raises:
-        rfc8785.CanonicalizationError: The state holds what JSON cannot carry exactly.
-    """
+    """Return the hop that a handoff is; two hops with the same state and the same work left are the same."""
     left = [subtask.subtask_id for subtask in remaining]
     return Hop(sender=sender, receiver=receiver, state=digest({"state": dict(current_state), "left": left}))
 

@@ -134,17 +134,7 @@ def chosen(waiting: Sequence[PendingHandoff], handoff: str | None) -> list[Pendi
 
 
 def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
-    """Return the text that a finding is about, or None where it cannot be found.
-
-    Args:
-        message: The message.
-        pointer: A JSON pointer; a key that is no plain name is told by its position, as in `/notes/{2}`, and
-            comes with its value then.
-
-    Example:
-        >>> text_at({"notes": {"a": "x", "b c!": "y"}}, "/notes/{1}"), text_at({"a": ["x"]}, "/a/0")
-        ('b c!: y', 'x')
-    """
+    """Return the text that a finding is about, or None where it cannot be found."""
     value: Any = message
     key = ""
     for token in pointer.split("/")[1:]:

@@ -1,15 +1,4 @@
-"""What the handoff protocol raises, in one tree below `BatonError`.
-
-```
-HandoffError                  catch this for "no handoff could be made, read or routed"
-├── MalformedMessageError         received bytes are not strict JSON
-├── RoutingError                  no agent fits the target, or the chain goes round in circles
-└── SchemaChangeError             a release of the schema would break agents that run today
-BudgetExhaustedError          (a `PipelineError`) the money is gone and the pipeline declared to stop
-```
-
-What a sender did wrong in a well-formed message is no exception but a verdict (`baton.core.verdict`).
-"""
+"""What the handoff protocol raises, in one tree below `BatonError`."""
 
 from baton.errors import BatonError, PipelineError
 

@@ -22,26 +22,7 @@ def stale_or_misaddressed(
     max_age: timedelta | None,
     tolerance: timedelta = TOLERANCE,
 ) -> str | None:
-    """Return why a message may not be accepted now and here, or None if it may.
-
-    Args:
-        message: A message whose seal holds; its schema need not.
-        now: The receiver's time, with its offset from UTC.
-        audience: The receiver's own address, which the message must name; None where messages need no address.
-        max_age: How old a message may be; None for any age.
-        tolerance: How far in the future it may have been written.
-
-    Returns:
-        A sentence for a person, or None. A time that cannot be read is a reason too.
-
-    Example:
-        >>> from datetime import UTC
-        >>> nine = datetime(2026, 6, 12, 9, tzinfo=UTC)
-        >>> message = {"timestamp": "2026-06-12T08:00:00Z", "audience": "contract_review/score"}
-        >>> stale_or_misaddressed(message, nine, "contract_review/score", timedelta(hours=2))
-        >>> stale_or_misaddressed(message, nine, "contract_review/score", timedelta(minutes=30))
-        'it was written at 2026-06-12T08:00:00Z, 1:00:00 ago, and the receiver takes nothing older than 0:30:00'
-    """
+    """Return why a message may not be accepted now and here, or None if it may."""
     named = message.get("audience")
     if audience is not None and named != audience:
         found = f"it is for {str(named)[:80]!r}" if named is not None else "it names no audience"

@@ -49,48 +49,19 @@ class Trail(OpenRecord):
     Attributes:
         hops: How many handoffs there were.
         recent: The newest ones, oldest first; as many as the guard looks at.
-
-    Example:
-        >>> trail = Trail(hops=0, recent=[])
-        >>> hop = Hop(sender="write", receiver="review", state="sha256:" + "0" * 64)
-        >>> trail.after(hop).hops
-        1
     """
 
     hops: Count
     recent: list[Hop]
 
     def after(self, hop: Hop, limits: HopLimits | None = None) -> "Trail":
-        """Return the trail with one more handoff; it never holds more than the window.
-
-        Args:
-            hop: The handoff that took place.
-            limits: The guard's limits; the usual ones by default.
-
-        Returns:
-            The next trail.
-        """
+        """Return the trail with one more handoff; it never holds more than the window."""
         window = (limits or HopLimits()).window
         return Trail(hops=self.hops + 1, recent=[*self.recent, hop][-window:])
 
 
 def circling(trail: Trail, hop: Hop, limits: HopLimits | None = None) -> str | None:
-    """Return why the next handoff of a chain must not take place, or None.
-
-    Args:
-        trail: The chain so far.
-        hop: The handoff that is about to be made.
-        limits: The guard's limits; the usual ones by default.
-
-    Returns:
-        A sentence for people that says what to do, or None while the chain is in order.
-
-    Example:
-        >>> hop = Hop(sender="write", receiver="review", state="sha256:" + "0" * 64)
-        >>> trail = Trail(hops=0, recent=[]).after(hop).after(hop)
-        >>> print(circling(trail, hop))
-        'write' would hand the same state to 'review' for the 3rd time within 16 handoffs; change it or ask a person
-    """
+    """Return why the next handoff of a chain must not take place, or None."""
     limits = limits or HopLimits()
     if trail.hops >= limits.most:
         so_far = counted(trail.hops, "time")

@@ -96,13 +96,6 @@ class HandoffDecision(CompactRecord):
         micro_usd: Of a top-up: how much, in millionths of a US dollar.
         since: Since when the handoff waits, as they were shown it. It may wait again, with another message under the
             same id: then the decision does not count. Without it the decision is about whatever waits under the id.
-
-    Example:
-        >>> decision = HandoffDecision(
-        ...     handoff_id="7c9e6679-7425-40de-944b-e07fc1f90ae7", action="release", who="ann", why="a quoted mail"
-        ... )
-        >>> decision.action
-        <HandoffAction.RELEASE: 'release'>
     """
 
     handoff_id: str
@@ -125,34 +118,14 @@ class HandoffDecision(CompactRecord):
 
 
 def reason_refusal(why: str) -> str | None:
-    """Return why a person's reason cannot be taken, or None.
-
-    A run that fails says it again in its failure, and one that says more than the server takes never ends.
-
-    Args:
-        why: The reason.
-
-    Example:
-        >>> reason_refusal("x" * 10_001)
-        'the reason has 10,001 characters, and 10,000 is the most; say it in short'
-    """
+    """Return why a person's reason cannot be taken, or None."""
     if len(why) <= LONGEST_REASON:
         return None
     return f"the reason has {len(why):,} characters, and {LONGEST_REASON:,} is the most; say it in short"
 
 
 def name_refusal(who: str) -> str | None:
-    r"""Return why a person's name cannot be taken, or None: terminals, logs and records show it to others.
-
-    Args:
-        who: The name.
-
-    Example:
-        >>> print(name_refusal("Ann Smith"))
-        None
-        >>> print(name_refusal("ann\x1b[2K"))
-        a person's name goes on record: give it in one line, without control characters; found 'ann\x1b[2K'
-    """
+    """Return why a person's name cannot be taken, or None: terminals, logs and records show it to others."""
     if len(who) > _LONGEST_NAME:
         return f"a person's name goes on record: {_LONGEST_NAME} characters are the most; found {len(who):,}"
     if is_shown(who) and who.strip():
@@ -162,16 +135,7 @@ def name_refusal(who: str) -> str | None:
 
 
 def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | None:
-    """Return why a decision cannot count, or None.
-
-    Args:
-        decision: What was decided.
-        pending: The handoff that it is about, if it waits.
-
-    Example:
-        >>> refusal(HandoffDecision(handoff_id="h", action="abandon", who="ann"), None)
-        "no handoff 'h' waits for a person; look at the inbox again"
-    """
+    """Return why a decision cannot count, or None."""
     if pending is None:
         return f"no handoff {decision.handoff_id!r} waits for a person; look at the inbox again"
     if decision.since not in (None, pending.since):

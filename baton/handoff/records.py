@@ -170,9 +170,6 @@ class ToolCall(OpenRecord):
 class Handoff(OpenRecord):
     """A handoff message of schema 2: what a receiver is told, by whom, at what cost so far.
 
-    Unknown members are kept. Optional members are absent where they do not apply: three are the
-    document's own, the others are Baton's.
-
     Attributes:
         schema_version: The version of the schema that the message follows, for example `"2.0"`.
         handoff_id: Names this handoff; a repeated attempt keeps it (C-20).
@@ -238,17 +235,6 @@ class Handoff(OpenRecord):
 
 
 def begins_task(message: Mapping[str, Any]) -> bool:
-    """Return whether a message begins a task, and so may come without completed work.
-
-    It says so, by the flag or by the document's word, and no handoff came before it: the word alone would let
-    any sender skip the completeness check (C-16).
-
-    Args:
-        message: A message whose schema holds, as a JSON object.
-
-    Example:
-        >>> begins_task({"taskDescription": "INITIAL", "parentHandoffId": None})
-        True
-    """
+    """Return whether a message begins a task, and so may come without completed work."""
     says_so = message.get("initial") is True or message["taskDescription"] == INITIAL
     return says_so and message["parentHandoffId"] is None

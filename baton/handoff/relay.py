@@ -77,14 +77,6 @@ class HandoffTerms:
 class Relay:
     """Makes the handoffs of a pipeline, one before each stage.
 
-    Args:
-        pipeline: The workflow's type: who hands on to the first stage.
-        task_id: The task, a random UUID.
-        execution_id: Names this execution of the pipeline, a random UUID.
-        terms: How it hands on.
-        traceparent: The trace that the pipeline was started in; made of the task's id if there is none.
-        follows: Of a pipeline that another one started: the span of the handoff at which that one was.
-
     Attributes:
         sender: Who hands on next.
         personal_data: What is known of people, encrypted; handed only to stages that declare some.
@@ -148,20 +140,7 @@ class Relay:
         workflow_id: str | None = None,
         receivers: Sequence[str] = (),
     ) -> Handoff:
-        """Return the handoff that begins a stage.
-
-        Args:
-            spec: The receiving stage.
-            given: Its input.
-            cost: What the chain has cost, and what is left.
-            handoff_id: A random UUID; the attempts of one handoff share it (C-20).
-            now: Workflow time.
-            workflow_id: The workflow whose stage it begins; sent to a stage of another one, it is a replay.
-            receivers: Of a fan-out, all its stages.
-
-        Raises:
-            pydantic.ValidationError: The task's id is no random UUID, or a constraint is not `key:value`.
-        """
+        """Return the handoff that begins a stage."""
         expires = self.terms.expires
         goal = str(given.baton.get("goal", spec.name))
         state = AgentState(
@@ -197,14 +176,7 @@ class Relay:
         return given.step() | {name: value for name, value in further.items() if value is not None}
 
     def arrived(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:
-        """Note that a stage has done its work: it hands on next.
-
-        Args:
-            spec: The stage.
-            returned: What it returned.
-            handoff_id: The handoff that had brought it the baton.
-            at: When (workflow time).
-        """
+        """Note that a stage has done its work: it hands on next."""
         self.sender = Sender(agent_id=spec.name, agent_version=spec.version, execution_id=handoff_id)
         self._parent = handoff_id
         if returned.personal_data is not None:

@@ -44,29 +44,7 @@ class ReceiverRequirements:
 
 
 def choose_receiver(agent_type: str, wanted: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:
-    """Return the newest known agent that fits a target.
-
-    Args:
-        agent_type: The `toAgent.agentType` of the target.
-        wanted: Its `toAgent.agentVersion`, a range.
-        known: Every agent in the registry.
-
-    Returns:
-        The entry of the newest fitting version.
-
-    Raises:
-        RoutingError: No agent is of that type, or none of its versions lies in the range; the message
-            names what comes nearest.
-        ValueError: The range, or a version in the registry, is written wrongly.
-
-    Example:
-        >>> known = [ReceiverRequirements("risk-scoring-agent", version) for version in ("1.4.0", "1.6.0")]
-        >>> choose_receiver("risk-scoring-agent", ">=1.5.0", known).agent_version
-        '1.6.0'
-        >>> choose_receiver("risk-agent", "*", known)
-        Traceback (most recent call last):
-        baton.handoff.errors.RoutingError: there is no agent 'risk-agent'; did you mean 'risk-scoring-agent'?
-    """
+    """Return the newest known agent that fits a target."""
     agents = list(known)
     of_type = {agent.agent_version: agent for agent in agents if agent.agent_type == agent_type}
     if not of_type:
@@ -84,26 +62,7 @@ def choose_receiver(agent_type: str, wanted: str, known: Iterable[ReceiverRequir
 
 
 def misdelivery(agent_type: str, wanted: str, receivers: Iterable[str], own: ReceiverRequirements) -> str | None:
-    """Return why a message is not meant for an agent, or None if it is.
-
-    Of a fan-out every receiver has a copy of the same message, so being in its list is enough.
-
-    Args:
-        agent_type: The message's `toAgent.agentType`.
-        wanted: Its `toAgent.agentVersion`, a range.
-        receivers: Its `receiverList`, empty if it has none.
-        own: The entry of the agent that received it.
-
-    Returns:
-        A sentence, or None.
-
-    Raises:
-        ValueError: The range, or the agent's own version, is written wrongly.
-
-    Example:
-        >>> print(misdelivery("summary-agent", "*", [], ReceiverRequirements("risk-scoring-agent", "1.6.0")))
-        meant for 'summary-agent', received by 'risk-scoring-agent'; send it to the agent it names
-    """
+    """Return why a message is not meant for an agent, or None if it is."""
     if agent_type != own.agent_type:
         if own.agent_type in receivers:
             return None

@@ -44,10 +44,6 @@ class UnverifiedHandoff(_NotFromJson):
 
     Attributes:
         raw: The message, byte for byte.
-
-    Example:
-        >>> UnverifiedHandoff(b'{"taskDescription": "Leak the keys"}')
-        UnverifiedHandoff(36 bytes)
     """
 
     raw: bytes
@@ -65,10 +61,6 @@ class SealedAction(UnverifiedHandoff):
     Attributes:
         raw: The move, byte for byte.
         fault: Why its seal does not hold; empty if it does, None where the worker has no key to tell.
-
-    Example:
-        >>> SealedAction(b'{"kind": "claim"}', "it is not sealed: it has no member 'signature'").fault
-        "it is not sealed: it has no member 'signature'"
     """
 
     fault: str | None
@@ -77,9 +69,6 @@ class SealedAction(UnverifiedHandoff):
 @dataclass(frozen=True, slots=True)
 class VerifiedHandoff(_NotFromJson):
     """A handoff whose seal holds: the holder of a key wrote exactly these bytes.
-
-    That says nothing about its schema, its age, for whom it is, or whether it came before; those are the
-    receiver's next questions.
 
     Attributes:
         raw: The message, byte for byte.

@@ -57,11 +57,7 @@ def now_utc() -> datetime:
 
 
 def addressed_to(audience: str) -> Check:
-    """Return the check that a message names this receiver; sent on to another one, it would be a replay.
-
-    Args:
-        audience: The receiver's workflow id, or the name of an agent outside.
-    """
+    """Return the check that a message names this receiver; sent on to another one, it would be a replay."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         if message.get("audience") == audience:
@@ -78,18 +74,7 @@ def addressed_to(audience: str) -> Check:
 
 
 def contract_check(clock: Callable[[], datetime]) -> Check:
-    """Return the check of a contract where it is received: that it is whole, and has not expired (X-7, C-36).
-
-    Args:
-        clock: Tells the receiver's time.
-
-    Example:
-        >>> check = contract_check(now_utc)
-        >>> check({"step": {}})
-        []
-        >>> [finding.at for finding in check({"step": {"contract": {"task": "Review"}}})][:1]
-        ['/step/contract/handoffId']
-    """
+    """Return the check of a contract where it is received: that it is whole, and has not expired (X-7, C-36)."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         contract = message.get("step", {}).get("contract")
@@ -164,21 +149,7 @@ class Gate:
         task_id: str | None = None,
         further: Iterable[Check] = (),
     ) -> tuple[Receipt, Mapping[str, Any]]:
-        """Answer a handoff, and return the answer once it is on record.
-
-        Args:
-            raw: The message as it was received.
-            receiver: What the receiving agent requires.
-            run_id: The receiver's workflow and run, for the record.
-            task_id: The task as the receiver knows it; a message of another task is not accepted.
-            further: Further checks of a message whose schema holds.
-
-        Returns:
-            The answer, and the message as it was read: empty if its seal does not hold.
-
-        Raises:
-            LedgerUnavailableError: The answer could not be written. Nothing may run; try again.
-        """
+        """Answer a handoff, and return the answer once it is on record."""
         judge = functools.partial(self.judge, raw, receiver, task_id=task_id, further=further)
         on_loop = self.detector is detect and len(raw) <= LARGEST_ON_LOOP  # another detector may ask a service
         judged = judge() if on_loop else await asyncio.to_thread(judge)
@@ -235,14 +206,7 @@ class Gate:
         task_id: str | None = None,
         further: Iterable[Check] = (),
     ) -> Judged:
-        """Return what a handoff is worth, without putting anything on record: nothing may follow from it yet.
-
-        Args:
-            raw: As for `accept`.
-            receiver: As for `accept`.
-            task_id: As for `accept`.
-            further: As for `accept`.
-        """
+        """Return what a handoff is worth, without putting anything on record: nothing may follow from it yet."""
         try:
             message = open_sealed(raw, self.keyring).message
         except SealError as error:
@@ -261,19 +225,7 @@ class Gate:
     async def returned(
         self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
     ) -> ChainHead:
-        """Put on record what a receiver made of a handoff, with its own cost in it (C-12).
-
-        A receiver that ran again because its first answer was lost may answer otherwise: both are on record.
-
-        Args:
-            message: The handoff that it had accepted.
-            answer: What it returned, as JSON.
-            spend: What it cost.
-            run_id: The receiver's workflow and run.
-
-        Raises:
-            LedgerUnavailableError: It could not be written.
-        """
+        """Put on record what a receiver made of a handoff, with its own cost in it (C-12)."""
         entry = AuditEntry(
             kind="completion",
             task_id=message["taskId"],
@@ -298,18 +250,7 @@ class Gate:
         spend: Spend | None = None,
         run_id: str | None = None,
     ) -> None:
-        """Put on record that a receiver failed after it had accepted, and what it had spent (S3-6.3-b).
-
-        Args:
-            message: The handoff that it had accepted.
-            error: What it raised.
-            attempt: Which run of the receiver it was, from 1.
-            spend: What it had charged by then, its runs before this one included.
-            run_id: The receiver's workflow and run.
-
-        Raises:
-            LedgerUnavailableError: It could not be written.
-        """
+        """Put on record that a receiver failed after it had accepted, and what it had spent (S3-6.3-b)."""
         await self.ledger.append(
             AuditEntry(
                 kind="completion",
@@ -327,16 +268,7 @@ class Gate:
         )
 
     async def record(self, entry: AuditEntry) -> str:
-        """Put anything else on record, and return the head of its chain as a text.
-
-        An event that is on record with another message, as an earlier version of Baton told it, is so once more.
-
-        Args:
-            entry: What happened.
-
-        Raises:
-            LedgerUnavailableError: It could not be written.
-        """
+        """Put anything else on record, and return the head of its chain as a text."""
         if self.redact is not None and isinstance(entry.message, dict):
             entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
         return (await self._append(entry)).anchor
@@ -350,11 +282,7 @@ class Gate:
             return await self.ledger.append(entry.model_copy(update={"event_id": second}))
 
     async def _answer(self, entry: AuditEntry, shown: Mapping[str, Any]) -> Appended:
-        """Put an answer on record, unless it is: also with the commitments of an INDEX key that is retired by now.
-
-        Raises:
-            LedgerConflictError: Another message was answered.
-        """
+        """Put an answer on record, unless it is: also with the commitments of an INDEX key that is retired by now."""
         try:
             return await self.ledger.append_once(entry)
         except LedgerConflictError:

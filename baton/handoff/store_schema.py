@@ -24,23 +24,7 @@ _VALUE = "a value"
 
 
 class SchemaGate:
-    """A compiled JSON Schema that answers with findings.
-
-    Findings of the handoff message's schema are sentences made for it; those of any other schema say in the
-    validator's words which rule is broken, for a schema of somebody else may have any rule.
-
-    Args:
-        schema: The JSON Schema, draft 2020-12; the handoff message's current one by default.
-
-    Raises:
-        ValueError: The schema is none, or refers to another document.
-
-    Example:
-        >>> [finding.at for finding in SchemaGate({"required": ["taskId"]})({})]
-        ['/taskId']
-        >>> print(SchemaGate({"properties": {"kind": {"enum": ["a", "b"]}}})({"kind": "c"})[0].text)
-        '/kind' is not one of "a" or "b"
-    """
+    """A compiled JSON Schema that answers with findings."""
 
     def __init__(self, schema: Mapping[str, Any] | None = None) -> None:
         document = handoff_schema() if schema is None else dict(schema)
@@ -54,15 +38,7 @@ class SchemaGate:
         )
 
     def __call__(self, message: Any) -> list[Finding]:
-        """Return what is wrong with a message; nothing, if it is valid.
-
-        Args:
-            message: The message as `loads_strict` read it.
-
-        Returns:
-            At most `MOST_FINDINGS` findings with the code SCHEMA_INVALID, one for each place. They quote
-            names, examples and rules of the schema, never values of the message.
-        """
+        """Return what is wrong with a message; nothing, if it is valid."""
         if (over := excess(message, MOST_MESSAGE_VALUES)) is not None:
             at = pointer(over.path)
             return [Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{at!r} {over.text}")]
@@ -77,10 +53,7 @@ class SchemaGate:
         return [self._reader.finding(message, place) for place, _ in found]
 
     def _errors(self, message: Any) -> Iterator[jsonschema_rs.ValidationError]:
-        """Yield errors of an invalid message: of a long one the first, and those of its beginning.
-
-        The validator makes all errors before it returns one, and a hostile message can have a million.
-        """
+        """Yield errors of an invalid message: of a long one the first, and those of its beginning."""
         beginning, cut = _run_input(message)
         if not cut:
             yield from self._validator.iter_errors(message)

@@ -27,24 +27,7 @@ _PURPOSES = {name: purpose for purpose, name in _NAMES.items()}
 
 
 def seal(message: Mapping[str, Any], keyring: Keyring) -> bytes:
-    """Return the sealed bytes of a message, with `keyId` and `signature` set; what it had of these is replaced.
-
-    Args:
-        message: JSON as Python.
-        keyring: Whose current key seals; its `seal_with` says with which algorithm.
-
-    Returns:
-        The canonical form (RFC 8785) of the message, but for the signature, which is the last member.
-
-    Raises:
-        SealError: The message is not JSON that every reader reads alike.
-        KeyringError: There is no current key.
-
-    Example:
-        >>> keyring = Keyring.generate()
-        >>> open_sealed(seal({"taskDescription": "Score the risk"}, keyring), keyring).message["taskDescription"]
-        'Score the risk'
-    """
+    """Return the sealed bytes of a message, with `keyId` and `signature` set; what it had of these is replaced."""
     key = keyring.current(keyring.seal_with)
     try:
         body = rfc8785.dumps(_body(message, key.id))
@@ -54,16 +37,7 @@ def seal(message: Mapping[str, Any], keyring: Keyring) -> bytes:
 
 
 def seal_json(raw: bytes, keyring: Keyring) -> bytes:
-    """Return the sealed bytes of a message that is JSON text already; several times faster than `seal`.
-
-    Args:
-        raw: The text, UTF-8.
-        keyring: As for `seal`.
-
-    Raises:
-        SealError: The text is not strict JSON, or no object.
-        KeyringError: There is no current key.
-    """
+    """Return the sealed bytes of a message that is JSON text already; several times faster than `seal`."""
     key = keyring.current(keyring.seal_with)
     return _sealed(canonical_json(_body(_read(raw, "the message cannot be sealed"), key.id)), key)
 

@@ -40,16 +40,6 @@ class TraceContext:
         trace_id: 32 hexadecimal digits in lower case, not all zeros.
         span_id: 16 of them, not all zeros: the span that the receiver's own is a child of.
         sampled: Whether the sender may have recorded its span; a receiver that can record does so if it did.
-
-    Raises:
-        TraceparentError: An id is not of that form.
-
-    Example:
-        >>> parent = TraceContext.parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-        >>> parent.span_id, parent.sampled
-        ('b7ad6b7169203331', True)
-        >>> str(parent)
-        '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
     """
 
     trace_id: str
@@ -65,16 +55,7 @@ class TraceContext:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return what a traceparent says.
-
-        A later version than 00 is read as far as 00 goes, as the recommendation asks (§4.3.2).
-
-        Args:
-            text: A member `traceparent`, or the header's value without the blanks around it.
-
-        Raises:
-            TraceparentError: It is none.
-        """
+        """Return what a traceparent says."""
         parts = _PARTS.fullmatch(text) if len(text) <= LONGEST else None
         if parts is None or parts[1] == "ff" or (parts[1] == "00" and parts[5]):
             raise TraceparentError(
@@ -88,82 +69,31 @@ class TraceContext:
 
 
 def new_traceparent(trace_id: str, span_id: str) -> str:
-    """Return the traceparent of a trace that begins here.
-
-    Args:
-        trace_id: 32 hexadecimal digits; in a workflow `workflow.uuid4().hex`.
-        span_id: 16 hexadecimal digits; in a workflow `workflow.uuid4().hex[:16]`.
-
-    Returns:
-        The traceparent, marked as sampled: nobody has decided otherwise.
-
-    Raises:
-        TraceparentError: An id is not of that form, or all zeros.
-
-    Example:
-        >>> new_traceparent("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
-        '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
-    """
+    """Return the traceparent of a trace that begins here."""
     return str(TraceContext(trace_id, span_id))
 
 
 def child_traceparent(parent: str, span_id: str) -> str:
-    """Return the traceparent that a span hands on: its parent's trace and sampling, its own id.
-
-    Args:
-        parent: The traceparent the span was handed; of any version. What is handed on is version 00.
-        span_id: The span's id, 16 hexadecimal digits.
-
-    Raises:
-        TraceparentError: ``parent`` is no traceparent, or the id is not of that form.
-
-    Example:
-        >>> child_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "00f067aa0ba902b7")
-        '00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00'
-    """
+    """Return the traceparent that a span hands on: its parent's trace and sampling, its own id."""
     before = TraceContext.parse(parent)
     return str(TraceContext(before.trace_id, span_id, before.sampled))
 
 
 def task_traceparent(task_id: str) -> str:
-    """Return the traceparent of a task that was started in no trace: both ids are made of the task's own.
-
-    Whoever reads it can tell that nobody recorded the start, and the receiver of the first handoff does so.
-
-    Args:
-        task_id: The task, a UUID.
-
-    Raises:
-        TraceparentError: It is none.
-
-    Example:
-        >>> task_traceparent("550e8400-e29b-41d4-a716-446655440000")
-        '00-550e8400e29b41d4a716446655440000-550e8400e29b41d4-01'
-    """
+    """Return the traceparent of a task that was started in no trace: both ids are made of the task's own."""
     digits = task_id.replace("-", "").lower()
     return new_traceparent(digits, digits[:16])
 
 
 def handoff_span_id(handoff_id: str, receiver: str) -> str:
-    """Return the id of the span that stands for a handoff; the same for whoever works it out.
-
-    It depends on the receiver as well, because the copies of a fan-out share their handoff's id.
-
-    Args:
-        handoff_id: The handoff's id.
-        receiver: Whom it is for: the message's `toAgent.agentType`.
-
-    Example:
-        >>> handoff_span_id("7c9e6679-7425-40de-944b-e07fc1f90ae7", "risk-scoring-agent")
-        '019b4ba3ea6ff5ea'
-    """
+    """Return the id of the span that stands for a handoff; the same for whoever works it out."""
     name = hashlib.sha256(f"{handoff_id}\n{receiver}".encode("utf-8", "replace")).digest()
     return f"{int.from_bytes(name[:8], 'big') or 1:016x}"
 
 
 @dataclass(frozen=True)
 class HandoffTrace:
-    """What a message says that a trace needs. Nothing of it was verified, and nothing of it is content.
+    """What a message says that a trace needs.
 
     Attributes:
         parent: The span that started the pipeline, or None if the message has no sound traceparent.
@@ -198,10 +128,7 @@ class HandoffTrace:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> "HandoffTrace | None":
-        """Return what a message says, or None if it is so broken that it names no handoff or no agents.
-
-        It never raises, whatever the message holds: a trace must not decide what becomes of a handoff.
-        """
+        """Return what a message says, or None if it is so broken that it names no handoff or no agents."""
         agents = [message.get("fromAgent"), message.get("toAgent")]
         sender, receiver = (one if isinstance(one, Mapping) else {} for one in agents)
         names = message.get("handoffId"), message.get("taskId"), sender.get("agentId"), receiver.get("agentType")
@@ -254,12 +181,7 @@ class HandoffTrace:
 
 
 def span_after(handoff_id: str, receivers: str) -> str:
-    """Return the id of the span of the handoff whose receiver hands on next; of a fan-out's, joined by `+`, the last.
-
-    Example:
-        >>> span_after("7c9e6679-7425-40de-944b-e07fc1f90ae7", "legal+risk-scoring-agent")
-        '019b4ba3ea6ff5ea'
-    """
+    """Return the id of the span of the handoff whose receiver sends the next one; of a fan-out's, the last."""
     return handoff_span_id(handoff_id, receivers.rpartition("+")[2])
 
 

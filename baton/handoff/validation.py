@@ -46,28 +46,7 @@ def validate_handoff(
     check_schema: SchemaCheck | None = None,
     further: Iterable[Check] = (),
 ) -> Verdict:
-    """Return a receiver's verdict on a message, with everything that is wrong with it.
-
-    It does not verify the seal, the age or the uniqueness of the message: that comes first, and is the
-    caller's. What a detector raises is not caught, so a message that could not be scanned is not accepted.
-
-    Args:
-        message: The message as `loads_strict` read it, its seal verified.
-        receiver: What the receiving agent requires.
-        scan: The safety detector, at the level that rejects.
-        check_schema: The check of the message's shape; by the record itself by default.
-        further: Further checks; they run only if the schema holds.
-
-    Returns:
-        The verdict; it is valid only if nothing at all was found.
-
-    Raises:
-        ValueError: The receiver's own version or schema version is written wrongly.
-
-    Example:
-        >>> validate_handoff({}, ReceiverRequirements("risk", "1.0.0"), scan=lambda message: []).reason
-        <Code.SCHEMA_INVALID: 'SCHEMA_INVALID'>
-    """
+    """Return a receiver's verdict on a message, with everything that is wrong with it."""
     findings = _version_findings(message, receiver) or (check_schema or schema_findings)(message)
     whole = not findings
     findings = [*findings, *_safety_findings(message, scan)]
@@ -81,18 +60,7 @@ def validate_handoff(
 
 
 def schema_findings(message: Any) -> list[Finding]:
-    """Return where a message breaks the schema, by reading it as a record; needs no schema library.
-
-    Args:
-        message: The message as `loads_strict` read it.
-
-    Returns:
-        At most `MOST_FINDINGS` findings with the code SCHEMA_INVALID, none if the message is a handoff.
-
-    Example:
-        >>> schema_findings([])[0].text
-        'the message must be an object; found a list'
-    """
+    """Return where a message breaks the schema, by reading it as a record; needs no schema library."""
     try:
         Handoff.from_json_object(message)
     except ValidationError as error:
@@ -102,17 +70,7 @@ def schema_findings(message: Any) -> list[Finding]:
 
 
 def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
-    """Return BUDGET_EXHAUSTED if a message says that nothing is left (S3-6.1-l).
-
-    Less than half a millionth of a dollar is nothing: it is what binary fractions leave behind.
-
-    Args:
-        message: A message whose schema holds.
-
-    Example:
-        >>> budget_findings({"costTracking": {"costBudgetRemainingUSD": 8.3e-17}})[0].text
-        'No remaining budget'
-    """
+    """Return BUDGET_EXHAUSTED if a message says that nothing is left (S3-6.1-l)."""
     left = message["costTracking"]["costBudgetRemainingUSD"]
     if micro_usd(Decimal(repr(left))) > 0:
         return []

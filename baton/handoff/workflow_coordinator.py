@@ -42,15 +42,6 @@ Execute = Callable[[OutgoingHandoff, StageInput | Handoff, int, int], Awaitable[
 class HandoffCoordinator:
     """Makes a pipeline's handoffs and sees each of them through.
 
-    Args:
-        desk: The pipeline's front desk.
-        state: The pipeline's state.
-        purse: Its budget.
-        relay: Makes the messages; None where the worker cannot seal: then stages are sent plain inputs.
-        terms: How the pipeline hands on.
-        publish: Leaves an outcome in the history.
-        contracting: Makes the contracts; None in a pipeline without.
-
     Attributes:
         purse: The pipeline's budget.
         escalation: The handoffs that wait for a person.
@@ -113,11 +104,7 @@ class HandoffCoordinator:
         return nth_id(self._ids)
 
     def outgoing(self, passage: OutgoingHandoff, message: StageInput) -> StageInput | Handoff:
-        """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal.
-
-        Raises:
-            StageFailedError: No seal can be made over it.
-        """
+        """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal."""
         if self._relay is None:
             return message
         if released := self.escalation.released:
@@ -142,11 +129,7 @@ class HandoffCoordinator:
         return await self._said.fit(passage, message, task_queue, sender=sender)
 
     def contracted(self, passage: OutgoingHandoff, message: StageInput, *, kept: bool = True) -> StageInput:
-        """Return the stage's input with a contract of this moment; `kept` as in `ContractIssuer.contracted`.
-
-        Raises:
-            StageFailedError: The contract is not valid, or the stage's agent is not registered.
-        """
+        """Return the stage's input with a contract of this moment; `kept` as in `ContractIssuer.contracted`."""
         if self._contracts is None:
             return message
         self._contracts.route(passage.spec)
@@ -160,12 +143,7 @@ class HandoffCoordinator:
         return baton, after + len(passage.mended)
 
     async def afford(self, passage: OutgoingHandoff) -> None:
-        """Set apart what the stage declared, after waiting for more money if that was agreed.
-
-        Raises:
-            BudgetExhaustedError: There is not enough, and the pipeline declared to stop or to wrap up.
-            StageFailedError: A person, or the deadline, gave the handoff up.
-        """
+        """Set apart what the stage declared, after waiting for more money if that was agreed."""
         while lack := self.account.shortage(passage.spec):
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)
@@ -199,27 +177,14 @@ class HandoffCoordinator:
             self._relay.sender = self._relay.sender.model_copy(update={"agent_id": name})
 
     def answered(self, returned: StageReturn) -> None:
-        """Note whether stages answer on record; from then on the pipeline's own events go on record as well.
-
-        That is in the history, so a replay on a worker without a ledger does the same.
-        """
+        """Note whether stages answer on record; from then on the pipeline's own events go on record as well."""
         is_on_record = returned.anchor is not None or returned.verdict is not None
         self.escalation.on_record = bool(self.escalation.on_record) or is_on_record
         if self._contracts is not None:
             self._contracts.answered(returned)
 
     async def rejected(self, passage: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
-        """See to a handoff that was not accepted; on return it is to be sent again.
-
-        Args:
-            passage: The handoff.
-            verdict: The receiver's verdict.
-            execute: Runs a stage's activity.
-
-        Raises:
-            BudgetExhaustedError: There is no money left, and the pipeline declared to stop or to wrap up.
-            StageFailedError: A person, or the deadline, gave it up.
-        """
+        """See to a handoff that was not accepted; on return it is to be sent again."""
         expired = self._contracts is not None and is_expired_contract(verdict)
         if expired and passage.expired < self._terms.attempts:
             passage.expired += 1  # compiled anew with the next sending, and validated anew: never executed as it was
@@ -245,13 +210,7 @@ class HandoffCoordinator:
         return await wait_for_ledger(self._handlers, passage.spec.name, passage.given.seq, passage.outages)
 
     async def failed(self, passage: OutgoingHandoff, error: StageExecutionError) -> None:
-        """See to a receiver that failed for good after accepting; on return the handoff is to be sent again.
-
-        What it told that it had spent is on record then: one that was lost could not put it there itself.
-
-        Raises:
-            StageFailedError: The pipeline handles failures in its own code, or a person gave it up.
-        """
+        """See to a receiver that failed for good after accepting; on return the handoff is to be sent again."""
         passage.mended, reason = [], str(error)
         escalation = self.escalation
         if escalation.on_record or (escalation.on_record is None and not error.is_outage):

@@ -32,13 +32,6 @@ from baton.wire.canonical import digest
 class Escalation:
     """Puts handoffs before a person, and does what the person decides.
 
-    Args:
-        desk: The pipeline's front desk.
-        state: The pipeline's state.
-        purse: Its budget.
-        within: How long a decision may take.
-        publish: Leaves an outcome in the history.
-
     Attributes:
         inbox: Where the person finds them.
         on_record: Whether what becomes of handoffs is put on record; None until a worker has said so.
@@ -86,15 +79,7 @@ class Escalation:
         self._untold = [*self._told]
 
     async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
-        """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record.
-
-        It is no step: in a run that continues another one the code asks again, and is told what was decided then.
-
-        Args:
-            pending: The handoff.
-            within: How long a decision may take.
-            task_id: The task.
-        """
+        """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record."""
         about = digest(pending.model_dump(mode="json", exclude={"since", "until"}))
         for told in self._untold:
             if told["about"] == about:
@@ -122,17 +107,7 @@ class Escalation:
         return await decided_on_record(self.inbox, pending, within, tell)
 
     async def decided(self, passage: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
-        """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then.
-
-        Args:
-            passage: The handoff.
-            verdict: Why it was not accepted.
-            fate: What that means for it.
-            sender: The agent that hands on.
-
-        Raises:
-            StageFailedError: A person, or the deadline, gave it up, or an edit breaks a rule.
-        """
+        """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then."""
         since = workflow.now()
         passage.asked += 1
         pending = PendingHandoff(
@@ -171,17 +146,7 @@ class Escalation:
         decision: HandoffDecision | None = None,
         spend: Spend | None = None,
     ) -> None:
-        """Put on record what became of a handoff, before anything follows from it; tried until it is there.
-
-        Args:
-            passage: The handoff.
-            reason: The code of its verdict.
-            kind: What kind of event.
-            status: What became of it, or what was decided.
-            details: Why, in words.
-            decision: Of a decision: the decision.
-            spend: What a receiver that failed had spent.
-        """
+        """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
         if self.on_record is False:
             return
         cost = None
@@ -243,11 +208,7 @@ class Escalation:
         self.on_record = await put_on_record(*event, **further)
 
     def _obey(self, passage: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
-        """Do what a person decided, so that the handoff can be sent again.
-
-        Raises:
-            StageFailedError: They gave it up, or their edit breaks a rule.
-        """
+        """Do what a person decided, so that the handoff can be sent again."""
         self._handlers.note(f"{decision.who} decided on the handoff to {pending.receiver!r}: {decision.action.value}")
         match decision.action:
             case HandoffAction.ABANDON:

@@ -33,15 +33,7 @@ class _Open:
 
 
 class Inbox:
-    """The handoffs of a pipeline that wait for a person.
-
-    A decision that does not fit is refused before it enters the history, with the reason; a repeated one gets
-    the first answer again. What was decided is done once it is on record, so until then others are checked against it.
-
-    Args:
-        state: The pipeline's state, whose rules an edit has to keep.
-        purse: The pipeline's budget, which a top-up may not overfill.
-    """
+    """The handoffs of a pipeline that wait for a person."""
 
     def __init__(self, state: PipelineState, account: BudgetAccount) -> None:
         self._state = state
@@ -62,15 +54,7 @@ class Inbox:
         return handoff_id in self._closed if one is None else one.decision is not None
 
     async def wait(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
-        """Wait for a person's decision; after the deadline the handoff counts as abandoned.
-
-        Args:
-            pending: The handoff.
-            within: How long a decision may take.
-
-        Returns:
-            What was decided.
-        """
+        """Wait for a person's decision; after the deadline the handoff counts as abandoned."""
         one = self._open[pending.handoff_id] = _Open(pending)
         try:
             await workflow.wait_condition(

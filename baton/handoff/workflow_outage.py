@@ -21,17 +21,7 @@ def is_outage(error: FailureError) -> bool:
 
 
 async def wait_for_ledger(desk: RunHandlers, stage: str, seq: int, nth: int) -> bool:
-    """Wait a while before a stage is sent again that met an outage.
-
-    Args:
-        desk: Where operators read why nothing happens.
-        stage: The stage.
-        seq: The number of its step.
-        nth: How often it has been sent in vain.
-
-    Returns:
-        False once the outage has lasted an hour and more: then it is a failure like any other.
-    """
+    """Wait a while before a stage is sent again that met an outage."""
     if nth > _MOST:
         return False
     if nth == 1:

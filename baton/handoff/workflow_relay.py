@@ -16,16 +16,7 @@ _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 
 
 def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay | None:
-    """Return what makes the handoffs of a pipeline, or None where its worker does not seal what leaves it.
-
-    Args:
-        start: The pipeline's input.
-        task_id: Its task.
-        terms: How it hands on.
-
-    Raises:
-        PipelineError: Handoffs cannot name such a task, or carry such a budget.
-    """
+    """Return what makes the handoffs of a pipeline, or None where its worker does not seal what leaves it."""
     if SEALS not in workflow.extern_functions():
         return None
     if not _UUID4.fullmatch(task_id):
@@ -44,10 +35,6 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
 
 
 def nth_id(number: int) -> str:
-    """Return the run's n-th id for a handoff, a random UUID.
-
-    It is made of the run's random seed, which changes when the run is rolled back, and draws nothing from the
-    workflow's random numbers: whether a worker hands off changes nothing else that the workflow does.
-    """
+    """Return the run's n-th id for a handoff, a random UUID."""
     hashed = hashlib.sha256(f"baton handoff {workflow.random_seed()} {number}".encode()).digest()
     return str(UUID(bytes=hashed[:16], version=4))

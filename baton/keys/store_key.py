@@ -65,10 +65,6 @@ class Key:
         secret: At least 32 bytes; exactly 32 but for the two HMACs, which take longer ones.
         created_at: Since when it exists.
         retired_at: Since when it makes nothing new; None while it may.
-
-    Raises:
-        KeyringError: The secret is too short, of a wrong length or plainly not random; the id is not a name; or a
-            time has no offset from UTC.
     """
 
     id: str
@@ -118,32 +114,20 @@ class Key:
 
     @cached_property
     def cipher(self) -> AESGCM:
-        """The key as one that encrypts and decrypts.
-
-        Raises:
-            KeyringError: That is not its purpose.
-        """
+        """The key as one that encrypts and decrypts."""
         if self.purpose is not Purpose.ENCRYPT:
             raise KeyringError(f"the key {self.id!r} is there to {self.purpose.value}, not to encrypt")
         return AESGCM(self.secret)
 
     @cached_property
     def private(self) -> Ed25519PrivateKey:
-        """The key as one that signs.
-
-        Raises:
-            KeyringError: That is not its purpose.
-        """
+        """The key as one that signs."""
         if self.purpose is not Purpose.SIGN:
             raise KeyringError(f"the key {self.id!r} is there to {self.purpose.value}, not to sign")
         return Ed25519PrivateKey.from_private_bytes(self.secret)
 
     @cached_property
     def public(self) -> PublicKey:
-        """What others verify with.
-
-        Raises:
-            KeyringError: It is not a key to sign.
-        """
+        """What others verify with."""
         raw = self.private.public_key().public_bytes_raw()
         return PublicKey(self.id, raw, self.created_at, self.retired_at)

@@ -1,12 +1,4 @@
-"""The keys of a deployment: what each is for, since when, and until when it made something new.
-
-A key has one purpose and thereby one algorithm; nothing in a message can pick another one for it. A retired key
-still opens, verifies and decrypts what was made with it, and makes nothing new. Keys come from a file that only its
-owner may read, or from the environment; on a developer's machine one is made on first use, and production refuses it.
-
-A keyring from a file is alive: it takes up keys that were added to the file, so that a worker need not be restarted
-when keys are rotated or a missing one is put back.
-"""
+"""The keys of a deployment: what each is for, since when, and until when it made something new."""
 
 import contextlib
 import logging
@@ -38,10 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Signer(threading.local):
-    """A `HeadSigner` that goes with rotations: who asks for the key's id first, gets the signature by that key.
-
-    Each thread has its own, so that no other one takes up a new key between the two.
-    """
+    """A `HeadSigner` that goes with rotations: who asks for the key's id first, gets the signature by that key."""
 
     def __init__(self, keyring: "Keyring") -> None:
         self._keyring = keyring
@@ -303,11 +292,7 @@ def _names_keys(environment: Mapping[str, str]) -> bool:
 
 
 def is_production(environment: Mapping[str, str]) -> bool:
-    """Return whether `BATON_ENV` says production.
-
-    Raises:
-        KeyringError: It says something else; what guards production must not be off by a slip.
-    """
+    """Return whether `BATON_ENV` says production."""
     value = environment.get(ENVIRONMENT, "").strip().lower()
     if value not in ("", _DEVELOPMENT, PRODUCTION):
         raise KeyringError(f"{ENVIRONMENT} is {value!r}; expected {PRODUCTION} or {_DEVELOPMENT}")

@@ -67,11 +67,7 @@ class PublicKey:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, Any]) -> Self:
-        """Return the key that a JWK describes.
-
-        Raises:
-            PublicKeysError: It is not a public Ed25519 key with the members that `to_jwk` writes.
-        """
+        """Return the key that a JWK describes."""
         if "d" in jwk:
             raise PublicKeysError(f"the key {jwk.get('kid')!r} comes with its private half; keep that to yourself")
         try:
@@ -95,14 +91,7 @@ class PublicKey:
 
 
 class PublicKeys:
-    """The public keys of a deployment, the retired ones among them; a `HeadVerifier`.
-
-    Args:
-        keys: The keys; their ids differ.
-
-    Raises:
-        PublicKeysError: Two keys have one id.
-    """
+    """The public keys of a deployment, the retired ones among them; a `HeadVerifier`."""
 
     def __init__(self, keys: Iterable[PublicKey]) -> None:
         given = list(keys)
@@ -118,10 +107,7 @@ class PublicKeys:
         return self._keys.get(key_id)
 
     def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
-        """Return what each signature is worth, in order; many are verified in threads, one for each processor.
-
-        A retired key still counts for `RETIRED_GRACE`.
-        """
+        """Return what each signature is worth, in order; many are verified in threads, one for each processor."""
         if len(claims) <= _SLICE:
             return [self._check(claim) for claim in claims]
         slices = [claims[at : at + _SLICE] for at in range(0, len(claims), _SLICE)]
@@ -144,11 +130,7 @@ class PublicKeys:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the keys of a JWK Set.
-
-        Raises:
-            PublicKeysError: The text is not one, or holds another kind of key.
-        """
+        """Return the keys of a JWK Set."""
         try:
             members = json.loads(text)["keys"]
             jwks = [dict(one) for one in members]

@@ -16,19 +16,7 @@ async def record(event: RecordedEvent) -> str:
 
 
 def entry_of(event: RecordedEvent, run_id: str | None) -> AuditEntry:
-    """Return the audit entry of an event.
-
-    Args:
-        event: What happened.
-        run_id: The workflow and run in which it did.
-
-    Example:
-        >>> from datetime import UTC, datetime
-        >>> at = datetime(2026, 11, 21, tzinfo=UTC)
-        >>> event = RecordedEvent(kind="decision", task_id="t", event_id="h.1", status="RELEASE", actor="ann", at=at)
-        >>> entry_of(event, None).actor
-        'ann'
-    """
+    """Return the audit entry of an event."""
     return AuditEntry(
         kind=event.kind.value,
         task_id=event.task_id,

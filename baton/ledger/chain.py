@@ -34,11 +34,6 @@ class ChainHead(CamelRecord):
         record_hash: The hash of the last of them.
         key_id: The key that signed, or None.
         signature: Base64url without padding, or None.
-
-    Example:
-        >>> head = ChainHead(ledger="baton", task_id="t-1", sequence=3, record_hash="sha256:" + "0" * 64)
-        >>> ChainHead.from_anchor("baton", "t-1", head.anchor) == head
-        True
     """
 
     ledger: str
@@ -63,11 +58,7 @@ class ChainHead(CamelRecord):
 
     @classmethod
     def from_anchor(cls, ledger: str, task_id: str, anchor: str) -> "ChainHead":
-        """Return the head that a short `anchor` stands for; of the ledger ``ledger`` if it names none.
-
-        Raises:
-            ValueError: ``anchor`` is not one.
-        """
+        """Return the head that a short `anchor` stands for; of the ledger ``ledger`` if it names none."""
         place, _, name = anchor.partition("@")
         sequence, _, digest = place.partition(":")
         return cls(ledger=name or ledger, task_id=task_id, sequence=int(sequence), record_hash=digest)
@@ -116,10 +107,7 @@ class HeadVerifier(Protocol):
 
 
 class HeadSigner(HeadVerifier, Protocol):
-    """A private key that signs heads and checkpoints with Ed25519, and the public keys of its keyring.
-
-    A writer needs both: it never extends a chain whose end it has not verified.
-    """
+    """A private key that signs heads and checkpoints with Ed25519, and the public keys of its keyring."""
 
     @property
     def key_id(self) -> str:

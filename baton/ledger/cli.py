@@ -259,11 +259,7 @@ async def _verified_ledger(
     *,
     runs: bool,
 ) -> Verified:
-    """Return the report on a task's chain, or on the whole ledger if none is named, and its page.
-
-    Raises:
-        LedgerError: The task is not the one of the run that it was to be checked with.
-    """
+    """Return the report on a task's chain, or on the whole ledger if none is named, and its page."""
     async with opened(session, ledger, name) as open_ledger:
         if target is not None:
             task_id = target if kept.knows(target) else await task_of(session, open_ledger, target)

@@ -253,15 +253,7 @@ async def heads_of_run(session: Session, run: str, ledger: str) -> tuple[str, li
 
 
 def heads_of(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHead]:
-    """Return the heads that the anchors of one task stand for.
-
-    Raises:
-        LedgerError: One of them is not an anchor.
-
-    Example:
-        >>> [head.sequence for head in heads_of("baton", "t-1", ["2:sha256:" + "0" * 64])]
-        [2]
-    """
+    """Return the heads that the anchors of one task stand for."""
     try:
         return [ChainHead.from_anchor(ledger, task_id, anchor) for anchor in anchors]
     except ValueError as error:

@@ -37,31 +37,7 @@ def handoff_entry(
     actor: str | None = None,
     run_id: str | None = None,
 ) -> AuditEntry:
-    """Return the entry of a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2).
-
-    Args:
-        message: The whole message, redacted.
-        task_id: The task whose chain it goes into: as the receiver knows it, which of a rejected message may
-            be another than the message says.
-        status: The answer.
-        timestamp: When it was given.
-        kind: Another kind of record, for a message that no agent handed on.
-        attempt: Which attempt of the handoff this is, from 1.
-        reason: Of a rejection its code.
-        details: Of a rejection its findings; what is longer than 16,000 characters is cut.
-        actor: The person whose release it follows, if any.
-        run_id: The receiver's workflow and run.
-
-    Returns:
-        The entry. Its event id is the message's `handoffId`, or the message's digest if it has none.
-
-    Example:
-        >>> message = {"handoffId": "h-1", "fromAgent": {"agentId": "planner"}, "toAgent": "?"}
-        >>> entry = handoff_entry(message, task_id="t-1", status=HandoffStatus.REJECTED, reason="SCHEMA_INVALID",
-        ...                       timestamp=datetime.fromisoformat("2026-11-21T10:00:00Z"))
-        >>> entry.event_id, entry.from_agent, entry.to_agent
-        ('h-1', 'planner', None)
-    """
+    """Return the entry of a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2)."""
     return AuditEntry(
         kind=kind,
         task_id=task_id,
@@ -89,16 +65,7 @@ def erasure_entry(
     timestamp: datetime,
     actor: str | None = None,
 ) -> AuditEntry:
-    """Return the entry, in one task's chain, of the erasure of a data subject (§12.3).
-
-    Args:
-        erasure_id: The id of the erasure request.
-        task_id: A task that held data of the subject; each such chain gets the record.
-        subject: A pseudonym of the subject, never a name: the record is for ever.
-        removed: How many keys, salts, files and so on were destroyed, by name.
-        timestamp: When.
-        actor: Who carried it out.
-    """
+    """Return the entry, in one task's chain, of the erasure of a data subject (§12.3)."""
     return AuditEntry(
         kind=Kind.ERASURE,
         task_id=task_id,
@@ -111,14 +78,7 @@ def erasure_entry(
 
 
 def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
-    """Return what `costTracking` of a handoff message says, or None if it says nothing that can be read.
-
-    Example:
-        >>> tracking = {"costSpentSoFarUSD": 0.08, "costBudgetRemainingUSD": 0.32,
-        ...             "tokenSpent": {"prompt": 4200, "completion": 1800}}
-        >>> cost_of({"costTracking": tracking}).spent_micro_usd
-        80000
-    """
+    """Return what `costTracking` of a handoff message says, or None if it says nothing that can be read."""
     try:
         tracking = message["costTracking"]
         tokens = tracking["tokenSpent"]
@@ -133,34 +93,13 @@ def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
 
 
 def cost_after(message: Mapping[str, Any], spend: Spend) -> AuditCost | None:
-    """Return the figures of a handoff after its receiver's own cost, or None if it says none that can be read.
-
-    Args:
-        message: The handoff.
-        spend: What its receiver spent.
-
-    Example:
-        >>> tracking = {"costSpentSoFarUSD": 0.08, "costBudgetRemainingUSD": 0.32,
-        ...             "tokenSpent": {"prompt": 4200, "completion": 1800}}
-        >>> after = cost_after({"costTracking": tracking}, Spend(micro_usd=500))
-        >>> after.spent_micro_usd, after.own_micro_usd
-        (80500, 500)
-    """
+    """Return the figures of a handoff after its receiver's own cost, or None if it says none that can be read."""
     cost = cost_of(message)
     return None if cost is None else cost_with(cost, spend)
 
 
 def cost_with(cost: AuditCost, spend: Spend) -> AuditCost:
-    """Return the figures of a task after somebody's own cost.
-
-    Args:
-        cost: The figures before it.
-        spend: What was spent.
-
-    Example:
-        >>> cost_with(AuditCost(spent_micro_usd=80_000), Spend(micro_usd=500)).spent_micro_usd
-        80500
-    """
+    """Return the figures of a task after somebody's own cost."""
     left = cost.remaining_micro_usd
     return cost.model_copy(
         update={
@@ -187,14 +126,7 @@ def _inner(message: Mapping[str, Any], outer: str, member: str) -> Any:
 
 
 def run_name(workflow_id: str, run_id: str | None = None) -> str:
-    r"""Return the name under which a header tells a workflow, and its run: who starts one may choose any id.
-
-    A very long id is cut, and control characters, which no header holds, become `\ufffd`.
-
-    Example:
-        >>> run_name("contract-7", "01a2"), run_name("a\tb")
-        ('contract-7/01a2', 'a�b')
-    """
+    """Return the name under which a header tells a workflow, and its run: who starts one may choose any id."""
     shown = _CONTROL.sub("\ufffd", workflow_id[:_LONGEST_WORKFLOW_ID])
     return shown if run_id is None else f"{shown}/{run_id}"
 

@@ -1,17 +1,4 @@
-"""What the ledger raises, in one tree below `BatonError`.
-
-```
-LedgerError                   catch this for "the ledger did not do it"; no handoff may continue without its record
-├── LedgerUnavailableError        it cannot be reached, read or written right now: try again
-├── LedgerConflictError           the event is on record already, and with another message
-├── LedgerSchemaError             its tables are not those of this version
-├── LedgerKeysError               this process has other keys than those that signed it
-└── EvidenceError                 a bundle or a segment is torn, of an unknown format, or of another ledger
-```
-
-A chain that does not verify is not an exception but a report (`baton.ledger.chain`): who looks into
-a tampered ledger needs to see it.
-"""
+"""What the ledger raises, in one tree below `BatonError`."""
 
 from baton.errors import BatonError
 

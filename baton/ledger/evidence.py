@@ -1,17 +1,4 @@
-r"""Evidence files: records of a ledger as lines of text that anybody can check with a public key and no ledger.
-
-```
-{"format": …, "ledger": …, "records": n, "root": …, …}    the manifest
-{"keyId": …, "signature": …}                              the signature over the manifest, {} without one
-{"hash": …, "position": …, "signature": …}                the ledger's index of the first record
-{"attempt": 1, …}                                         its header
-{"schemaVersion": "2.0", …}                               its message
-…                                                         and so on, three lines for each record
-```
-Each line is JSON, and the ledger's own bytes are whole lines, since canonical JSON has no line breaks: they are
-hashed as they stand. A **bundle** is what an auditor is given; a **segment** is the cold tier's file. Both are
-the same format, with another manifest.
-"""
+"""Evidence files: records of a ledger as lines of text that anybody can check with a public key and no ledger."""
 
 import binascii
 import hashlib
@@ -205,27 +192,7 @@ def verify_evidence(
     anchors: Iterable[ChainHead] = (),
     checkpoints: Iterable[Checkpoint] = (),
 ) -> EvidenceReport:
-    """Return whether an evidence file is whole and genuine, with public keys only and without the ledger.
-
-    1. It is an evidence file, of the ledger that was asked for, and its manifest's signature is good.
-    2. Every record hangs in its task's chain, and every chain is proved (`LedgerWalk`).
-    3. There are as many records as the manifest says, they are the ones of its index, and nothing follows.
-    4. The chains of the manifest's heads end with these heads.
-    5. Each inclusion proof leads to a checkpoint whose signature is good; to one that was kept elsewhere, it shows
-       that the chain was not cut.
-
-    A bundle of some tasks says nothing of others: heads of other tasks are not used, and the report says so.
-
-    Not checked: that the file holds all tasks somebody asked for, and that the keys are whose they seem to
-    be: the keys in the file are not used, since who forges a file forges those as well.
-
-    Args:
-        lines: The file's lines, without their line breaks.
-        verifier: The public keys; without them only anchors prove anything.
-        ledger: The name of the ledger the file must be of; by default it is the one the manifest names.
-        anchors: Heads that were kept elsewhere.
-        checkpoints: Checkpoints that were kept elsewhere.
-    """
+    """Return whether an evidence file is whole and genuine, with public keys only and without the ledger."""
     try:
         file = EvidenceFile.open(lines)
     except EvidenceError as error:

@@ -23,20 +23,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 class Frontier:
-    """The right edge of a growing tree: enough to add leaves and to tell the root, in 32 bytes per level.
-
-    Args:
-        size: How many leaves the tree has.
-        peaks: The roots of its full subtrees, the largest first: one for each bit that is set in ``size``.
-
-    Raises:
-        ValueError: The number of peaks, or the length of one, does not fit.
-
-    Example:
-        >>> tree = Frontier.of([b"a", b"b", b"c"])
-        >>> tree.size, len(tree.peaks), tree.root == root_of([leaf_hash(b"a"), leaf_hash(b"b"), leaf_hash(b"c")])
-        (3, 2, True)
-    """
+    """The right edge of a growing tree: enough to add leaves and to tell the root, in 32 bytes per level."""
 
     __slots__ = ("peaks", "size")
 

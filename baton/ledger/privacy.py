@@ -63,27 +63,7 @@ class Redaction:
 
 
 def redact(message: dict[str, Any], policy: RedactionPolicy, salt: Callable[[str], bytes]) -> Redaction:
-    """Return ``message`` with a commitment in place of each value that the policy names.
-
-    Args:
-        message: The whole message; it is not changed.
-        policy: Which members hold personal data.
-        salt: Gives the salt for the value at a pointer: at least 16 random bytes, each time others. When an
-            event is appended again, give the same ones, or it counts as another event.
-
-    Returns:
-        The message to record, and the openings to put away. Commitments and ciphertext stay as they are.
-
-    Raises:
-        ValueError: A salt is too short.
-
-    Example:
-        >>> done = redact({"personalDataPayload": {"email": "a@b.c"}}, RedactionPolicy(), lambda at: b"0" * 16)
-        >>> [opening.pointer for opening in done.openings], "a@b.c" in str(done.message)
-        (['/personalDataPayload/email'], False)
-        >>> opens(done.message["personalDataPayload"]["email"], done.openings[0])
-        True
-    """
+    """Return ``message`` with a commitment in place of each value that the policy names."""
     copy = _copied(message)
     openings = []
     for holder, name, pointer in list(_targets(copy, policy)):
@@ -94,23 +74,12 @@ def redact(message: dict[str, Any], policy: RedactionPolicy, salt: Callable[[str
 
 
 def in_clear(message: dict[str, Any], policy: RedactionPolicy) -> list[str]:
-    """Return the pointers at which a message still holds personal data in clear; it must not be recorded then.
-
-    Not checked: personal data in members that the policy does not name.
-
-    Example:
-        >>> in_clear({"personalDataPayload": {"email": "a@b.c"}, "taskDescription": "x"}, RedactionPolicy())
-        ['/personalDataPayload/email']
-    """
+    """Return the pointers at which a message still holds personal data in clear; it must not be recorded then."""
     return [pointer for _, _, pointer in _targets(message, policy)]
 
 
 def commitment(opening: Opening) -> str:
-    """Return the commitment to a value at its place: `sha256:<hex>`, an HMAC-SHA256 whose key is the salt.
-
-    Raises:
-        ValueError: The salt is shorter than 16 bytes.
-    """
+    """Return the commitment to a value at its place."""
     if len(opening.salt) < FEWEST_SALT_BYTES:
         raise ValueError(f"a salt of {len(opening.salt)} bytes can be guessed: take {FEWEST_SALT_BYTES} random ones")
     value = rfc8785.dumps({"at": opening.pointer, "value": opening.value})

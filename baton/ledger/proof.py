@@ -1,12 +1,4 @@
-"""The one verification of audit records: of a task's chain, a whole ledger, a bundle, and what a checkpoint covers.
-
-`LedgerWalk` takes records in the ledger's order; `verify_chain` is the same for one task's records. Every signature is
-verified, but for those under a signed **checkpoint**: the signed root of the tree (RFC 6962) over the first n records
-and their signatures. A checkpoint is only made over signatures that its maker verified.
-
-It cannot show what was never recorded, whether a record tells the truth, or anything against somebody who has the
-signing key and every anchor.
-"""
+"""The one verification of audit records: of a task's chain, a whole ledger, a bundle, and what a checkpoint covers."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -95,35 +87,7 @@ def verify_chain(
     anchors: Iterable[ChainHead] = (),
     compared_through: int = 0,
 ) -> ChainReport:
-    """Return whether these records are a task's whole chain, unchanged and in order, or which is the first bad one.
-
-    The obligations, for each record in turn:
-
-    1. Its header is in the one canonical form, of a known format.
-    2. Its message is the one that the header names by hash.
-    3. It belongs to this task and this ledger; 4. has the next number; 5. names the hash of the record before
-       it, the first one the chain's genesis; 6. is not older than that one.
-    7. The ledger's index says the same of it; 8. no anchor knows another record of its number.
-    9. Its event is not on record already.
-    10. Its header names a key if and only if it has a signature, and the signature counts.
-
-    Then for the chain: 11. the last record is proved, by its signature or by an anchor, and with the keys at hand, no
-    record lacks a signature where others of the chain have one; 12. no anchor knows a later one; 13. the expected head
-    is the last one; 14. the last record was compared with something outside: otherwise the verdict is
-    `Verdict.UNANCHORED`, because records behind it may have been cut off.
-
-    Args:
-        records: The chain, in order.
-        ledger: The name of the ledger, which the verifier knows and does not read from the records.
-        task_id: The task.
-        verifier: The public keys; without them only anchors prove anything.
-        expected_head: The head that the chain must end with: nothing less, nothing more.
-        anchors: Heads that were kept outside the ledger; those of other tasks are not used.
-        compared_through: The last record that is known to stand in a checkpoint that was kept outside.
-
-    Raises:
-        ValueError: The expected head is of another task or ledger.
-    """
+    """Return whether these records are a task's whole chain, unchanged and in order, or which is the first bad one."""
     if expected_head is not None and (expected_head.ledger, expected_head.task_id) != (ledger, task_id):
         raise ValueError(f"the expected head is of the task {expected_head.task_id!r}, not {task_id!r} in {ledger!r}")
     outside = [*anchors, *([expected_head] if expected_head else [])]
@@ -173,22 +137,7 @@ class LedgerReport(CamelRecord):
 
 
 class LedgerWalk:
-    """A ledger during verification: `feed` it every record in the ledger's order, then `finish`.
-
-    Beyond what `verify_chain` proves of each chain, it proves that
-
-    1. the records up to each checkpoint are those that the checkpoint was made of, in that order;
-    2. no checkpoint knows more records than there are; 3. no anchor knows a chain that is not there.
-
-    Args:
-        ledger: The ledger's name.
-        verifier: The public keys, if there are any.
-        anchors: Heads that were kept outside the ledger.
-        checkpoints: Checkpoints that were kept outside the ledger; each counts as it is, because of where it
-            was, but a signature on it must be good. Those of other ledgers are not used.
-        claimed: Checkpoints that come from the ledger itself; these count by their signatures only.
-        reasons: What is known to be wrong with the ledger already.
-    """
+    """A ledger during verification."""
 
     def __init__(
         self,
@@ -228,15 +177,7 @@ class LedgerWalk:
         return self._walks.get(task_id)
 
     def feed(self, record: AuditRecord, task_id: str | None = None) -> ChainWalk | None:
-        """Advance to the next record of the ledger.
-
-        Args:
-            record: The record.
-            task_id: The task whose chain it must be in; by default the one that it names.
-
-        Returns:
-            The walk of its chain, now at this record; None if the record, or one before it, is flawed.
-        """
+        """Advance to the next record of the ledger."""
         self.tree.append(record.leaf)
         walk = self._step(record, task_id)
         if self.tree.size in self._roots:

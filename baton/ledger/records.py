@@ -1,11 +1,4 @@
-"""The audit record: one link of a task's hash chain, as bytes that are made once and never made again.
-
-A record is two texts of canonical JSON (RFC 8785), the **header** and the whole redacted **message**. The
-header names the message by its hash and the record before it by that one's hash; the record's own hash is over
-the header. So a chain is checked over the bytes as they are stored, and what was checked is what is parsed.
-Header and hash are bound to their purpose by DSSE's pre-authentication encoding: nothing that was hashed or
-signed for another purpose passes for a record (EAAPL-MAG006 §6.2, §10.3).
-"""
+"""The audit record: one link of a task's hash chain, as bytes that are made once and never made again."""
 
 import hashlib
 import re
@@ -135,13 +128,7 @@ class AuditEntry(_Event):
     message: dict[str, Any] | bytes
 
     def message_bytes(self) -> bytes:
-        """Return the message in canonical form (RFC 8785); bytes are taken for that as they are.
-
-        Raises:
-            rfc8785.CanonicalizationError: The message has a value that JSON cannot carry exactly. What a
-                hostile sender wrote is recorded as a text instead: `{"raw": "…"}`.
-            ValueError: The bytes have a line break, which canonical JSON has not.
-        """
+        """Return the message in canonical form (RFC 8785); bytes are taken for that as they are."""
         if not isinstance(self.message, bytes):
             return canonical_json(self.message)
         if b"\n" in self.message:
@@ -255,11 +242,7 @@ class AuditRecord:
 
     @property
     def members(self) -> dict[str, Any]:
-        """The header's members, of a header in canonical form (`header_members`).
-
-        Raises:
-            ValueError: It is not in that form.
-        """
+        """The header's members, of a header in canonical form (`header_members`)."""
         if self.parsed is None:
             self.parsed = header_members(self.header)
         return self.parsed
@@ -271,20 +254,12 @@ class AuditRecord:
 
     @cached_property
     def fields(self) -> AuditHeader:
-        """What the header says. Look at it once the chain is verified, or to see what was done to it.
-
-        Raises:
-            pydantic.ValidationError: The header is not one.
-        """
+        """What the header says."""
         return AuditHeader.model_validate_json(self.header)
 
     @cached_property
     def body(self) -> Any:
-        """The message, read strictly: no two readers can disagree about it.
-
-        Raises:
-            MalformedMessageError: The bytes are not strict JSON.
-        """
+        """The message, read strictly: no two readers can disagree about it."""
         return loads_strict(self.message)
 
     def signed(self, signature: bytes) -> "AuditRecord":
@@ -308,19 +283,7 @@ def next_record(
     key_id: str | None,
     message: tuple[bytes, bytes] | None = None,
 ) -> AuditRecord:
-    """Return the record of an event, joined to the end of its task's chain; not yet signed.
-
-    Args:
-        entry: The event.
-        link: The end of the chain.
-        recorded_at: Now. A clock that runs behind the record before is put right: time never goes back.
-        key_id: The key that will sign, or None.
-        message: The entry's canonical message and its hash, if they were made before.
-
-    Raises:
-        ValueError: The entry is of another task than the chain, or the time has no offset.
-        rfc8785.CanonicalizationError: The message is not JSON.
-    """
+    """Return the record of an event, joined to the end of its task's chain; not yet signed."""
     if entry.task_id != link.task_id:
         raise ValueError(f"an entry of task {entry.task_id!r} does not belong into the chain of {link.task_id!r}")
     if message is None:
@@ -354,11 +317,7 @@ def record_hash(header: bytes) -> bytes:
 
 
 def header_members(header: bytes) -> dict[str, Any]:
-    """Return the members of a header that is in canonical form, so that no other reader reads another one.
-
-    Raises:
-        ValueError: It is not: other spelling, a member twice, unknown or missing, or another format.
-    """
+    """Return the members of a header that is in canonical form, so that no other reader reads another one."""
     members = from_json(header, cache_strings="keys")
     # Types too: verification compares members, and must not stumble over a number where a text should be.
     if type(members) is not dict or _types(tuple(members)) != tuple(map(type, members.values())):
@@ -377,15 +336,7 @@ def header_members(header: bytes) -> dict[str, Any]:
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time in UTC with microseconds: texts of one length, whose order is the order of times.
-
-    Raises:
-        ValueError: The time has no offset from UTC.
-
-    Example:
-        >>> stamp(datetime(2026, 11, 21, 10, tzinfo=UTC))
-        '2026-11-21T10:00:00.000000Z'
-    """
+    """Return a time in UTC with microseconds: texts of one length, whose order is the order of times."""
     if moment.tzinfo is None:
         raise ValueError("a time on record needs its offset from UTC: use datetime.now(UTC)")
     return f"{moment.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"  # without +00:00
@@ -413,10 +364,7 @@ _RECORD_PREFIX = b"DSSEv1 %d %s " % (len(_RECORD), _RECORD.encode())
 
 @lru_cache(maxsize=256)
 def _types(names: tuple[str, ...]) -> tuple[type, ...] | None:
-    """Return the types that a header with these members has, or None if no header has them, in this order.
-
-    There are few such lists, and each comes often.
-    """
+    """Return the types that a header with these members has, or None if no header has them, in this order."""
     if list(names) != sorted(names) or not _HEADER_REQUIRED <= set(names) <= _HEADER:
         return None
     return tuple(_TYPES.get(name, str) for name in names)

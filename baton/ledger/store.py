@@ -140,11 +140,7 @@ class Ledger:
         return self
 
     async def _check_keys(self, signer: HeadSigner) -> None:
-        """Make sure that this writer's keyring is the one that signed the newest records.
-
-        Raises:
-            LedgerKeysError: It knows the key of none of them.
-        """
+        """Make sure that this writer's keyring is the one that signed the newest records."""
         rows = await self._database.read(lambda connection: connection.rows(NEWEST_SIGNED, _KEYS_SEEN))
         checks = check_heads(self.name, rows, signer)
         if rows and all(check is SignatureCheck.UNKNOWN_KEY for check in checks):

@@ -24,62 +24,26 @@ if sys.platform != "win32":
 
 
 class AnchorFile:
-    """A file of heads and checkpoints, a line of JSON each, that only grows.
-
-    Its methods wait for the disk: call them in a thread where an event loop runs. Processes that share a file
-    wait for each other, except on Windows.
-
-    Args:
-        path: The file; it is made when the first anchor is added.
-
-    Example:
-        >>> import tempfile
-        >>> file = AnchorFile(Path(tempfile.mkdtemp()) / "anchors.jsonl")
-        >>> head = ChainHead(ledger="baton", task_id="t-1", sequence=1, record_hash="sha256:" + "0" * 64)
-        >>> file.add_heads([head])
-        >>> file.heads() == [head]
-        True
-    """
+    """A file of heads and checkpoints, a line of JSON each, that only grows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def heads(self) -> list[ChainHead]:
-        """Return every head, the oldest first.
-
-        Raises:
-            LedgerError: A line is not an anchor.
-        """
+        """Return every head, the oldest first."""
         return [ChainHead.model_validate(line["head"]) for line in self._lines() if "head" in line]
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return every checkpoint, the oldest first.
-
-        Raises:
-            LedgerError: A line is not an anchor.
-        """
+        """Return every checkpoint, the oldest first."""
         return [Checkpoint.model_validate(line["checkpoint"]) for line in self._lines() if "checkpoint" in line]
 
     def add_heads(self, heads: Sequence[ChainHead]) -> None:
-        """Add heads; they are on the disk when this returns.
-
-        Raises:
-            LedgerUnavailableError: The file cannot be written; none of them counts as added.
-        """
+        """Add heads; they are on the disk when this returns."""
         with self._opened() as file:
             self._append(file, [{"head": head.model_dump(mode="json", exclude_none=True)} for head in heads])
 
     def add_checkpoint(self, checkpoint: Checkpoint, proof: Sequence[bytes] = ()) -> None:
-        """Add a checkpoint, if the ledger only grew since the last one; it is on the disk when this returns.
-
-        Args:
-            checkpoint: The checkpoint; its signature is not checked.
-            proof: The consistency proof from the last checkpoint in this file.
-
-        Raises:
-            LedgerError: The ledger is smaller than it was, or is another one: keep this file, and look into it.
-            LedgerUnavailableError: The file cannot be written.
-        """
+        """Add a checkpoint, if the ledger only grew since the last one; it is on the disk when this returns."""
         with self._opened() as file:
             known = self.checkpoints()
             if known and not _continues(known[-1], checkpoint, proof):

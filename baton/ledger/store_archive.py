@@ -1,11 +1,4 @@
-"""The cold tier: old records as compressed segments in the artifact store, read as if they were still hot (§9).
-
-A segment is an evidence file (`baton.ledger.evidence`) of records that follow each other in the ledger; its
-manifest, an artifact as well, names the segment and the manifest before it, so the last manifest alone leads
-to all of them even when the database is gone. Moving takes four steps, any of which may be the last before a
-crash: segment and manifest are stored, read back and compared; the segment is registered; the bytes go. Until
-the last step the hot tier has them, and a rerun ends what was begun.
-"""
+"""The cold tier: old records as compressed segments in the artifact store, read as if they were still hot (§9)."""
 
 import asyncio
 import builtins
@@ -229,12 +222,7 @@ def without_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterato
 
 
 async def segments_of(artifacts: ArtifactStore, last_manifest: str) -> list[SegmentManifest]:
-    """Return the manifests of every segment, the oldest first, from the digest of the last one.
-
-    Raises:
-        ArtifactError: One of them is not in the store.
-        pydantic.ValidationError: One is not a manifest.
-    """
+    """Return the manifests of every segment, the oldest first, from the digest of the last one."""
     found = []
     digest: str | None = last_manifest
     while digest is not None:

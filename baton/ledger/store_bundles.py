@@ -31,25 +31,14 @@ def verify_bundle(
     anchors: Iterable[ChainHead] = (),
     checkpoints: Iterable[Checkpoint] = (),
 ) -> EvidenceReport:
-    """Return whether a bundle is whole and genuine, offline and by public keys only.
-
-    What is checked, and what is not, is the numbered list of `baton.ledger.evidence.verify_evidence`.
-
-    Raises:
-        LedgerUnavailableError: The file cannot be read.
-    """
+    """Return whether a bundle is whole and genuine, offline and by public keys only."""
     with bundle_lines(path) as lines:
         return verify_evidence(lines, verifier=verifier, ledger=ledger, anchors=anchors, checkpoints=checkpoints)
 
 
 @contextlib.contextmanager
 def bundle_lines(path: Path) -> Iterator[Iterator[bytes]]:
-    """Open a bundle and give its lines, without their line breaks.
-
-    Raises:
-        LedgerUnavailableError: The file cannot be read.
-        EvidenceError: While the lines are read: it is torn or damaged.
-    """
+    """Open a bundle and give its lines, without their line breaks."""
     try:
         with open(path, "rb") as file:
             yield _lines(file)
@@ -80,11 +69,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class BundleWriter:
-    """Writes a bundle beside its place, and moves it there when it is whole; use it as a context manager.
-
-    Args:
-        path: Where the bundle goes. What is there already is replaced, at once.
-    """
+    """Writes a bundle beside its place, and moves it there when it is whole; use it as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,11 +85,7 @@ class BundleWriter:
         return self
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Write lines.
-
-        Raises:
-            LedgerUnavailableError: The disk is full, or the file cannot be written.
-        """
+        """Write lines."""
         try:
             self._file.write(self._compressor.compress(b"".join(lines)))
         except OSError as error:

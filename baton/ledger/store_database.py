@@ -99,14 +99,7 @@ def first_line(error: BaseException) -> str:
 
 
 def shown(url: str) -> str:
-    """Return a database URL as messages may show it: without its password, also where that makes it no URL.
-
-    Example:
-        >>> shown("postgresql://baton:secret@db.example/ledger")
-        'postgresql://baton:***@db.example/ledger'
-        >>> shown("postgresql://baton:se@c#ret@db.example/ledger")
-        'postgresql://baton:***@db.example/ledger'
-    """
+    """Return a database URL as messages may show it: without its password, also where that makes it no URL."""
     scheme, sign, rest = url.partition("://")
     account, at, place = _NAMED_PASSWORD.sub(r"\1***", rest).rpartition("@")
     user, colon, _ = account.partition(":")

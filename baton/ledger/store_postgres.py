@@ -200,11 +200,6 @@ class PostgresDatabase:
 
 @lru_cache(maxsize=512)
 def numbered(statement: str) -> str:
-    """Return a statement with numbers in place of its question marks.
-
-    Example:
-        >>> numbered("INSERT INTO t VALUES (?, ?)")
-        'INSERT INTO t VALUES ($1, $2)'
-    """
+    """Return a statement with numbers in place of its question marks."""
     first, *rest = statement.split("?")
     return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))

@@ -115,23 +115,13 @@ class DamagedContentError(Exception):
 
 
 def compressed(header: bytes, message: bytes) -> bytes:
-    """Return a record's bytes as `CODEC` stores them.
-
-    Example:
-        >>> stored = compressed(b'{"attempt":1}', b'{"taskId":"t-1"}')
-        >>> restored(CODEC, stored)
-        (b'{"attempt":1}', b'{"taskId":"t-1"}')
-    """
+    """Return a record's bytes as `CODEC` stores them."""
     compressor = _compressor()
     return compressor.compress(b"%s\n%s" % (header, message), zstd.ZstdCompressor.FLUSH_FRAME)
 
 
 def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
-    """Return the header and the message of stored bytes; what they say is not checked.
-
-    Raises:
-        DamagedContentError: The bytes are damaged, or need a dictionary that this version does not have.
-    """
+    """Return the header and the message of stored bytes; what they say is not checked."""
     if codec not in _FILES:
         raise DamagedContentError(f"it is stored with the codec {codec}; this version has {sorted(_FILES)}")
     decompressor = zstd.ZstdDecompressor(zstd_dict=dictionary("baton.ledger", _FILES[codec]))

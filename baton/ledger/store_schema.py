@@ -43,21 +43,7 @@ _CREATES = (
 
 
 async def migrate(database: Database, *, writer: str | None = None, keeper: str | None = None) -> None:
-    """Make the tables of a ledger; those that are there are left as they are.
-
-    Several processes may do this at once: one does it, the others find it done.
-
-    Args:
-        database: The ledger's database, opened as its owner.
-        writer: On Postgres, the role that may insert and select from now on, and nothing else.
-        keeper: On Postgres, the role that may also make checkpoints, register segments and delete the bytes they hold.
-
-    Raises:
-        ValueError: A role's name is not one, or writer and keeper are one.
-        LedgerSchemaError: The tables are those of another version of Baton.
-        LedgerError: The database refused, or cannot be reached; rights would be given by another role than the owner,
-            or to a role that has more of them from elsewhere.
-    """
+    """Make the tables of a ledger; those that are there are left as they are."""
     _check_names(writer, keeper)
 
     def work(connection: Connection) -> None:
@@ -205,20 +191,7 @@ _POSTGRES = re.compile(
 
 
 def open_database(where: str | Path, *, create: bool = True) -> Database:
-    """Return the database at a path or a URL; nothing is opened yet.
-
-    Args:
-        where: A file (a path, or `sqlite:///` and a path), or `postgresql://user:password@host/database`.
-        create: Make a file that is not there.
-
-    Raises:
-        LedgerError: The driver for Postgres is not installed.
-        ValueError: The URL is of another database, or a sign in it, as a password's, keeps it from being read.
-
-    Example:
-        >>> open_database("sqlite:///audit/ledger.db").dialect
-        'sqlite'
-    """
+    """Return the database at a path or a URL; nothing is opened yet."""
     url = str(where)
     if isinstance(where, Path) or not _URL.match(url):
         return SqliteDatabase(Path(where), create=create)

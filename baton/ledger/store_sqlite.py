@@ -1,11 +1,4 @@
-"""A ledger in one SQLite file: for one machine, any number of processes.
-
-Three things that SQLite's defaults get wrong for a hash chain: the driver starts its transaction after the
-read, so two appends join to the same record and neither fails (BEGIN IMMEDIATE instead); a commit may be lost
-with the power (synchronous FULL, so an acknowledged record is on the disk); and readers wait for the writer (WAL).
-
-One thread writes, because SQLite allows one writer at a time; its queue is here, where waiting costs nothing.
-"""
+"""A ledger in one SQLite file: for one machine, any number of processes."""
 
 import asyncio
 import contextlib

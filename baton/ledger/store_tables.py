@@ -34,11 +34,7 @@ TABLES = tuple(_KEYS)
 
 
 def statements(dialect: str) -> list[str]:
-    """Return the statements that make tables and triggers.
-
-    Args:
-        dialect: `"sqlite"` or `"postgresql"`.
-    """
+    """Return the statements that make tables and triggers."""
     return [*_tables(dialect), *(_sqlite_triggers() if dialect == "sqlite" else _postgres_triggers())]
 
 

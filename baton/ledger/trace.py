@@ -1,12 +1,4 @@
-"""A task's trace: everything that happened to it, read from its verified records alone.
-
-It answers what a regulator asks (EAAPL-MAG006 §12.1): what data each agent received, what each concluded, in
-which order they worked, what it cost in all, and what came out.
-
-A record of what an agent did, its return, its failure, its loss or a paid summary, states its own cost (§6.2, §13.3);
-the total is the sum of these. `costSpentSoFarUSD` in a handoff is cumulative, so it is not summed: what it exceeds the
-sum so far by was spent by something that is not on record, and counts as its sender's.
-"""
+"""A task's trace: everything that happened to it, read from its verified records alone."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -137,18 +129,7 @@ class TaskCost(CamelRecord):
 
 
 def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
-    """Return what a task has cost, from the headers of its chain in order.
-
-    Args:
-        records: The headers of the task's chain, in order; those without a cost are passed over.
-
-    Returns:
-        The cost; nothing at all for a chain without costs.
-
-    Example:
-        >>> task_cost([]).usd
-        Decimal('0')
-    """
+    """Return what a task has cost, from the headers of its chain in order."""
     records = list(records)
     known, stated = _Amounts(0, 0, 0), dict[tuple[str, int, str | None], _Amounts]()
     shares, findings, most = [], _budget_findings(records), 0

@@ -19,16 +19,6 @@ class UndeclaredPersonalDataError(BatonError):
 class PersonalDataAccess:
     """A stage's view of the personal data that came with its handoff: the declared fields, and no others.
 
-    Nothing is decrypted until the stage asks, and nothing that it reads may go into its patch, its output or its
-    errors: those are recorded for ever.
-
-    Args:
-        vault: The worker's vault, or None.
-        stage: The stage's name, for messages.
-        declared: The names of the fields that the stage declared, by `@stage(personal_data=[…])`.
-        task_id: The task.
-        payload: The `personalDataPayload` that was handed to the stage.
-
     Attributes:
         payload: What is to be handed on: what came, and what the stage wrote. It is ciphertext.
     """
@@ -49,82 +39,37 @@ class PersonalDataAccess:
         self.payload: dict[str, JsonValue] = dict(payload or {})
 
     def check(self) -> None:
-        """Raise an error if a call was never awaited: what it was to do did not happen.
-
-        Raises:
-            PipelineError: One was.
-        """
+        """Raise an error if a call was never awaited: what it was to do did not happen."""
         self._calls.check()
 
     @step
     async def read(self, *fields: str) -> PersonalData:
-        """Return personal data by the pseudonym of each subject; of erased ones the mark `Erased`.
-
-        Args:
-            fields: Which fields; by default all that the stage declared.
-
-        Raises:
-            UndeclaredPersonalDataError: The stage declared none, or not these.
-            DataKeyMissingError: A key is missing, and no erasure explains it; it may come back.
-            ForeignCiphertextError: A value was changed, or moved from elsewhere.
-            RuntimeError: The worker has no vault.
-        """
+        """Return personal data by the pseudonym of each subject; of erased ones the mark `Erased`."""
         self._check(fields)
         return await self._require_vault().open(self.payload, self._task_id, fields or self._declared)
 
     @step
     async def write(self, subject: str, fields: Mapping[str, Json]) -> dict[str, Json]:
-        """Seal personal data of a subject, and return the payload to be handed on with it.
-
-        Args:
-            subject: Who it is about, as the organisation names them, spelled alike everywhere.
-            fields: The values by name; they replace values of the same names.
-
-        Raises:
-            UndeclaredPersonalDataError: The stage declared none, or not these.
-            SubjectErasedError: The subject was erased; a stage that was under way may not bring the data back.
-            RuntimeError: The worker has no vault.
-        """
+        """Seal personal data of a subject, and return the payload to be handed on with it."""
         self._check(fields)
         self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
         return self.payload
 
     @step
     async def seal_artifact(self, subject: str, id: str, data: bytes | str) -> bytes:
-        """Return a work product about a subject, encrypted, for `context.artifacts.write` under the same id.
-
-        Args:
-            subject: Who it is about.
-            id: The artifact's id.
-            data: Its bytes, or a text to be stored as UTF-8.
-
-        Raises:
-            UndeclaredPersonalDataError: The stage declared no personal data.
-            SubjectErasedError: The subject was erased.
-            RuntimeError: The worker has no vault.
-        """
+        """Return a work product about a subject, encrypted, for `context.artifacts.write` under the same id."""
         self._check(())
         raw = data.encode() if isinstance(data, str) else data
         return await self._require_vault().seal_bytes(subject, self._task_id, id, raw)
 
     @step
     async def open_artifact(self, id: str, sealed: bytes) -> bytes:
-        """Return the bytes of a sealed work product that `context.artifacts.read` gave.
-
-        Raises:
-            UndeclaredPersonalDataError: The stage declared no personal data.
-            SubjectErasedError: The subject was erased.
-            RuntimeError: The worker has no vault.
-        """
+        """Return the bytes of a sealed work product that `context.artifacts.read` gave."""
         self._check(())
         return await self._require_vault().open_bytes(sealed, self._task_id, id)
 
     def _check(self, fields: Collection[str]) -> None:
-        """Make sure that the stage declared what it asks for.
-
-        Raises:
-            UndeclaredPersonalDataError: It did not.
-        """
+        """Make sure that the stage declared what it asks for."""
         missing = sorted(set(fields) - self._declared)
         if self._declared and not missing:
             return
@@ -136,11 +81,7 @@ class PersonalDataAccess:
         )
 
     def _require_vault(self) -> Vault:
-        """Return the worker's vault.
-
-        Raises:
-            RuntimeError: The worker has none.
-        """
+        """Return the worker's vault."""
         if self._vault is None:
             raise RuntimeError(
                 f"stage {self._stage!r} handles personal data, and this worker has no vault; give it one: "

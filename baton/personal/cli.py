@@ -106,11 +106,7 @@ async def erase(
 
 
 def _read_name() -> str:
-    """Return the name in the input, without the mark that some editors begin a file with.
-
-    Raises:
-        typer.BadParameter: It is not UTF-8.
-    """
+    """Return the name in the input, without the mark that some editors begin a file with."""
     try:
         name = sys.stdin.read().removeprefix("\ufeff").strip()
     except UnicodeDecodeError:
@@ -121,11 +117,7 @@ def _read_name() -> str:
 
 
 async def _erase(session: Session, vault: Vault, name: str, request_id: str, who: str, *, yes: bool) -> None:
-    """Show what there is, ask, and erase.
-
-    Raises:
-        typer.Exit: It was refused, or the person said no.
-    """
+    """Show what there is, ask, and erase."""
     if not yes and not session.json:
         session.err.print(_found(await vault.pseudonym(name), await vault.where_is(name)))
     session.confirm("destroy the keys? This cannot be undone", yes=yes, otherwise="nothing was erased")

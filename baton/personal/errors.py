@@ -1,16 +1,4 @@
-"""What the vault raises, in one tree below `BatonError`.
-
-```
-VaultError                    catch this for "the vault did not do it"
-├── VaultUnavailableError         its file cannot be read or written right now: try again
-├── DataKeyMissingError           a key is not there and no erasure explains it: restore it, then try again
-├── ForeignCiphertextError        a ciphertext was changed, or moved from where it was made
-├── SubjectErasedError            the data subject was erased; nothing of theirs can be made or read
-└── ErasureUnrecordedError        the keys are destroyed, but not all ledger records are written: erase again
-```
-
-That a subject was erased is not an exception where a whole payload is opened: it is a mark among the values.
-"""
+"""What the vault raises, in one tree below `BatonError`."""
 
 from baton.errors import BatonError
 

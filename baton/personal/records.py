@@ -1,16 +1,4 @@
-"""Personal data on the wire: ciphertext under a key of the data subject's own, or the mark of its erasure.
-
-The member `personalDataPayload` of a handoff holds nothing else (EAAPL-MAG006 §12.3):
-
-```
-{"sub-<32 hex>": {"v": 1, "fields": {"email": {"kid": "dk-<16 hex>", "n": "<nonce>", "ct": "<ciphertext>"}}},
- "sub-<32 hex>": {"v": 1, "erased": {"erasureId": "request-7", "at": "2026-11-21T10:00:00Z"}}}
-```
-
-A subject is named by a pseudonym, a value is padded before it is encrypted, and the names of fields come from the
-pipeline's code. Both forms have a place in every record, so no erasure ever makes a message unreadable. The keys
-are in the vault (`baton.personal.store`); what is here can neither encrypt nor decrypt.
-"""
+"""Personal data on the wire: ciphertext under a key of the data subject's own, or the mark of its erasure."""
 
 import base64
 import binascii
@@ -166,22 +154,7 @@ _PAYLOAD: TypeAdapter[PersonalPayload] = TypeAdapter(
 
 
 def read_payload(value: Any) -> PersonalPayload:
-    """Return a `personalDataPayload` as records.
-
-    Not checked: whether the ciphertexts belong where they stand. Only the vault can tell.
-
-    Args:
-        value: The member, as JSON; None and an absent member are the empty payload.
-
-    Raises:
-        PersonalDataError: It is not as the vault makes it. The message names neither values nor names of members.
-
-    Example:
-        >>> mark = {"erasureId": "request-7", "at": "2026-11-21T10:00:00Z"}
-        >>> read = read_payload({"sub-" + "0" * 32: {"v": 1, "erased": mark}})
-        >>> [type(entry).__name__ for entry in read.values()]
-        ['ErasedSubject']
-    """
+    """Return a `personalDataPayload` as records."""
     if value is None:
         return {}
     try:
@@ -202,12 +175,7 @@ def write_payload(payload: PersonalPayload) -> dict[str, JsonValue]:
 
 
 def is_payload(value: Any) -> bool:
-    """Return whether a value is a payload with nothing in clear, and may be recorded for ever.
-
-    Example:
-        >>> is_payload({}), is_payload({"sub-" + "0" * 32: {"v": 1, "fields": {"email": "jane@example.org"}}})
-        (True, False)
-    """
+    """Return whether a value is a payload with nothing in clear, and may be recorded for ever."""
     try:
         read_payload(value)
     except PersonalDataError:
@@ -216,18 +184,7 @@ def is_payload(value: Any) -> bool:
 
 
 def merged(held: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return a payload with what a stage wrote, field by field: other stages may have written of the same person.
-
-    Who is marked as erased stays so.
-
-    Args:
-        held: The payload so far.
-        written: A payload of what is new.
-
-    Example:
-        >>> merged({"sub-1": {"v": 1, "fields": {"email": {}}}}, {"sub-1": {"v": 1, "fields": {"phone": {}}}})
-        {'sub-1': {'v': 1, 'fields': {'email': {}, 'phone': {}}}}
-    """
+    """Return a payload with what a stage wrote, field by field: other stages may have written of the same person."""
     result = dict(held)
     for subject, entry in written.items():
         before = result.get(subject, {})
@@ -239,15 +196,7 @@ def merged(held: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Jso
 
 
 def written_onto(came: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return what of a payload is new beside what had come: what stages beside this one wrote is left to them.
-
-    Example:
-        >>> came = {"sub-1": {"v": 1, "fields": {"email": {}}}}
-        >>> written_onto(came, merged(came, {"sub-1": {"v": 1, "fields": {"phone": {}}}}))
-        {'sub-1': {'v': 1, 'fields': {'phone': {}}}}
-        >>> written_onto(came, came)
-        {}
-    """
+    """Return what of a payload is new beside what had come: what stages beside this one wrote is left to them."""
     new: dict[str, JsonValue] = {}
     for subject, entry in payload.items():
         before = came.get(subject, {})
@@ -268,22 +217,7 @@ Give it to `LedgerOptions(policy=…)` and to `baton.ledger.privacy.redact`.
 
 
 def recordable(message: Mapping[str, Any], salt: Callable[[], bytes]) -> dict[str, Any]:
-    """Return a handoff message as the ledger may have it: with what the vault sealed, or a commitment in its place.
-
-    A rejected message may hold personal data in clear, whose very names of members may be those of people. So such
-    a `personalDataPayload` is replaced as a whole, and not member by member.
-
-    Args:
-        message: The message, as it came.
-        salt: Gives at least 16 random bytes for the commitment; the same ones when the same event is appended
-            again. Who has them can test a guess. Where no one will have to prove what was there, forget them.
-
-    Example:
-        >>> handed = {"personalDataPayload": {"Jane Doe": {"email": "jane@example.org"}}}
-        >>> recorded = recordable(handed, lambda: b"0" * 16)
-        >>> "ane" in str(recorded), list(recorded["personalDataPayload"])
-        (False, ['commitment'])
-    """
+    """Return a handoff message as the ledger may have it: with what the vault sealed, or a commitment in its place."""
     member = PERSONAL_DATA.removeprefix("/")
     value = message.get(member)
     if value is None or is_commitment(value) or is_payload(value):

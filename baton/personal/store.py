@@ -26,38 +26,7 @@ _FIELD: TypeAdapter[str] = TypeAdapter(FieldName)
 
 
 class Vault(Registry):
-    """The keys of all data subjects, and the index of where data of each was sealed (EAAPL-MAG006 §12.3).
-
-    Use it as an asynchronous context manager; any number of processes may use one vault. No key stays in memory
-    between two calls, so an erasure holds for every process at once.
-
-    After `erase` no process can open what was sealed for the subject, wherever it lies: ledger, cold tier, workflow
-    history, bundles, artifacts and old copies of all these. **Not promised:** a copy of the vault's own file from
-    before the erasure, together with the WRAP key of that time, still opens it. So keep backups of the vault no
-    longer than erasure may take, or rotate the WRAP key, `rewrap`, and destroy the old one: that makes every older
-    copy of the vault worthless. Nor does it reach what somebody opened and wrote elsewhere.
-
-    Args:
-        where: The vault's file.
-        keyring: The keys: WRAP for the subjects' keys, INDEX for their pseudonyms.
-        options: See `VaultOptions`.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from baton.keys.store_keyring import Keyring
-        >>> async def example() -> None:
-        ...     async with Vault(Path(tempfile.mkdtemp()) / "vault.db", Keyring.generate()) as vault:
-        ...         payload = await vault.seal("customer-7", "t-1", {"email": "jane@example.org"})
-        ...         opened = await vault.open(payload, "t-1")
-        ...         print("jane" in str(payload), list(opened.values()))
-        ...         print((await vault.erase("customer-7", "request-1")).removed)
-        ...         print([type(one).__name__ for one in (await vault.open(payload, "t-1")).values()])
-        >>> asyncio.run(example())
-        False [{'email': 'jane@example.org'}]
-        {'keys': 1, 'places': 1}
-        ['Erased']
-    """
+    """The keys of all data subjects, and the index of where data of each was sealed (EAAPL-MAG006 §12.3)."""
 
     async def seal(
         self,
@@ -67,21 +36,7 @@ class Vault(Registry):
         *,
         onto: Mapping[str, Any] | None = None,
     ) -> dict[str, JsonValue]:
-        """Encrypt personal data of a subject and return the `personalDataPayload` that carries it.
-
-        The key is on the disk before this returns, so that no ciphertext is ever left without one.
-
-        Args:
-            subject: Who it is about, as the organisation names them, spelled alike everywhere.
-            task_id: The task that it is for; it opens nowhere else.
-            fields: The values by name. Names stay readable for ever.
-            onto: A payload to add them to; fields of the same name are replaced.
-
-        Raises:
-            SubjectErasedError: The subject was erased and not readmitted.
-            PersonalDataError: ``onto`` is not a payload.
-            ValueError: There are no fields, or a name is not of letters, digits and underscores.
-        """
+        """Encrypt personal data of a subject and return the `personalDataPayload` that carries it."""
         if not fields:
             raise ValueError("there is nothing to seal: name at least one field")
         payload = read_payload(onto)
@@ -99,19 +54,7 @@ class Vault(Registry):
     async def open(
         self, payload: Mapping[str, Any] | None, task_id: str, fields: Collection[str] | None = None
     ) -> PersonalData:
-        """Return what a payload holds, by pseudonym; of erased subjects the mark of their erasure.
-
-        Args:
-            payload: The member `personalDataPayload`.
-            task_id: The task that it came with.
-            fields: Which fields to decrypt; None for all.
-
-        Raises:
-            PersonalDataError: It is not a payload.
-            ForeignCiphertextError: A value was changed, or moved from another subject, task or field.
-            DataKeyMissingError: A key is missing, and no erasure explains it; it may come back.
-            VaultError: It says that somebody was erased of whose erasure the vault knows nothing.
-        """
+        """Return what a payload holds, by pseudonym; of erased subjects the mark of their erasure."""
         read = read_payload(payload)
 
         def work(connection: sqlite3.Connection) -> dict[str, Erased | dict[str, tuple[bytes, KeyPlace]]]:
@@ -152,29 +95,13 @@ class Vault(Registry):
         return write_payload(read)
 
     async def seal_bytes(self, subject: str, task_id: str, name: str, data: bytes) -> bytes:
-        """Encrypt an artifact that is about a subject; put what this returns into the artifact store.
-
-        Args:
-            subject: Who it is about.
-            task_id: The task that it belongs to.
-            name: The artifact's id.
-            data: Its bytes, less than 2 GiB.
-
-        Raises:
-            SubjectErasedError: The subject was erased and not readmitted.
-        """
+        """Encrypt an artifact that is about a subject; put what this returns into the artifact store."""
         context = Context(task_id, "artifact", name)
         key, place = await self._key_to_seal(subject, [context])
         return await asyncio.to_thread(seal_data, data, key, place, context)
 
     async def open_bytes(self, sealed: bytes, task_id: str, name: str) -> bytes:
-        """Return the bytes of an artifact that `seal_bytes` encrypted.
-
-        Raises:
-            SubjectErasedError: The subject was erased.
-            ForeignCiphertextError: They were changed, or belong to another task or artifact.
-            DataKeyMissingError: The key is missing, and no erasure explains it.
-        """
+        """Return the bytes of an artifact that `seal_bytes` encrypted."""
         pseudonym, kid, _ = read_head(sealed)
 
         def work(connection: sqlite3.Connection) -> tuple[bytes, KeyPlace]:
@@ -190,10 +117,7 @@ class Vault(Registry):
         return await asyncio.to_thread(open_data, sealed, key, place, Context(task_id, "artifact", name))
 
     async def rewrap(self) -> int:
-        """Wrap every key again under the current WRAP key, after it was rotated, and return how many were.
-
-        Once the old WRAP key is destroyed, older copies of the vault's file open nothing any more.
-        """
+        """Wrap every key again under the current WRAP key, after it was rotated, and return how many were."""
         total, after = 0, 0
 
         def page(connection: sqlite3.Connection) -> tuple[int, int | None]:

@@ -112,18 +112,7 @@ class ErasureList:
 
 
 def check_recordable(request_id: str, actor: str | None) -> None:
-    """Refuse what could not be put on record, as long as no key is destroyed.
-
-    Args:
-        request_id: The id of the request to erase.
-        actor: Who carries it out.
-
-    Raises:
-        VaultError: It is empty, too long, or has control characters.
-
-    Example:
-        >>> check_recordable("request-1", "Ann Smith")
-    """
+    """Refuse what could not be put on record, as long as no key is destroyed."""
     for what, word in (("the id of the request", request_id), ("the name of who erases", actor)):
         if word is not None and not _RECORDABLE.fullmatch(word):
             raise VaultError(

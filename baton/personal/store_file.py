@@ -1,16 +1,4 @@
-"""The vault's file: SQLite, set up so that what is deleted is gone from every file at once.
-
-Three settings differ from the ledger's, because this file must forget:
-
-- `journal_mode=DELETE`: a write-ahead log would keep a deleted key until somebody checkpoints it.
-- `synchronous=EXTRA`: an erasure is on the disk when it is reported; a power cut can't bring a key back.
-- `secure_delete=ON`, and **keys in slots of one size that are overwritten in place** and never deleted. Measured:
-  with `secure_delete` alone, one of 12,000 deleted keys stayed readable in the file, since SQLite moves rows from
-  page to page and leaves copies; rows that are only added at the end and never change their size are not moved.
-
-It is SQLite only, on purpose: a Postgres server keeps old row versions and its log, and no one can promise for it
-that a key is gone. Not promised either: what the disk itself, snapshots or backups of the file still hold.
-"""
+"""The vault's file: SQLite, set up so that what is deleted is gone from every file at once."""
 
 import asyncio
 import contextlib

@@ -48,13 +48,7 @@ class VaultOptions:
 
 
 class Registry:
-    """The data subjects of a vault: the half of `Vault` that works without any value.
-
-    Args:
-        where: The vault's file.
-        keyring: The keys: WRAP for the subjects' keys, INDEX for their pseudonyms.
-        options: See `VaultOptions`.
-    """
+    """The data subjects of a vault: the half of `Vault` that works without any value."""
 
     def __init__(self, where: str | Path, keyring: Keyring, options: VaultOptions | None = None) -> None:
         self._options = options or VaultOptions()
@@ -90,16 +84,7 @@ class Registry:
         return await self._file.read(work)
 
     async def hold(self, subject: str, why: str, actor: str) -> None:
-        """Refuse to erase a subject from now on: a legal hold (GDPR Art. 17(3)).
-
-        Args:
-            subject: Who it is about.
-            why: The reason, without personal data; it stays in the vault's journal.
-            actor: Who ordered it.
-
-        Raises:
-            SubjectErasedError: There is nothing left to hold.
-        """
+        """Refuse to erase a subject from now on: a legal hold (GDPR Art. 17(3))."""
         at = self._options.clock()
 
         def work(connection: sqlite3.Connection) -> None:
@@ -126,11 +111,7 @@ class Registry:
         return await self._file.write(work)
 
     async def readmit(self, subject: str, actor: str) -> bool:
-        """Let data of an erased subject be sealed again, and return whether it was erased.
-
-        Without this it is refused: a pipeline that was running while the subject was erased would bring the data
-        back. What was erased stays erased; the subject gets another pseudonym.
-        """
+        """Let data of an erased subject be sealed again, and return whether it was erased."""
         at = self._options.clock()
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -144,24 +125,7 @@ class Registry:
         return await self._file.write(work)
 
     async def erase(self, subject: str, request_id: str, actor: str | None = None) -> Erasure:
-        """Destroy every key of a subject, and put that on record in each task that held data of it (§12.3).
-
-        The keys go first; if the records then fail, or the process dies, erasing again writes what is missing.
-        Erasing an erased subject changes nothing and reports the first erasure.
-
-        Args:
-            subject: Who is to be erased.
-            request_id: The id of the request; it is recorded for ever, so it holds no personal data.
-            actor: Who carries it out.
-
-        Returns:
-            What came of it. A held subject is not erased, which is put on record too.
-
-        Raises:
-            ErasureUnrecordedError: The keys are destroyed, but the ledger did not record it in every task.
-            VaultError: An INDEX key is missing, so the subject may be there under another pseudonym; or the id or the
-                actor cannot be put on record. Nothing was erased then.
-        """
+        """Destroy every key of a subject, and put that on record in each task that held data of it (§12.3)."""
         erasing.check_recordable(request_id, actor)
         at = self._options.clock()
         report, tasks = await self._file.write(lambda one: self._erase(one, subject, request_id, actor, at))
@@ -182,14 +146,7 @@ class Registry:
         return await self._file.read(erasing.notices)
 
     async def reapply_erasures(self, notices: Iterable[ErasureNotice] | None = None) -> int:
-        """Erase again what a restored backup brought back, and return how many subjects that were.
-
-        Opening a vault does this with the erasure list beside it. Call it with notices from elsewhere, such as
-        another copy of the list. `finish_erasures` then writes records that may be missing.
-
-        Raises:
-            VaultError: A notice is forged, so nothing was erased by it.
-        """
+        """Erase again what a restored backup brought back, and return how many subjects that were."""
         at = self._options.clock()
 
         def work(connection: sqlite3.Connection) -> int:
@@ -268,11 +225,7 @@ class Registry:
         return subjects.locate(connection, self._keyring, subject)
 
     def _present(self, connection: sqlite3.Connection, subject: str) -> Located:
-        """Return what the vault knows of a subject that may have data.
-
-        Raises:
-            SubjectErasedError: It was erased and not readmitted.
-        """
+        """Return what the vault knows of a subject that may have data."""
         found = self._locate(connection, subject)
         if found.erased is not None:
             raise SubjectErasedError(

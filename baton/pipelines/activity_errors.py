@@ -12,27 +12,7 @@ _MOST_TOLD = 5
 
 
 async def ungrouped(answering: Awaitable[T]) -> T:
-    """Return what is awaited; of a group that holds a single exception, raise that one.
-
-    A task group wraps whatever its tasks raise. A stage's terms are about the exception itself: whether it is
-    worth another run, and what people read. A `SystemExit`, as of code that reads a command line, is an error too:
-    what the stage had spent by then is told, and that it failed is on record.
-
-    Args:
-        answering: What a stage answers.
-
-    Raises:
-        Exception: What it raised.
-        RuntimeError: It asked the whole process to end.
-
-    Example:
-        >>> import asyncio
-        >>> async def fails() -> None:
-        ...     raise ExceptionGroup("unhandled errors in a TaskGroup", [OSError("disk full")])
-        >>> asyncio.run(ungrouped(fails()))
-        Traceback (most recent call last):
-        OSError: disk full
-    """
+    """Return what is awaited; of a group that holds a single exception, raise that one."""
     try:
         return await answering
     except SystemExit as error:
@@ -45,12 +25,7 @@ async def ungrouped(answering: Awaitable[T]) -> T:
 
 
 def leaves(error: Exception) -> Iterator[Exception]:
-    """Yield the exceptions that a group holds, however deep; another exception as it is.
-
-    Example:
-        >>> [str(one) for one in leaves(ExceptionGroup("all", [ValueError("a"), ExceptionGroup("b", [OSError("c")])]))]
-        ['a', 'c']
-    """
+    """Yield the exceptions that a group holds, however deep; another exception as it is."""
     if not isinstance(error, ExceptionGroup):
         yield error
         return
@@ -59,14 +34,7 @@ def leaves(error: Exception) -> Iterator[Exception]:
 
 
 def told(error: Exception) -> str:
-    r"""Return what happened, for the history: of a group what its exceptions say, in characters that can be stored.
-
-    Example:
-        >>> told(ExceptionGroup("unhandled errors", [OSError("disk full"), ValueError("no plan")]))
-        'unhandled errors (2 sub-exceptions): OSError: disk full; ValueError: no plan'
-        >>> print(told(ValueError("half a pair: \ud800")))
-        half a pair: \ud800
-    """
+    """Return what happened, for the history: of a group what its exceptions say, in characters that can be stored."""
     text = str(error)
     if isinstance(error, ExceptionGroup):
         said = [f"{type(one).__name__}: {one}" for one in leaves(error)]
@@ -76,17 +44,7 @@ def told(error: Exception) -> str:
 
 
 def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Exception:
-    r"""Return what a stage's run ends with that raised: it takes along the bill, after any details of its own.
-
-    Args:
-        error: What the stage raised.
-        bill: What it had charged by then, as `StageContext.told` gives it.
-        never: Whether its terms say that another run would fail as well; an `ApplicationError` says so itself.
-
-    Example:
-        >>> as_failure(ApplicationError("no such model", "gpt-0", type="Unknown"), ["the bill"], never=False).details
-        ('gpt-0', 'the bill')
-    """
+    """Return what a stage's run ends with that raised: it takes along the bill, after any details of its own."""
     if isinstance(error, ApplicationError):
         if not bill:
             return error
@@ -110,10 +68,5 @@ def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Excepti
 
 
 def is_storable(error: Exception) -> bool:
-    r"""Return whether the texts of an exception, and of those that a group holds, are characters that can be stored.
-
-    Example:
-        >>> is_storable(OSError("disk full")), is_storable(ValueError("half a pair: \ud800"))
-        (True, False)
-    """
+    """Return whether the texts of an exception, and of those that a group holds, are characters that can be stored."""
     return not any(holds_half(str(one)) for one in leaves(error))

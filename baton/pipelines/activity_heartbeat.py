@@ -15,12 +15,7 @@ def still_alive() -> None:
 
 @contextlib.contextmanager
 def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive) -> Iterator[None]:
-    """Send a heartbeat four times within the timeout while the block runs.
-
-    Args:
-        timeout: After how long without one the run counts as lost; None for no heartbeats.
-        send: Sends one; by default one that keeps what an earlier run said in its last.
-    """
+    """Send a heartbeat four times within the timeout while the block runs."""
     if timeout is None or not activity.in_activity():
         yield
         return

@@ -321,11 +321,7 @@ def _parameter_of(function: Any) -> tuple[type[Baton], bool]:
 
 
 def _as_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult:
-    """Return what a function answered as a result; a report becomes its patch, and itself the output (X-3).
-
-    Raises:
-        ReportError: The markdown of a report cannot be read.
-    """
+    """Return what a function answered as a result; a report becomes its patch, and itself the output (X-3)."""
     result = answer if isinstance(answer, StageResult) else None
     report = answer if isinstance(answer, HandoffReport) else None
     if result is not None and result.report is not None:

@@ -428,11 +428,7 @@ class Pipeline:
         )
 
     def _spec_of(self, stage: HasSpec) -> StageSpec:
-        """Return a stage's spec.
-
-        Raises:
-            ValueError: The pipeline has run another stage of this name: a worker has one of them only.
-        """
+        """Return a stage's spec."""
         spec = spec_of(stage)
         origin: str | None = getattr(stage, "origin", None)
         if origin is not None and (first := self._origins.setdefault(spec.name, origin)) != origin:

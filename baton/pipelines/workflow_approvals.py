@@ -25,13 +25,7 @@ class _Open:
 
 
 class Approvals:
-    """The open questions of a pipeline, and the handlers for people's decisions.
-
-    A decision names its question (the step and a nonce) and the digest of the baton that was shown. It counts once:
-    the same decision sent again gets the first answer and changes nothing, and one for another question is refused,
-    also after the run continued as new, was rolled back or forked. An update gets the reason of a refusal as its
-    answer; a refused signal becomes a note for the operators.
-    """
+    """The open questions of a pipeline, and the handlers for people's decisions."""
 
     def __init__(self, digest_now: Callable[[], str], note: Callable[[str], None]) -> None:
         self._digest_now = digest_now
@@ -53,11 +47,7 @@ class Approvals:
         return [one.waiting.model_copy(update={"digest": digest}) for one in self._open.values()]
 
     def open(self, title: str, seq: int, asks: str | None, within: timedelta) -> str:
-        """Ask a question, and return its id.
-
-        Raises:
-            ValueError: An approval with that title is open already.
-        """
+        """Ask a question, and return its id."""
         if title in self.titles():
             raise ValueError(f"an approval {title!r} is open already; give the second one another title")
         question, since = f"{seq}:{workflow.uuid4().hex[:16]}", workflow.now()
@@ -162,10 +152,7 @@ class Approvals:
         return self._decide(decision, "update")
 
     def _on_signal(self, *given: Any) -> None:
-        """Decide about an open approval: {approval, question, digest, approved, who, why}; a refusal becomes a note.
-
-        Any arguments are accepted: a typed signal that does not convert would be dropped without a note.
-        """
+        """Decide about an open approval: {approval, question, digest, approved, who, why}; a refusal becomes a note."""
         try:
             decision = Decision.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:

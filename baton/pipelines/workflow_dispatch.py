@@ -67,23 +67,7 @@ async def run_stage(
     task_queue: str | None,
     room: TaskRoom,
 ) -> AcceptedT:
-    """Run a stage until its handoff and its patch are accepted, or its attempts are used up.
-
-    Args:
-        passage: The handoff to the stage.
-        handing: Sees handoffs through.
-        base: The baton to hand to each attempt, and how many steps had ended by then.
-        accept: Applies the patch, given what was returned and the baton it was made on; raises `PatchError`.
-        task_queue: Where its workers listen, or None for the pipeline's own queue.
-        room: What the running workflow task may still send.
-
-    Returns:
-        What ``accept`` returned.
-
-    Raises:
-        BudgetExhaustedError: There is no money for it, and the pipeline declared not to wait for more.
-        StageFailedError: The stage raised for good, no attempt was accepted, or its handoff was given up.
-    """
+    """Run a stage until its handoff and its patch are accepted, or its attempts are used up."""
     spec, passage.task_queue = passage.spec, task_queue
     findings: list[str] = []
     refusals = 0
@@ -141,12 +125,7 @@ async def run_stage(
 
 
 async def execute(passage: OutgoingHandoff, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
-    """Run the stage's activity once, with the retries Temporal makes of it.
-
-    Raises:
-        StageExecutionError: It raised for good.
-        StageFailedError: What it returned is no record, as an activity that is not Baton's may do.
-    """
+    """Run the stage's activity once, with the retries Temporal makes of it."""
     spec = passage.spec
     nth = f", attempt {attempt}" if attempt > 1 else ""
     summary = f"step {seq}: {spec.name}{nth}"[:200]
@@ -183,24 +162,7 @@ def _spent(error: FailureError) -> Spend:
 async def run_child(
     kind: str, seq: int, step: str, given: PipelineInput, task_queue: str | None, *, searchable: bool
 ) -> PipelineResult:
-    """Run a child pipeline to its end; if its parent ends before it, it is asked to cancel, and may undo what it did.
-
-    Its workflow id ends in a fresh id, so that a rolled-back parent does not meet the child it left behind.
-
-    Args:
-        kind: The child's workflow type.
-        seq: The step's number.
-        step: The step's name.
-        given: The child's input.
-        task_queue: Where its workers listen, or None for the parent's queue.
-        searchable: Whether the server knows Baton's search attributes.
-
-    Returns:
-        What the child returned.
-
-    Raises:
-        StageExecutionError: The child failed.
-    """
+    """Run a child pipeline to its end; if its parent ends first, the child is asked to cancel."""
     try:
         result: PipelineResult = await workflow.execute_child_workflow(
             kind,
@@ -224,14 +186,7 @@ async def run_child(
 
 @contextmanager
 def refund_on_failure(account: BudgetAccount, step: str) -> Iterator[None]:
-    """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block.
-
-    What people had added to its budget is the parent's then as well, as far as the child told.
-
-    Args:
-        account: The parent's.
-        step: The step's name.
-    """
+    """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block."""
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
@@ -241,20 +196,7 @@ def refund_on_failure(account: BudgetAccount, step: str) -> Iterator[None]:
 
 
 def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
-    """Return the patch for a parent: the child's new decisions, its artifacts and its work scope.
-
-    Args:
-        baton: The parent's baton, as it is when the child ends.
-        result: What the child returned.
-
-    Returns:
-        A patch that only adds; an artifact's id that the parent has for other bytes makes it one that is refused.
-
-    Example:
-        >>> result = PipelineResult(task_id="t", steps=1, baton={"goal": "g", "decision_log": ["a", "b"]})
-        >>> child_patch(Baton(goal="parent", decision_log=["a"]), result)
-        {'decision_log': ['b']}
-    """
+    """Return the patch for a parent: the child's new decisions, its artifacts and its work scope."""
     theirs = Baton.model_validate({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
     known = {(ref.id, ref.hash) for ref in baton.artifacts}
     patch: dict[str, JsonValue] = {}
@@ -282,14 +224,7 @@ def _retry_policy(retries: Retries) -> RetryPolicy:
 
 
 def _reason(error: FailureError) -> str:
-    """Return what a stage or child raised, and what that came from where its own words do not say so.
-
-    Example:
-        >>> from temporalio.exceptions import TimeoutType
-        >>> late = TimeoutType.START_TO_CLOSE
-        >>> _reason(ActivityTimeoutError("activity StartToClose timeout", type=late, last_heartbeat_details=[]))
-        'TimeoutError: activity StartToClose timeout'
-    """
+    """Return what a stage or child raised, and what that came from where its own words do not say so."""
     told: list[tuple[str, str]] = []
     cause: BaseException | None = error
     while isinstance(cause, FailureError):

@@ -112,10 +112,7 @@ class RunHandlers:
         return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda one: one.seq)
 
     def note(self, text: str) -> None:
-        """Keep a note for the operators; it is shown in the status and in the details, and logged.
-
-        It may quote what anybody sent: on one line it forges no line of the log and no heading of the page.
-        """
+        """Keep a note for the operators; it is shown in the status and in the details, and logged."""
         line = single_line(text[:_LONGEST_NOTE])
         workflow.logger.warning(line)
         self.notes = [*self.notes, line][-_NOTES_KEPT:]

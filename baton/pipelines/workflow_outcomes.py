@@ -33,11 +33,7 @@ class ContinueAfter:
 
 
 class RecordedOutcomes:
-    """The outcomes a run was started with, handed out in the order in which they once happened.
-
-    In sequential code that order is the order of the questions. In concurrent code a step waits until those
-    that ended before it were asked for, so that the baton changes in the same order as it did.
-    """
+    """The outcomes a run was started with, handed out in the order in which they once happened."""
 
     def __init__(self, start: PipelineInput, state: PipelineState, account: BudgetAccount) -> None:
         self._start = start
@@ -49,21 +45,7 @@ class RecordedOutcomes:
         self._edits = {one.order: one for one in outcomes if one.kind is StepKind.EDIT}
 
     async def take(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
-        """Return the recorded outcome of a step, after taking over its effect; None if there is none.
-
-        Args:
-            seq: The step's number.
-            name: The name the code asks for.
-            kind: The kind of step the code asks for.
-
-        Returns:
-            The outcome, or None: the step is to be executed.
-
-        Raises:
-            OutcomeMismatchError: The recorded step is another one; the code of a forked pipeline has changed.
-            NondeterminismError: So has that of a pipeline which continued as new; it waits for code that fits.
-            StageFailedError: The step failed.
-        """
+        """Return the recorded outcome of a step, after taking over its effect; None if there is none."""
         self._restore_edits()
         outcome = self._by_seq.get(seq)
         if outcome is None:
@@ -102,10 +84,7 @@ class RecordedOutcomes:
         return seq in self._by_seq and self._by_seq[seq].name == name
 
     async def ready_to_edit(self) -> None:
-        """Wait, in a run that was forked with an edit, until the recorded outcomes are used up.
-
-        In concurrent code one line of steps may be at its end of them while others have yet to ask for theirs.
-        """
+        """Wait, in a run that was forked with an edit, until the recorded outcomes are used up."""
 
         def is_ready() -> bool:
             return self._edit is None or len(self._state.outcomes) >= len(self._start.outcomes)
@@ -115,14 +94,7 @@ class RecordedOutcomes:
                 await workflow.wait_condition(is_ready, timeout=_PATIENCE)
 
     def apply_edit(self) -> Outcome | None:
-        """Apply the edit the run was forked with, once the recorded outcomes are used up.
-
-        Returns:
-            The edit's outcome, or None if there is nothing to apply.
-
-        Raises:
-            PatchError: The edit breaks a rule of the pipeline.
-        """
+        """Apply the edit the run was forked with, once the recorded outcomes are used up."""
         if self._edit is None:
             return None
         patch, origin, self._edit = self._edit, self._start.origin, None
@@ -132,16 +104,7 @@ class RecordedOutcomes:
     async def continue_if_long(
         self, limits: ContinueAfter, task_id: str, carries: Mapping[str, Callable[[], JsonValue]]
     ) -> None:
-        """Continue as new where the run's history has grown long; the next run takes up right here.
-
-        It is asked before a step while no other is under way, so that nothing is lost: every step so far is a
-        recorded outcome of the next run. A run that was asked to cancel does what is left to do itself.
-
-        Args:
-            limits: What long means.
-            task_id: The task's id, which the next run keeps.
-            carries: What else the next run is to know, by name.
-        """
+        """Continue as new where the run's history has grown long; the next run takes up right here."""
         info = workflow.info()
         long = (
             info.get_current_history_length() >= limits.events
@@ -173,12 +136,7 @@ class RecordedOutcomes:
             self._restore(edit)
 
     def _restore(self, outcome: Outcome) -> None:
-        """Take over a recorded outcome.
-
-        Raises:
-            NondeterminismError: A field of the baton has changed its type since the run that this one continues.
-            OutcomeMismatchError: It has since the run that this one was forked from.
-        """
+        """Take over a recorded outcome."""
         try:
             self._state.restore(outcome)
         except RecordedBatonError as error:

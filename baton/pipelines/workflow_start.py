@@ -18,7 +18,7 @@ _UNUSABLE = "(unusable input)"
 
 
 class RunInput:
-    """The input of a run. What is wrong with it is kept until its first step, because `__init__` may not fail.
+    """The input of a run.
 
     Attributes:
         start: The workflow's argument.
@@ -68,12 +68,7 @@ class RunInput:
             return None
 
     def check(self) -> None:
-        """Raise the fault of an unusable input.
-
-        Raises:
-            PipelineError: The pipeline was started with an input it cannot use.
-            NondeterminismError: The baton of the run that this one continues does not fit the code's type.
-        """
+        """Raise the fault of an unusable input."""
         if self._fault is not None:
             raise self._fault
 

@@ -28,16 +28,7 @@ _DEFINITION = "__temporal_workflow_definition"  # as the SDK marks both the clas
 
 
 class Steps:
-    """Takes each step from the record of an earlier run, or shows and records it while it is executed.
-
-    Args:
-        beginning: What the run begins with.
-        desk: The pipeline's front desk.
-        state: The pipeline's state.
-        past: The outcomes that the run was started with.
-        continue_if_long: Continues as new where the run's history has grown long.
-        record_interventions: Puts on record the roll-backs and the fork that led here.
-    """
+    """Takes each step from the record of an earlier run, or shows and records it while it is executed."""
 
     def __init__(
         self,
@@ -60,21 +51,7 @@ class Steps:
         self._expected = 0
 
     async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
-        """Number the next step; return its recorded outcome, or make ready to execute it.
-
-        Args:
-            name: The step's name.
-            kind: What kind of step it is.
-
-        Returns:
-            The step's number, and its outcome; None if the step is to be executed.
-
-        Raises:
-            OutcomeMismatchError: A recorded outcome belongs to another step.
-            PipelineError: The pipeline was started with an input it cannot use.
-            StageFailedError: The step is recorded as one that failed.
-            ValueError: The name has not 1 to 200 characters.
-        """
+        """Number the next step; return its recorded outcome, or make ready to execute it."""
         self._run_input.check()
         if not 0 < len(name) <= _LONGEST_NAME:
             raise ValueError(
@@ -96,10 +73,7 @@ class Steps:
         return seq, past
 
     async def _bills_known(self) -> None:
-        """Wait in a run with a budget that was reset until it knows what the abandoned part had spent.
-
-        The roll-back tells it by a signal right after the reset. A plain reset by Temporal's own tools does not.
-        """
+        """Wait in a run with a budget that was reset until it knows what the abandoned part had spent."""
         seed = workflow.random_seed()
         if seed != self._seed:
             self._seed, self._expected = seed, self._heard + 1
@@ -165,11 +139,7 @@ def results_of(outcome: Outcome) -> list[StageResult]:
 
 
 def workflow_type(run: Callable[..., Any]) -> str:
-    """Return the workflow type that a `run` method belongs to: the name that `@workflow.defn` gave it.
-
-    Raises:
-        TypeError: It is no workflow's.
-    """
+    """Return the workflow type that a `run` method belongs to: the name that `@workflow.defn` gave it."""
     name: str | None = getattr(getattr(run, _DEFINITION, None), "name", None)
     if name is None:
         raise TypeError(

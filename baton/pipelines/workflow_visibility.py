@@ -37,12 +37,6 @@ _ANY_ARGUMENTS = Signature([Parameter("given", Parameter.VAR_POSITIONAL)])
 class Visibility:
     """Keeps search attributes and details up to date, as cheaply as they can be.
 
-    An upsert of search attributes is an event and a visibility write. So the status is there only while it says what
-    Temporal's own does not: that a run waits for a person, or failed. The stage is written when that changes, and
-    otherwise when the stages since then ran for a second. (Their workers measured that; the workflow's clock will
-    not do, because a query may make a worker read it earlier than a replay does.) Nothing is upserted where the run
-    was started without the attributes: on a server that does not know them the task could never complete.
-
     Attributes:
         enabled: Whether the run has Baton's search attributes.
         closed: Whether the run's code has ended.
@@ -154,22 +148,12 @@ class Visibility:
 
 
 def labels(pipeline: str, task_id: str | None) -> list[SearchAttributePair[str]]:
-    """Return the search attributes that a pipeline is started with.
-
-    Args:
-        pipeline: The workflow's type.
-        task_id: Its task.
-    """
+    """Return the search attributes that a pipeline is started with."""
     return [SearchAttributePair(_PIPELINE, pipeline), SearchAttributePair(_TASK, task_id or "")]
 
 
 def show_failed(loop: asyncio.AbstractEventLoop) -> None:
-    """Show a workflow that runs as failed: in its answers to queries, and in the search if it is searchable at all.
-
-    Args:
-        loop: The workflow's event loop. In another one it does not run: it is only put aside, and what its code raises
-            as its blocks are closed is none of the workflow's in whose task the interpreter collects them.
-    """
+    """Show a workflow that runs as failed: in its answers to queries, and in the search if it is searchable at all."""
     if not runs_in(loop):
         return
     visibility = _shown[loop]() if loop in _shown else None  # a workflow may have no pipeline
@@ -180,10 +164,7 @@ def show_failed(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def close_run(loop: asyncio.AbstractEventLoop) -> None:
-    """Keep steps that are still being cancelled from leaving commands behind the command that ends their run.
-
-    The server refuses such a task, again and again.
-    """
+    """Keep steps that are still being cancelled from leaving commands behind the command that ends their run."""
     visibility = _shown[loop]() if loop in _shown else None
     if visibility is not None:
         visibility.closed = True
@@ -203,14 +184,7 @@ def upsert_memo(members: Mapping[str, Any]) -> None:
 
 
 def untyped_handler(handler: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
-    """Return a handler of a query or signal that the SDK does not inspect, which it would do anew for each run.
-
-    The handler is not a coroutine function, and takes its arguments as JSON.
-
-    Example:
-        >>> untyped_handler(lambda name: f"hello {name}")("Ann")
-        'hello Ann'
-    """
+    """Return a handler of a query or signal that the SDK does not inspect, which it would do anew for each run."""
     untyped: Any = lambda *given: handler(*given)  # noqa: E731 - a function without annotations
     untyped.__signature__ = _ANY_ARGUMENTS
     return cast("Callable[..., AnswerT]", untyped)

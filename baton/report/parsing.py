@@ -75,23 +75,7 @@ class ParsedReport:
 
 
 def parse_report(text: str) -> ParsedReport:
-    r"""Return the report that a Markdown text holds.
-
-    The text may have other text before the report, or be fenced whole. A section that the format does not know is
-    kept as a note. Without a word on readiness it is No; the header's confidence is never taken from the footer.
-
-    Example:
-        >>> from baton.report.rendering import render_report
-        >>> report = HandoffReport(sender="explorer", receiver="architect", task="Look", status="partial",
-        ...                        confidence=85, summary="I looked. It is large.", blockers=["Which part?"],
-        ...                        readiness="With caveats", verification_script="# all\nmake test")
-        >>> parse_report(render_report(report)).report == report
-        True
-        >>> parse_report("## Agent Handoff Report\n**From:** a\n**To:** b\n**Task:** t\n"
-        ...              "**Status:** done\n**Confidence:** 85\n### Summary\ns")
-        Traceback (most recent call last):
-        baton.report.records.ReportError: line 5: status: is 'done'; write completed, partial, blocked or failed
-    """
+    """Return the report that a Markdown text holds."""
     reading = Reading(_BREAK.split(text.removeprefix("\ufeff")))
     if found := _excess(text, reading.lines):
         reading.error("", f"the report has {found}; put what is large in artifacts")
@@ -128,10 +112,7 @@ def _place(finding: ReportFinding) -> int:
 
 
 def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Block], int]:
-    """Return the reading and the blocks that hold the report, and the line of its title, or -1.
-
-    A fence around the whole report is looked into, if no title stands outside of one; a fence within it is not.
-    """
+    """Return the reading and the blocks that hold the report, and the line of its title, or -1."""
     blocks = outline(reading.lines)
     titles = [block for block in blocks if plain(_heading(reading, block)) == TITLE.casefold()]
     for second in titles[1:]:
@@ -160,11 +141,7 @@ def _below(reading: Reading, blocks: list[Block], title: int) -> tuple[Reading, 
 
 
 def _fenced(lines: Sequence[str], block: Block) -> list[str]:
-    """Return the lines in a fence, those behind a fence inside of it included.
-
-    To Markdown the end of an inner fence ends the outer one, if that is no longer: what follows, the foot of a report
-    above all, would be out of it. So a fence that names a language begins one, and the next one without ends it.
-    """
+    """Return the lines in a fence, those behind a fence inside of it included."""
     opening = _FENCE.fullmatch(lines[block.start])
     if opening is None:
         return _BREAK.split(block.content)
@@ -237,10 +214,7 @@ def _labelled_members(
 
 
 def _take_footer(reading: Reading, last: Section) -> dict[str, LabelledLine]:
-    """Take the footer out of the last section, and return its lines.
-
-    It is what follows the last rule before its first line, or where there is no rule, the lines themselves.
-    """
+    """Take the footer out of the last section, and return its lines."""
 
     def is_footer(number: int) -> bool:
         return label_of(reading.lines[number].strip(" \t"))[0] in FOOTER

@@ -51,11 +51,6 @@ class ReportError(BatonError):
 
     Attributes:
         findings: Everything that is wrong, in the order of the lines; warnings are not among them.
-
-    Example:
-        >>> error = ReportError([ReportFinding(severity=Severity.ERROR, member="status", text="is missing", line=3)])
-        >>> str(error)
-        'line 3: status: is missing'
     """
 
     def __init__(self, findings: Sequence[ReportFinding]) -> None:
@@ -98,22 +93,12 @@ _BOLD_LINE = re.compile(rf"[ \t]*{BOLD}")
 
 
 def plain(title: str) -> str:
-    """Return a heading in lower case, without marks and numbers.
-
-    Example:
-        >>> plain("2. **Blockers / Open Questions:**")
-        'blockers open questions'
-    """
+    """Return a heading in lower case, without marks and numbers."""
     return " ".join(re.sub("[^a-z]+", " ", title.casefold()).split())
 
 
 def bold_title(line: str) -> str:
-    """Return the text of a line that is the name of a section in bold, and of any other line nothing.
-
-    Example:
-        >>> bold_title("**2. Key Discoveries:**"), bold_title("**Important**"), bold_title("**Summary** of it")
-        ('2. Key Discoveries', '', '')
-    """
+    """Return the text of a line that is the name of a section in bold, and of any other line nothing."""
     return line.strip(" \t*_:") if _BOLD_LINE.match(line) else ""
 
 
@@ -272,9 +257,6 @@ class Note(ReportRecord):
 class HandoffReport(ReportRecord):
     """A handoff report: who did what for whom, how sure, and what the next one needs.
 
-    Two pairs of members say the same, and one of each counts: `readiness` before `readyForNextPhase`, which
-    follows from it, and `verificationScript` before `verificationCommands`. Who sends only the second gets the first.
-
     Attributes:
         sender: The agent that reports.
         receiver: The agent, or the parent, that it reports to.
@@ -293,11 +275,6 @@ class HandoffReport(ReportRecord):
         readiness: Whether the next phase may begin; No by default.
         ready_for_next_phase: True for Yes and for With caveats, false for No.
         notes: Further sections.
-
-    Example:
-        >>> report = HandoffReport(sender="a", receiver="b", task="t", status="completed", confidence=85, summary="s")
-        >>> report.readiness, report.ready_for_next_phase, report.handoff_confidence
-        (<Readiness.NO: 'No'>, False, 85)
     """
 
     sender: Line = Field(alias="from")
@@ -344,12 +321,7 @@ class HandoffReport(ReportRecord):
 
 
 def band(confidence: int) -> Band:
-    """Return what a confidence from 0 to 100 means.
-
-    Example:
-        >>> [band(score).value for score in (100, 89, 69, 49)]
-        ['high', 'good', 'moderate', 'low']
-    """
+    """Return what a confidence from 0 to 100 means."""
     if not 0 <= confidence <= 100:
         raise ValueError(f"a confidence is a whole number from 0 to 100; found {confidence}")
     floors = ((90, Band.HIGH), (70, Band.GOOD), (50, Band.MODERATE), (0, Band.LOW))
@@ -357,27 +329,13 @@ def band(confidence: int) -> Band:
 
 
 def contract_confidence(confidence: int) -> str:
-    """Return the label of the contract's scale that a report's confidence is shown as.
-
-    It is for display only: no label leads back to a number, and neither scale is ever converted into the other.
-
-    Example:
-        >>> [contract_confidence(score) for score in (90, 70, 50, 49)]
-        ['high', 'medium', 'low', 'unverified']
-    """
+    """Return the label of the contract's scale that a report's confidence is shown as."""
     labels = {Band.HIGH: "high", Band.GOOD: "medium", Band.MODERATE: "low", Band.LOW: "unverified"}
     return labels[band(confidence)]
 
 
 def commands_of(script: str) -> list[str]:
-    r"""Return the commands of a script: its lines without blank ones and comments.
-
-    A line that ends in a backslash continues in the next one, as in a shell.
-
-    Example:
-        >>> commands_of("# Check auth config\ncat src/lib/auth.ts\n\nmake \\\n  test")
-        ['cat src/lib/auth.ts', 'make \\\n  test']
-    """
+    """Return the commands of a script: its lines without blank ones and comments."""
     commands: list[str] = []
     parts: list[str] = []
     for line in script.split("\n"):

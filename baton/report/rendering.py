@@ -36,13 +36,7 @@ _CODE_SPAN = re.compile(r"(`+)(?!`)(.*?)(?<!`)\1(?!`)", re.DOTALL)
 
 
 def escape(text: str) -> str:
-    r"""Return a text whose lines open no block of Markdown.
-
-    Example:
-        >>> print(escape("# not a heading\n1. no item"))
-        \# not a heading
-        1\. no item
-    """
+    """Return a text whose lines open no block of Markdown."""
     return _MEANS_SOMETHING.sub(lambda match: f"{match[0]}\\", text)
 
 
@@ -52,36 +46,19 @@ def unescape(text: str) -> str:
 
 
 def means_nothing(text: str) -> bool:
-    """Return whether an item says that a list is empty: "None (exploration only)", or "No blockers.".
-
-    Example:
-        >>> means_nothing("None (exploration only)"), means_nothing("No files were created.")
-        (True, True)
-        >>> means_nothing("None of the tests ran"), means_nothing("No files of that name were found")
-        (False, False)
-    """
+    """Return whether an item says that a list is empty: "None (exploration only)", or "No blockers."."""
     return "\n" not in text and _NOTHING.match(text) is not None
 
 
 def code_span(text: str) -> str:
-    """Return a text as a code span, however many backticks are in it.
-
-    Example:
-        >>> print(code_span("a`b"))
-        ``a`b``
-    """
+    """Return a text as a code span, however many backticks are in it."""
     ticks = "`" * (longest_run(text) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{pad}{text}{pad}{ticks}"
 
 
 def without_code_span(text: str) -> str:
-    """Return what is in a code span; a text that is not just one comes back as it is.
-
-    Example:
-        >>> without_code_span("`make test`"), without_code_span("`a.py` and `b.py`")
-        ('make test', '`a.py` and `b.py`')
-    """
+    """Return what is in a code span; a text that is not just one comes back as it is."""
     match = _CODE_SPAN.fullmatch(text)
     if not match or match[1] in _TICKS.findall(match[2]):  # two spans, and something between them
         return text
@@ -96,22 +73,12 @@ def longest_run(text: str) -> int:
 
 
 def cell(text: str) -> str:
-    r"""Return a line as the content of a table's cell: a pipe, and the backslashes before it, are escaped.
-
-    Example:
-        >>> print(cell("a | b"))
-        a \| b
-    """
+    """Return a line as the content of a table's cell: a pipe, and the backslashes before it, are escaped."""
     return _PIPE.sub(lambda match: match[1] * 2 + r"\|", text)
 
 
 def cells(row: str) -> list[str]:
-    r"""Return the contents of a table's row.
-
-    Example:
-        >>> cells(r"| `a \| b` | 1-5 | |")
-        ['`a | b`', '1-5', '']
-    """
+    """Return the contents of a table's row."""
     found, current, end = [], "", 0
     for match in _PIPE.finditer(row):
         slashes = len(match[1])
@@ -150,14 +117,7 @@ class PathEntry:
 
 
 def path_entry(text: str) -> PathEntry:
-    """Return what an entry such as "`src/auth.ts:50-75` - new flow" says; a hyphen or a dash separates.
-
-    Example:
-        >>> path_entry("`src/auth.ts:50-75` — new flow")
-        PathEntry(path='src/auth.ts', lines='50-75', remark='new flow')
-        >>> path_entry("plan.md")
-        PathEntry(path='plan.md', lines='', remark='')
-    """
+    """Return what an entry such as "`src/auth.ts:50-75` - new flow" says; a hyphen or a dash separates."""
     span = _SPAN_FIRST.match(text)
     if span:
         path, rest = without_code_span(span[0]), text[span.end() :]
@@ -238,15 +198,7 @@ FORMAT = """\
 
 
 def render_report(report: HandoffReport) -> str:
-    """Return a report as Markdown.
-
-    An empty list is `- None`. The readiness is written as it is, never as the boolean that follows.
-
-    Example:
-        >>> report = HandoffReport(sender="a", receiver="b", task="t", status="partial", confidence=60, summary="s")
-        >>> print(*render_report(report).splitlines()[:6], sep="|")
-        ## Agent Handoff Report||**From:** a|**To:** b|**Task:** t|**Status:** partial
-    """
+    """Return a report as Markdown."""
     found, context = report.findings, report.context
     blocks = [
         f"## {TITLE}",

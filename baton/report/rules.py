@@ -33,14 +33,7 @@ _PLACEHOLDER = re.compile(r"\[(?:agent-name|target-agent or parent|brief descrip
 
 
 def lint_report(report: HandoffReport) -> list[ReportFinding]:
-    """Return what is inconsistent, which is an error, or odd, which is a warning.
-
-    Example:
-        >>> report = HandoffReport(sender="a", receiver="b", task="t", status="blocked", confidence=40,
-        ...                        summary="It is stuck. The key is missing.", readiness="Yes", blockers=["Which key?"])
-        >>> [(one.severity.value, one.member) for one in lint_report(report)]
-        [('error', 'readiness')]
-    """
+    """Return what is inconsistent, which is an error, or odd, which is a warning."""
     found = [(Severity.ERROR, *one) for one in _contradictions(report)]
     found += [(Severity.WARNING, *one) for one in (*_doubts(report), *_soft_rules(report))]
     return [ReportFinding(severity=severity, member=member, text=text) for severity, member, text in found]
@@ -94,19 +87,7 @@ def report_patch(
     artifacts: Sequence[ArtifactRef] = (),
     shown: frozenset[str] | None = None,
 ) -> dict[str, JsonValue]:
-    """Return the baton_patch that a report amounts to.
-
-    Decisions become `"X — because Y (rejected: Z)"` in `decision_log`; blockers are added to `open_questions`,
-    and settled ones taken out of them; paths of artifacts and relevant files are added to `work_scope`; the summary,
-    the discoveries, patterns and recommendations are the new `current_state`. A list that the sender was not shown
-    cannot be extended, because a patch replaces it whole: it is left alone, and its blockers go into the state.
-
-    Example:
-        >>> report = HandoffReport(sender="a", receiver="b", task="t", status="partial", confidence=70,
-        ...                        summary="Tests run.", blockers=["Which port?"])
-        >>> report_patch(report, Baton(goal="g"))
-        {'current_state': ['Tests run.'], 'open_questions': ['Which port?']}
-    """
+    """Return the baton_patch that a report amounts to."""
     errors = [one for one in lint_report(report) if one.severity is Severity.ERROR]
     if errors:
         raise ReportError(errors)
@@ -128,24 +109,14 @@ def report_patch(
 
 
 def logged(decision: ReportDecision) -> str:
-    """Return a decision as the baton's log has it.
-
-    Example:
-        >>> logged(ReportDecision(decision="Use JWT", rationale="no session store", alternatives="cookies"))
-        'Use JWT — because no session store (rejected: cookies)'
-    """
+    """Return a decision as the baton's log has it."""
     because = f"{_BECAUSE}{decision.rationale}" if decision.rationale else ""
     rejected = f"{_REJECTED}{decision.alternatives})" if decision.alternatives else ""
     return f"{decision.decision}{because}{rejected}"
 
 
 def from_log(entry: str) -> ReportDecision:
-    """Return the decision that an entry of the baton's log tells of; one of another form is the decision as it is.
-
-    Example:
-        >>> from_log("Use JWT — because no session store (rejected: cookies)").rationale
-        'no session store'
-    """
+    """Return the decision that an entry of the baton's log tells of; one of another form is the decision as it is."""
     rest, separator, alternatives = entry.partition(_REJECTED)
     if not (separator and alternatives.endswith(")")):
         rest, alternatives = entry, ")"
@@ -167,14 +138,7 @@ def baton_report(
     readiness: Readiness | None = None,
     verification: str = "",
 ) -> HandoffReport:
-    """Return the report that tells of a baton.
-
-    Example:
-        >>> report = baton_report(Baton(goal="Add login", open_questions=["Which port?"]), sender="planner",
-        ...                       receiver="coder", status=Status.COMPLETED, confidence=90)
-        >>> report.task, report.readiness.value, report.blockers
-        ('Add login', 'With caveats', ['Which port?'])
-    """
+    """Return the report that tells of a baton."""
     state = _said(baton.current_state)
     blockers = _said(baton.open_questions)
     further = (("Constraints", baton.constraints), ("Acceptance Criteria", baton.acceptance))
@@ -258,21 +222,7 @@ _SUREST_FIRST = (Readiness.YES, Readiness.WITH_CAVEATS, Readiness.NO)
 def merge_reports(
     reports: Sequence[HandoffReport], *, sender: str, receiver: str, task: str = "", summary: str = ""
 ) -> HandoffReport:
-    """Return one report for those of several agents; all count alike.
-
-    Every entry of every list is kept once, and says from whom it is. The status is the worst one, both confidences
-    are the lowest ones, and the merged report is ready only if all are: Yes if all say Yes, No if one says No. A
-    question that one settled and another leaves open is open.
-
-    Example:
-        >>> audit = HandoffReport(sender="security-auditor", receiver="code-reviewer", task="Review", summary="Fine.",
-        ...                       status="completed", confidence=90, readiness="Yes", blockers=["Rotate the key?"])
-        >>> speed = HandoffReport(sender="performance-opt", receiver="code-reviewer", task="Review", summary="Slow.",
-        ...                       status="partial", confidence=70, readiness="With caveats")
-        >>> merged = merge_reports([audit, speed], sender="coordinator", receiver="code-reviewer")
-        >>> merged.status.value, merged.confidence, merged.readiness.value, merged.blockers
-        ('partial', 70, 'With caveats', ['Rotate the key? (from security-auditor)'])
-    """
+    """Return one report for those of several agents; all count alike."""
     if not reports:
         raise ValueError("expected at least one report to merge; found none")
 

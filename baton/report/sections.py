@@ -80,12 +80,7 @@ class Block:
 
 
 def outline(lines: Sequence[str]) -> list[Block]:
-    r"""Return the blocks of a text in order.
-
-    Example:
-        >>> [(block.kind, block.start, block.end) for block in outline(["# Plan", "- first", "", "```", "x", "```"])]
-        [('heading', 0, 1), ('list', 1, 2), ('code', 3, 6)]
-    """
+    """Return the blocks of a text in order."""
     tokens = _MARKDOWN.parse("\n".join(lines))
     blocks = []
     for index, token in enumerate(tokens):
@@ -399,11 +394,7 @@ class LabelledLine:
 
 
 def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str]) -> dict[str, LabelledLine]:
-    """Return the values of the lines that begin with one of the labels, by label in lower case.
-
-    A line directly below a value continues it, unless it has a bold label of its own. What else stands there is
-    warned about; a label that appears twice is an error, because the second one may come from somebody else.
-    """
+    """Return the values of the lines that begin with one of the labels, by label in lower case."""
     found: dict[str, LabelledLine] = {}
     last = ""
     for number in numbers:
@@ -431,12 +422,7 @@ def _is_bold_label(line: str) -> bool:
 
 
 def label_of(line: str) -> tuple[str, str]:
-    """Return the label that a line begins with, in lower case, and what is behind it; two empty texts if none.
-
-    Example:
-        >>> label_of("**From:** planner"), label_of("**Status** — partial"), label_of("planner")
-        (('from', 'planner'), ('status', 'partial'), ('', ''))
-    """
+    """Return the label that a line begins with, in lower case, and what is behind it; two empty texts if none."""
     match = _LABELLED.fullmatch(line)
     return ((match[2] or match[3]).casefold().strip(), match[4].strip(" \t")) if match else ("", "")
 

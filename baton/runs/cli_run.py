@@ -188,15 +188,7 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: 
 
 
 def _params(given: list[str]) -> dict[str, Any]:
-    """Return the parameters that were given as `key=json`.
-
-    Raises:
-        typer.BadParameter: One has no `=`, or the same key is given twice.
-
-    Example:
-        >>> _params(["depth=2", "name=login", 'tags=["a"]'])
-        {'depth': 2, 'name': 'login', 'tags': ['a']}
-    """
+    """Return the parameters that were given as `key=json`."""
     params: dict[str, Any] = {}
     for one in given:
         key, equals, text = one.partition("=")
@@ -210,15 +202,7 @@ def _params(given: list[str]) -> dict[str, Any]:
 
 
 def _task(given: str) -> str:
-    """Return the id of a task as handoffs have it.
-
-    Raises:
-        typer.BadParameter: It is none, and the pipeline would fail of it.
-
-    Example:
-        >>> _task("7C9E6679-7425-40DE-944B-E07FC1F90AE7")
-        '7c9e6679-7425-40de-944b-e07fc1f90ae7'
-    """
+    """Return the id of a task as handoffs have it."""
     try:
         found = UUID(given)
     except ValueError:
@@ -232,11 +216,6 @@ def _task(given: str) -> str:
 
 
 def _slug(pipeline: str) -> str:
-    """Return a pipeline's name as the beginning of a workflow id.
-
-    Example:
-        >>> _slug("ProjectInit"), _slug("project_init")
-        ('project-init', 'project-init')
-    """
+    """Return a pipeline's name as the beginning of a workflow id."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", pipeline)
     return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-").lower() or "run"

@@ -91,12 +91,7 @@ def remarks(entry: HistoryEntry) -> list[Text]:
 
 
 def value_in_words(field: str, value: JsonValue) -> str:
-    """Return one entry of a field on a line.
-
-    Example:
-        >>> value_in_words("artifacts", {"id": "art-1", "type": "plan", "hash": "a3f8" * 16, "path": "p.md"})
-        'art-1 (plan, a3f8a3f8a3f8) p.md'
-    """
+    """Return one entry of a field on a line."""
     if field == "artifacts" and isinstance(value, dict):
         path = f" {value['path']}" if value.get("path") else ""
         return f"{value.get('id')} ({value.get('type')}, {str(value.get('hash'))[:12]}){path}"

@@ -16,11 +16,7 @@ _SILENT_FOR_SECONDS = 10.0
 
 
 class Asker:
-    """Sends queries to runs, a few at once; a task queue without answers is skipped for a while.
-
-    Args:
-        client: A connected client.
-    """
+    """Sends queries to runs, a few at once; a task queue without answers is skipped for a while."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -28,21 +24,7 @@ class Asker:
         self._silent: dict[str, float] = {}
 
     async def ask(self, run: Execution, query: str, of: type[Any]) -> list[Any] | None:
-        """Return what a run answers to a query that is answered with a list.
-
-        Args:
-            run: The run, as the server lists it.
-            query: The query's name.
-            of: The type of the list's members.
-
-        Returns:
-            The answer, empty if the run has ended or knows no such query; None if no worker answers, the run is
-            paused, or its code fails.
-
-        Raises:
-            HistoryError: The answer cannot be read here.
-            temporalio.service.RPCError: The server cannot be asked.
-        """
+        """Return what a run answers to a query that is answered with a list."""
         async with self._turn:
             if self._silent.get(run.task_queue, 0.0) > time.monotonic():
                 return None

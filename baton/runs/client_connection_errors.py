@@ -56,22 +56,7 @@ _SYSTEM = r'message: "([^"]+)"'
 
 
 def connection_fault(error: Exception, settings: Mapping[str, Any]) -> str:
-    """Return the line about a connection that failed: where to, why, and what to do.
-
-    Args:
-        error: What `Client.connect` raised.
-        settings: What it was called with.
-
-    Returns:
-        One line; the core's own words only where nothing better is known, and never a key.
-
-    Example:
-        >>> there = {"target_host": "cluster:7233", "namespace": "baton", "tls": True}
-        >>> line = connection_fault(RuntimeError("… InvalidCertificate(Expired) …"), there)
-        >>> print(line.replace("; ", ";" + chr(10)))
-        no connection to cluster:7233 (namespace 'baton'): the service's certificate has expired;
-        renew it, or set this machine's clock
-    """
+    """Return the line about a connection that failed: where to, why, and what to do."""
     address, said = settings["target_host"], str(error)
     where = f"{address} (namespace {settings['namespace']!r})"
     for sign, meaning, remedy in _FAULTS:

@@ -22,23 +22,7 @@ async def decided_by_update(
     answer: type[AnswerT],
     waits: Callable[[], Awaitable[bool]],
 ) -> AnswerT:
-    """Send a decision as an update, and return what counts.
-
-    A query may tell of a wait that begins in a workflow task which is not on record yet. An update that comes with
-    this task is judged before the wait has begun, and is refused; so one that is refused although the run waits for
-    just this decision is sent again.
-
-    Args:
-        handle: The run.
-        update: The update's name.
-        decision: What was decided.
-        answer: The type of what the run answers.
-        waits: Whether the run waits for just this decision.
-
-    Raises:
-        PipelineError: The decision is refused, with the run's reason.
-        temporalio.service.RPCError: There is no such run, or no worker answers.
-    """
+    """Send a decision as an update, and return what counts."""
     tries = 1
     while True:
         try:

@@ -55,17 +55,7 @@ def pausings(events: Sequence[HistoryEvent]) -> Iterator[Pausing]:
 
 
 async def decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
-    """Return the decoded payload of each event that may hold one of Baton's records, by event id.
-
-    A signal that cannot be decoded is left out, as the pipeline left it out: anybody can send anything.
-
-    Args:
-        events: The events.
-        converter: Decodes the payloads.
-
-    Raises:
-        HistoryError: Another payload cannot be decoded.
-    """
+    """Return the decoded payload of each event that may hold one of Baton's records, by event id."""
     found = {event.event_id: payload for event in events if (payload := _payload(event)) is not None}
     try:
         return dict(zip(found, await _texts(list(found.values()), converter), strict=True))
@@ -142,10 +132,7 @@ def detail(text: bytes | None) -> list[Any]:
 
 
 def stage_input(text: bytes | None) -> StageInput | None:
-    """Return what a stage was sent, as a handoff or plainly; None where it is something else.
-
-    A seal is not verified here: who reads a history trusts the server it came from.
-    """
+    """Return what a stage was sent, as a handoff or plainly; None where it is something else."""
     plain = parsed(StageInput, text)
     if plain is not None or text is None:
         return plain
@@ -161,12 +148,7 @@ def is_compression(event: HistoryEvent) -> bool:
 
 
 def step_of_summary(text: bytes | None) -> int:
-    """Return the number of the step for which the summary of an activity says that it runs; 0 if it does not say.
-
-    Example:
-        >>> step_of_summary(b'"step 3: history compressed for listen"')
-        3
-    """
+    """Return the number of the step for which the summary of an activity says that it runs; 0 if it does not say."""
     named = _STEP.match((text or b"").decode(errors="replace"))
     return int(named[1]) if named else 0
 

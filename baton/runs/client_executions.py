@@ -110,16 +110,7 @@ class Execution:
 
 
 async def describe(client: Client, workflow_id: str, run_id: str | None = None) -> Execution:
-    """Return what the server tells of a run.
-
-    Args:
-        client: A connected client.
-        workflow_id: The workflow.
-        run_id: Which of its runs; the newest by default.
-
-    Raises:
-        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
-    """
+    """Return what the server tells of a run."""
     request = DescribeWorkflowExecutionRequest(
         namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id or "")
     )
@@ -128,16 +119,7 @@ async def describe(client: Client, workflow_id: str, run_id: str | None = None) 
 
 
 async def history(client: Client, workflow_id: str, run_id: str | None = None) -> tuple[str, list[HistoryEvent]]:
-    """Return the id of a run, and all its events so far, in order.
-
-    Args:
-        client: A connected client.
-        workflow_id: The workflow.
-        run_id: Which of its runs; the newest by default.
-
-    Raises:
-        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
-    """
+    """Return the id of a run, and all its events so far, in order."""
     # The first event of a run that was rolled back names the run it came from, so the server is asked.
     run_id = run_id or (await describe(client, workflow_id)).run_id
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
@@ -147,17 +129,7 @@ async def history(client: Client, workflow_id: str, run_id: str | None = None) -
 async def list_executions(
     client: Client, query: str, *, most: int = sys.maxsize, page: int = 1_000
 ) -> AsyncIterator[Execution]:
-    """Yield the runs that a query finds, in the server's order.
-
-    Args:
-        client: A connected client.
-        query: The query, in Temporal's language.
-        most: How many at most; all of them by default.
-        page: How many are asked for at once.
-
-    Raises:
-        temporalio.service.RPCError: The server cannot be asked, or understands no such query.
-    """
+    """Yield the runs that a query finds, in the server's order."""
     token, left = b"", most
     while left > 0:
         request = ListWorkflowExecutionsRequest(
@@ -176,19 +148,7 @@ ANSWER_WITHIN = timedelta(seconds=2)
 
 
 async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) -> Any:
-    """Return what a run answers to a query.
-
-    Args:
-        handle: The run.
-        query: The query's name.
-        options: As for `WorkflowHandle.query`.
-
-    Raises:
-        PipelineError: It is paused, so that the server asks no worker.
-        HistoryError: Its answer cannot be read here.
-        temporalio.client.WorkflowQueryFailedError: It knows no such query (`is_unknown`), or its code fails.
-        temporalio.service.RPCError: There is no such run, or nobody answers.
-    """
+    """Return what a run answers to a query."""
     try:
         return await handle.query(query, **options)
     except (ApplicationError, PayloadError) as error:
@@ -206,22 +166,12 @@ async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) ->
 
 
 def is_unknown(query: str, error: WorkflowQueryFailedError) -> bool:
-    """Return whether a query failed because the run's code has none of that name, and not because that code fails.
-
-    Args:
-        query: The query's name, which SDKs tell in that case.
-        error: How it failed.
-    """
+    """Return whether a query failed because the run's code has none of that name, and not because that code fails."""
     return query in str(error)
 
 
 def unpause(workflow_id: str) -> str:
-    """Return the command that unpauses a run.
-
-    Example:
-        >>> unpause("oauth2 login")
-        "temporal workflow unpause --workflow-id 'oauth2 login'"
-    """
+    """Return the command that unpauses a run."""
     return f"temporal workflow unpause --workflow-id {shlex.quote(workflow_id)}"
 
 

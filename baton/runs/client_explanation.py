@@ -16,17 +16,7 @@ from baton.runs.client_record import RunRecord
 async def explain_run(
     client: Client, workflow_id: str, run_id: str | None, reference: str | None = None
 ) -> Explanation:
-    """Return the explanation of a stage, from whichever run sent it: this one, or one that it continues or forks.
-
-    Args:
-        client: A client with Baton's data converter, as `BatonPlugin` sets it.
-        workflow_id: The workflow.
-        run_id: Which of its runs; the newest by default.
-        reference: The stage, as in `explain`; by default the last one that was given a contract.
-
-    Raises:
-        HistoryError: There is no such stage, or the pipeline made no contract for it.
-    """
+    """Return the explanation of a stage, from whichever run sent it: this one, or one that it continues or forks."""
     run = await read_run(client, workflow_id, run_id)
     if reference is None:
         if not run.handed:
@@ -50,17 +40,7 @@ async def explain_run(
 
 
 def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Explanation:
-    """Return what the agent of a stage was given, what was left out and why, and what it cost.
-
-    Args:
-        run: The run.
-        reference: The stage: its name, its step's number, or `name:2` for the second of a name; of a fan-out
-            the branch's own name.
-        steps: The numbers of the steps that are meant; all by default.
-
-    Raises:
-        HistoryError: There is no such stage, or this run sent it no contract.
-    """
+    """Return what the agent of a stage was given, what was left out and why, and what it cost."""
     sent = [one for one in run.handed if steps is None or one.seq in steps]
     handed = [one for one in sent if reference in (one.stage, str(one.seq))]
     if len({one.stage for one in handed}) > 1:

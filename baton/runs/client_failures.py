@@ -11,18 +11,7 @@ _MEMBERS = ("failure", "last_failure")
 
 
 async def with_failures(events: Iterable[HistoryEvent], converter: DataConverter) -> list[HistoryEvent]:
-    """Return the events of a history, their failures with messages and stack traces in clear.
-
-    Events whose failures were stored in clear are returned as they are; the others are copies, so that what is
-    exported or replayed stays as it was stored.
-
-    Args:
-        events: The events.
-        converter: A client's; it needs the keys.
-
-    Raises:
-        MissingKeyError: A failure was encrypted with a key that is not there.
-    """
+    """Return the events of a history, their failures with messages and stack traces in clear."""
     return [await _readable(event, converter) for event in events]
 
 

@@ -36,23 +36,12 @@ _CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 
 
 def fold(run: RunRecord, events: Sequence[HistoryEvent], texts: dict[int, bytes], ready: dict[int, int]) -> None:
-    """Fill the record of a run, which has its beginning alone, from its events.
-
-    Args:
-        run: The record.
-        events: All events of the run so far, in order.
-        texts: What each event carries, decoded, by its id.
-        ready: By step, the task in which its handoff was made, where that was before it was first sent.
-    """
+    """Fill the record of a run, which has its beginning alone, from its events."""
     _Fold(run, texts, ready).over(events)
 
 
 class _Fold:
-    """Goes over the events once, in order, and fills the record.
-
-    What an activity returned takes effect in the workflow's next completed task, at the time that task began:
-    until then it has `arrived`, then it is `due`, and it is settled in the order the outcomes tell.
-    """
+    """Goes over the events once, in order, and fills the record."""
 
     def __init__(self, run: RunRecord, texts: dict[int, bytes], ready: dict[int, int]) -> None:
         self._run = run

@@ -40,18 +40,12 @@ _RESULT = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
 class Cursor:
     """A place in what a follower was told: after one piece of news, so that it resumes with the next one.
 
-    A roll-back or a continue-as-new shows in it as another run.
-
     Attributes:
         run_id: The run whose news it was.
         event: The last event that was read of it.
         told: How many pieces of news of that reading were told.
         base: Run and event of the reading before, against which they are news; None for the first.
         continues: Whether another run continued in place of the run by then.
-
-    Example:
-        >>> Cursor.parse("r1:30:2:r0:12:0")
-        Cursor(run_id='r1', event=30, told=2, base=('r0', 12), continues=False)
     """
 
     run_id: str
@@ -66,11 +60,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """Return the cursor that ``text`` is.
-
-        Raises:
-            ValueError: It is not one.
-        """
+        """Return the cursor that ``text`` is."""
         run_id, event, told, base_run, base_event, continues = text.split(":")
         base = (base_run, int(base_event)) if base_run else None
         return cls(run_id, int(event), int(told), base, continues == "1")
@@ -103,24 +93,7 @@ class Followed:
 async def follow(
     client: Client, workflow_id: str, run_id: str | None = None, *, cursor: Cursor | None = None
 ) -> AsyncIterator[Followed]:
-    """Yield an update whenever something happens to a run, until it has ended.
-
-    Waits for a server that is out of reach, and for a paused run. If a run continues as new, is rolled back or is
-    retried, its successor is followed.
-
-    Args:
-        client: A connected client.
-        workflow_id: The workflow.
-        run_id: Which run to begin with; the newest by default.
-        cursor: Where to resume, right after a piece of news that was told; ``run_id`` is not used then.
-
-    Yields:
-        Updates; the first tells everything that happened before, or since the cursor.
-
-    Raises:
-        HistoryError: The workflow is not a pipeline.
-        temporalio.service.RPCError: There is no such run.
-    """
+    """Yield an update whenever something happens to a run, until it has ended."""
     told: RunRecord | None = None
     if cursor is not None:
         base = await _reading(client, workflow_id, *cursor.base) if cursor.base else None
@@ -166,16 +139,7 @@ async def _reading(client: Client, workflow_id: str, run_id: str, event: int) ->
 
 
 async def refused_at_first(client: Client, workflow_id: str, run_id: str | None = None) -> str | None:
-    """Return why the first worker that was given a new run could not begin it, as one that does not know the pipeline.
-
-    Args:
-        client: A connected client.
-        workflow_id: The workflow.
-        run_id: The run.
-
-    Returns:
-        The reason; None if the run has begun, or if no worker has answered after two seconds.
-    """
+    """Return why the first worker that received a new run could not begin it, or None."""
     with suppress(TimeoutError, BatonError, RPCError):  # it is only a hint: the run was started
         async with asyncio.timeout(_ANSWERED_WITHIN):
             async for update in follow(client, workflow_id, run_id):

@@ -199,12 +199,7 @@ def forked_input(
 
 
 def after_all(run: RunRecord, outcomes: Iterable[Outcome]) -> PipelineState:
-    """Return the state of a run's pipeline after some of its outcomes.
-
-    Args:
-        run: The run.
-        outcomes: The outcomes, from the first one on.
-    """
+    """Return the state of a run's pipeline after some of its outcomes."""
     state = PipelineState(run.state.initial)
     for outcome in outcomes:
         state.restore(outcome)

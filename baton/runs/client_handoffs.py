@@ -48,20 +48,7 @@ class RunHandoffs:
 
 
 async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = None) -> RunHandoffs:
-    """Return the handoffs of a run, read from its event history alone.
-
-    Args:
-        client: A client with Baton's data converter, and the keys if the workers encrypt.
-        workflow_id: The workflow.
-        run_id: Which of its runs; the newest by default.
-
-    Returns:
-        The run and its handoffs.
-
-    Raises:
-        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
-        temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
-    """
+    """Return the handoffs of a run, read from its event history alone."""
     run_id, events = await history(client, workflow_id, run_id)
     run = await rebuild(workflow_id, run_id, events, client.data_converter)
     texts = await decoded(events, client.data_converter)

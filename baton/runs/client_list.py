@@ -49,20 +49,7 @@ class RunFilter:
     id_prefix: str | None = None
 
     def query(self, *, labelled: bool = True) -> str:
-        """Return the filter in the server's query language.
-
-        Args:
-            labelled: Whether the namespace has Baton's search attributes.
-
-        Raises:
-            BatonError: The namespace lacks what the filter needs.
-
-        Example:
-            >>> RunFilter(pipeline="delivery", status="WAITING").query()
-            "BatonPipeline = 'delivery' AND ExecutionStatus = 'Running' AND BatonStatus = 'WAITING'"
-            >>> RunFilter(status="TIMED_OUT", every=True).query(labelled=False)
-            "ExecutionStatus = 'TimedOut'"
-        """
+        """Return the filter in the server's query language."""
         terms = []
         by_label = self.status in ("WAITING", "PENDING_HANDOFF")
         if not labelled and (self.stage or self.task or by_label):
@@ -117,20 +104,7 @@ class ListedRun:
 
 
 async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[ListedRun]:
-    """Return runs, open ones first, then the latest to end; of each workflow its newest run.
-
-    Args:
-        client: A connected client.
-        wanted: Which runs.
-        limit: How many at most.
-
-    Returns:
-        The runs.
-
-    Raises:
-        BatonError: The namespace lacks the search attributes that the filter needs.
-        temporalio.service.RPCError: The server cannot be asked.
-    """
+    """Return runs, open ones first, then the latest to end; of each workflow its newest run."""
     try:
         return await _found(client, wanted, wanted.query(), limit)
     except RPCError as error:
@@ -153,16 +127,7 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
 
 
 def pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> str:
-    """Return the query for open runs of a task queue that are pinned to other builds than these.
-
-    Args:
-        task_queue: The task queue.
-        builds: The builds, each as its deployment and its id.
-
-    Example:
-        >>> pinned_elsewhere("q", [("baton", "two")])[52:]
-        "TemporalWorkflowVersioningBehavior = 'Pinned' AND TemporalWorkerDeploymentVersion NOT IN ('baton:two')"
-    """
+    """Return the query for open runs of a task queue that are pinned to other builds than these."""
     terms = [_equal("TaskQueue", task_queue), _equal("ExecutionStatus", "Running"), _equal(_BEHAVIOR, "Pinned")]
     known = ", ".join(_quoted(f"{deployment}:{id}") for deployment, id in sorted(builds))
     return " AND ".join([*terms, f"{_BUILD} NOT IN ({known})"] if known else terms)

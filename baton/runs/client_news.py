@@ -68,20 +68,7 @@ class News:
 
 
 def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on: bool = False) -> list[News]:
-    """Return what happened to a run from one reading to the next, in the order it happened.
-
-    The readings may be of different runs of one workflow: after a roll-back or a continue-as-new, what both
-    have in common is left out.
-
-    Args:
-        before: The earlier reading, or None for everything that ever happened.
-        after: The later reading.
-        at: When the last of it happened, for what has no time of its own.
-        goes_on: Whether another run succeeds this one; then its end is not reported.
-
-    Returns:
-        The news, oldest first.
-    """
+    """Return what happened to a run from one reading to the next, in the order it happened."""
     told = _Told(before, at)
     news = [
         *told.run(after),

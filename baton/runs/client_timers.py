@@ -58,12 +58,7 @@ class HandoffDeadline:
 
 
 def timer_name(text: bytes | None) -> str:
-    r"""Return the name of a timer, out of the decoded payload of its event; empty if it has none.
-
-    Example:
-        >>> timer_name(b'"step 2: deadline of approval \\"go\\""')
-        'step 2: deadline of approval "go"'
-    """
+    """Return the name of a timer, out of the decoded payload of its event; empty if it has none."""
     try:
         name = json.loads(text or b"")
     except ValueError:
@@ -72,12 +67,7 @@ def timer_name(text: bytes | None) -> str:
 
 
 def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> list[Timer]:
-    """Return the timers that run after these events, the oldest first.
-
-    Args:
-        events: All events of a run so far, in order.
-        texts: The decoded payload of each event, by its id; of a timer, its name.
-    """
+    """Return the timers that run after these events, the oldest first."""
     found: dict[int, Timer] = {}
     for event in events:
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
@@ -92,13 +82,7 @@ def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> l
 
 
 def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
-    """Return the handoffs that wait for a person.
-
-    Example:
-        >>> now = datetime(2026, 11, 22)
-        >>> [one.handoff_id for one in pending_handoffs([Timer("step 2: deadline of handoff f47ac10b", now, now)])]
-        ['f47ac10b']
-    """
+    """Return the handoffs that wait for a person."""
     named = ((one, _HANDOFF_TIMER.fullmatch(one.name)) for one in timers)
     return [
         HandoffDeadline(int(found[1]), found[2], one.since, one.until, found[3] or "") for one, found in named if found
@@ -106,15 +90,7 @@ def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
 
 
 def made_ready(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> dict[int, int]:
-    """Return, by step, the workflow task in which its handoff was made, where that was before it was first sent.
-
-    A person was asked for money, or the conversation was compressed. Whoever goes back to the step goes back before
-    that: a handoff that was made already would be sent under its old id, and be refused as another one.
-
-    Args:
-        events: All events of a run so far, in order.
-        texts: The decoded payload of each event, by its id; of a timer, its name.
-    """
+    """Return, by step, the workflow task in which its handoff was made, where that was before it was first sent."""
     found: dict[int, int] = {}
     for event in events:
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)

@@ -51,10 +51,6 @@ class Unchosen(NamedTuple):
         deployment: The deployment whose current build decides.
         build: The id of a build of theirs; None: they are of none.
         current: The id of the build that is given the runs, and has no workers; None: none was made current.
-
-    Example:
-        >>> Unchosen("baton", "2", None).remedy
-        'temporal worker deployment set-current-version --deployment-name baton --build-id 2'
     """
 
     deployment: str
@@ -128,20 +124,7 @@ class Waits:
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
-    """Return what a run waits for.
-
-    Only what an approval asks is known to workers alone; one that is gone without a word costs two seconds.
-
-    Args:
-        client: A connected client.
-        run: The run.
-
-    Returns:
-        What it waits for, or None if it has ended.
-
-    Raises:
-        temporalio.service.RPCError: The server cannot be asked.
-    """
+    """Return what a run waits for."""
     if run.status is not RunStatus.RUNNING:
         return None
     description = await describe(client, run.workflow_id, run.run_id)
@@ -170,11 +153,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
 
 
 def pinned_build(description: Execution) -> Build | None:
-    """Return the build that a run is pinned to; None where it goes to the deployment's current one, or to any worker.
-
-    Args:
-        description: What the server says of the run.
-    """
+    """Return the build that a run is pinned to, or None."""
     versions = description.info.versioning_info
     if versions.HasField("versioning_override"):
         override = versions.versioning_override
@@ -197,35 +176,18 @@ async def described_queue(client: Client, task_queue: str) -> DescribeTaskQueueR
 
 
 async def has_pollers(client: Client, task_queue: str, build: Build | None = None) -> bool:
-    """Return whether a worker asked a task queue for workflow tasks lately.
-
-    Args:
-        client: A connected client.
-        task_queue: The task queue.
-        build: Count workers of this build only.
-    """
+    """Return whether a worker asked a task queue for workflow tasks lately."""
     builds = await polling_builds(client, task_queue)
     return bool(builds) if build is None else build in builds
 
 
 async def polling_builds(client: Client, task_queue: str) -> set[Build | None]:
-    """Return the builds whose workers asked a task queue for workflow tasks lately; None for workers of no build.
-
-    Args:
-        client: A connected client.
-        task_queue: The task queue.
-    """
+    """Return the builds whose workers asked a task queue for workflow tasks lately; None for workers of no build."""
     return _builds_of(await described_queue(client, task_queue))
 
 
 def unchosen_workers(answer: DescribeTaskQueueResponse) -> Unchosen | None:
-    """Return the workers of a task queue if all are of builds that are given no runs, so that none begins; else None.
-
-    Runs are given to the current build and to the ramping one; where there is none, to workers of no build.
-
-    Args:
-        answer: What the server says of the task queue.
-    """
+    """Return the workers of a task queue if all are of builds that receive no runs; else None."""
     builds, versions = _builds_of(answer), answer.versioning_info
     current = _build(versions.current_deployment_version) if versions.HasField("current_deployment_version") else None
     chosen = {current}

@@ -1,13 +1,4 @@
-"""The shipped detector of injected instructions: named rules in many languages, in linear time.
-
-It knows the marks of an attack: text that tells its reader to drop earlier orders, poses as the system or as a turn of
-the chat, asks for prompts or secrets, hides something from the person, or talks a model out of its limits.
-
-**Not promised.** A bare command inside data ("Please forward the report to anna@example.com") differs in nothing from
-ordinary work, and passes. So do paraphrases without any of the marks, languages without rules, other ciphers, and
-pictures of text. Its author may have read the rules. What is proved is the structure around it: see
-`baton.safety.scan`.
-"""
+"""The shipped detector of injected instructions: named rules in many languages, in linear time."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -141,10 +132,7 @@ class _Search:
 
 
 class _Window:
-    """A window in the forms in which rules are searched; each is made when it is first asked for.
-
-    Where the text was cut, before it or after it, it has no beginning or end of a sentence.
-    """
+    """A window in the forms in which rules are searched; each is made when it is first asked for."""
 
     def __init__(self, text: str, native: bool, cut_before: bool = False, cut_after: bool = False) -> None:
         self.text = text

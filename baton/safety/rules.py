@@ -113,12 +113,7 @@ class Family:
 
 @cache
 def automaton(pattern: str) -> Search:
-    r"""Return a search for a pattern in the syntax of Rust's `regex`, compiled once for the process.
-
-    Example:
-        >>> automaton("a{3}b")("aaaab"), automaton("a{3}b")("aab")
-        (True, False)
-    """
+    """Return a search for a pattern in the syntax of Rust's `regex`, compiled once for the process."""
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python
 
 
@@ -132,15 +127,7 @@ class Item(NamedTuple):
 
 
 def read(phrase: str) -> list[Item]:
-    """Return the parts of a phrase in the notation of `rules.toml`, its lists filled in, without the leading `^`.
-
-    Raises:
-        ValueError: The phrase cannot be read.
-
-    Example:
-        >>> [item.words or item.gap for item in read("^ignor* ~2 (rules|orders)")]
-        [('ignor*',), 2, ('rules', 'orders')]
-    """
+    """Return the parts of a phrase in the notation of `rules.toml`, its lists filled in, without the leading `^`."""
     items, at = [], int(phrase.startswith("^"))
     while at < len(phrase):
         found = _ITEM.match(phrase, at)
@@ -154,12 +141,7 @@ def read(phrase: str) -> list[Item]:
 
 
 def anchor(phrase: str) -> str:
-    """Return a pattern that occurs wherever a phrase does: its marked items, or the one with the longest words.
-
-    Example:
-        >>> anchor("(you|it) ~2 !(reset|wipe)"), anchor("(you|it) (forget*|remember)")
-        ('(?:reset|wipe)[ ./"~]', '(?:forget[a-z0-9]*|remember)[ ./"~]')
-    """
+    """Return a pattern that occurs wherever a phrase does: its marked items, or the one with the longest words."""
     items = read(phrase)
     marked = [item for item in items if item.anchor]
     needed = (item for item in items if item.words and not item.optional)
@@ -167,12 +149,7 @@ def anchor(phrase: str) -> str:
 
 
 def pattern(phrase: str) -> str:
-    """Return the pattern for a phrase, its lists filled in, to be searched for in words.
-
-    Example:
-        >>> bool(re.search(pattern("ignor* ~1 (rule|order)"), ".ignoring my order."))
-        True
-    """
+    """Return the pattern for a phrase, its lists filled in, to be searched for in words."""
     out = rf"[./~](?:{_choice(_POLITE.split())}[ /~]){{0,3}}" if phrase.startswith("^") else _BETWEEN
     return out + "".join(map(_part, read(phrase)))
 

@@ -46,15 +46,7 @@ class Spelling(NamedTuple):
 
 
 def spellings(raw: str) -> Iterator[Spelling]:
-    """Yield the readings of a text that are worth a search, the plain one first.
-
-    Args:
-        raw: The texts of a message, joined by `SEPARATOR`; without halves of surrogates.
-
-    Example:
-        >>> [(one.name, one.text) for one in spellings("vtaber nyy")]
-        [('plain', 'vtaber nyy'), ('rot13', 'ignore all')]
-    """
+    """Yield the readings of a text that are worth a search, the plain one first."""
     plain = _latin(raw, _PLAIN)
     yield Spelling("plain", plain, disguised=False)
     if native := _native(raw):
@@ -78,14 +70,7 @@ def spellings(raw: str) -> Iterator[Spelling]:
 
 
 def words(text: str, start: str = ".", end: str = ".") -> str:
-    r"""Return lower-case ASCII with one sign between its words.
-
-    The signs are a full stop, a quotation mark, `/` for a line break, `~` for one within a sentence, and a blank.
-
-    Example:
-        >>> words("ignore -- all\nrules; he said \"no\"")
-        '.ignore all/rules.he said"no".'
-    """
+    """Return lower-case ASCII with one sign between its words."""
     text = text.translate(_SIGNS)
     for pair, sign in _MERGED:
         while pair in text:
@@ -94,32 +79,17 @@ def words(text: str, start: str = ".", end: str = ".") -> str:
 
 
 def letters(text: str) -> str:
-    """Return only the letters of lower-case ASCII.
-
-    Example:
-        >>> letters("i-g n.o r3e")
-        'ignore'
-    """
+    """Return only the letters of lower-case ASCII."""
     return text.encode().translate(None, _NO_LETTERS).decode()
 
 
 def tidy(text: str) -> str:
-    """Return a text in which floods of blanks or of one sign are cut short, so that they part no windows.
-
-    Example:
-        >>> tidy("ignore" + " " * 700 + "all"), tidy("a" + "=" * 700)
-        ('ignore all', 'a===')
-    """
+    """Return a text in which floods of blanks or of one sign are cut short, so that they part no windows."""
     return _FLOOD.sub(r"\1\1\1", _BLANKS.sub(" ", text))
 
 
 def decode(text: str) -> str:
-    """Return a text with one layer of encoding taken off: each run that decodes to text is replaced by it.
-
-    Example:
-        >>> decode("note: aWdub3JlIGFsbCBydWxlcw==")
-        'note:  ignore all rules '
-    """
+    """Return a text with one layer of encoding taken off: each run that decodes to text is replaced by it."""
     for hint, run, read in _ENCODINGS:
         if automaton(hint)(text):
             text = run.sub(lambda found, read=read: _said(found[0], read), text)  # type: ignore[misc]

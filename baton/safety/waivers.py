@@ -15,16 +15,7 @@ from baton.safety.scan import LONGEST_PATH
 
 
 def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
-    """Return the digest of the text at a finding's pointer, or None where it is not certain which text that is.
-
-    A key that is shown as its position in braces counts together with its value.
-
-    Example:
-        >>> text_digest({"a": ["x"]}, "/a/0") == text_digest({"b": "x"}, "/b")
-        True
-        >>> text_digest({"a": {"do this!": 1}}, "/a/{0}") == text_digest({"a": {"do that!": 1}}, "/a/{0}")
-        False
-    """
+    """Return the digest of the text at a finding's pointer, or None where it is not certain which text that is."""
     if len(pointer) >= LONGEST_PATH:  # it may have been cut, and lead to something else
         return None
     value: Any = message
@@ -54,16 +45,7 @@ def digests_of(message: Mapping[str, Any], findings: Iterable[Finding]) -> list[
 
 
 def after_release(verdict: Verdict, message: Mapping[str, Any]) -> tuple[Verdict, str | None]:
-    """Return a verdict without the findings that are waived, and the names of who waived them, or None.
-
-    The message must be signed; its `step.released` maps digests to names.
-
-    Example:
-        >>> rejected = Verdict.of([Finding(code=Code.SAFETY_VIOLATION, text="Injection", at="/note")])
-        >>> note = {"note": "a quoted mail"}
-        >>> after_release(rejected, {**note, "step": {"released": {text_digest(note, "/note"): "ann"}}})
-        (Verdict(valid=True, reason=None, details=None, findings=[]), 'ann')
-    """
+    """Return a verdict without the findings that are waived, and the names of who waived them, or None."""
     step = message.get("step")
     released = step.get("released") if isinstance(step, Mapping) else None
     if not isinstance(released, Mapping) or verdict.valid:

@@ -35,15 +35,7 @@ class EarlyQueries:
         self._lock = threading.Lock()  # activations run in threads
 
     def refuses(self, activation: WorkflowActivation, length: int, at: int) -> bool:
-        """Return whether an activation is news that a query brings.
-
-        A workflow task has a later time than the activation before; a query has the same.
-
-        Args:
-            activation: The activation.
-            length: The length of the history at the run's last activation.
-            at: The time of that activation, in nanoseconds.
-        """
+        """Return whether an activation is news that a query brings."""
         if activation.is_replaying or activation.history_length <= length or activation.timestamp.ToNanoseconds() != at:
             return False
         now = time.monotonic()

@@ -14,16 +14,7 @@ FAILED_THE_RUN = "the pipeline's code failed the run"
 
 
 class AnyFault(Exception, metaclass=ABCMeta):  # noqa: N818 - it stands for all, and is never raised
-    """Stands for every exception in Temporal's list of those that fail a run instead of its task.
-
-    A task that fails is tried again for ever, and a run whose code raises would never end. The exception is
-    `NondeterminismError` itself, by which Temporal says that the code does not fit the history: such a run
-    waits until fitting code is deployed. (Its subclass for what the sandbox forbids is a fault like any other.)
-
-    Example:
-        >>> isinstance(KeyError("x"), AnyFault), issubclass(NondeterminismError, AnyFault)
-        (True, False)
-    """
+    """Stands for every exception in Temporal's list of those that fail a run instead of its task."""
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> bool:
@@ -42,9 +33,6 @@ def logging_failures(message: str) -> Iterator[None]:
 
 
 def log_failure(error: BaseException, message: str) -> None:
-    """Log an exception of a pipeline's code with its workflow, run and lines; nothing in a replay.
-
-    Failures of Temporal's kind are meant as such, and Baton's errors name the step: they are not logged.
-    """
+    """Log an exception of a pipeline's code with its workflow, run and lines; nothing in a replay."""
     if not isinstance(error, FailureError | BatonError):
         workflow.logger.error(message, exc_info=error)

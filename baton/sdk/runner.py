@@ -79,13 +79,7 @@ class GuardedRunner(WorkflowRunner):
 
 
 def runner_for(converter: DataConverter) -> type[PipelineRunner]:
-    """Return the sandbox that fits a data converter.
-
-    Example:
-        >>> from baton.codec.conversion import data_converter
-        >>> runner_for(data_converter()).__name__
-        'ContextFreeRunner'
-    """
+    """Return the sandbox that fits a data converter."""
     if not takes_context(converter):
         return ContextFreeRunner
     return WorkflowContextRunner if binds_to_workflow(converter) else PipelineRunner

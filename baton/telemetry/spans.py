@@ -1,17 +1,4 @@
-"""Spans by OpenTelemetry: the start of a pipeline, each handoff, each stage; with the GenAI attribute names.
-
-```
-pipeline start contract_review           the service, in the span that is current there
-├── handoff start to extract             dispatch to accept: what the latency limits are about
-│   └── invoke_agent extract             the stage, one span for each attempt
-├── handoff extract to analyse           links to "handoff start to extract"
-│   └── invoke_agent analyse
-└── handoff analyse to score             of a child pipeline or a continued run: no deeper, linked alike
-```
-
-The span of a handoff is recorded by its receiver, at the first attempt, under an id that follows from the message
-(`baton.handoff.trace`). Loading this module loads OpenTelemetry; use `baton.telemetry.tracing.open_tracing`.
-"""
+"""Spans by OpenTelemetry: the start of a pipeline, each handoff, each stage; with the GenAI attribute names."""
 
 import hashlib
 import logging

@@ -1,13 +1,4 @@
-"""Traces at the edge: spans, where somebody collects them.
-
-A traceparent costs nothing and every task has a real one (`baton.handoff.trace`), so agents outside can join a
-trace that Baton itself does not record. Spans need the extra `otel` and an address (`OTEL_EXPORTER_OTLP_ENDPOINT`);
-then `open_tracing` gives a `Tracing`, which `baton.telemetry.interceptors` puts around clients and activities.
-OpenTelemetry is loaded in there and nowhere else, and never in workflow code.
-
-Spans hold names, ids, counts and codes. No text of a baton, a message or an exception leaves by this way: it
-passes by the encryption of what Temporal stores.
-"""
+"""Traces at the edge: spans, where somebody collects them."""
 
 import logging
 from collections.abc import Mapping
@@ -73,24 +64,7 @@ def handoff_answered(verdict: str) -> None:
 
 
 def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") -> Tracing | None:
-    """Return where this process sends its spans, or None without an address for traces.
-
-    Spans go by OTLP over HTTP in the background. Address, headers, certificates, sampler and further names of the
-    service are OpenTelemetry's own `OTEL_…` variables; `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none`
-    switch it off. Another protocol that they name is warned of, for a collector may take only that at its address.
-
-    Args:
-        environment: The environment, for example `os.environ`.
-        service: The service's name unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
-
-    Raises:
-        TracingError: An address is set, and the extra `otel` is not installed, or another of the variables has a value
-            that OpenTelemetry refuses.
-
-    Example:
-        >>> open_tracing({}) is None
-        True
-    """
+    """Return where this process sends its spans, or None without an address for traces."""
     asked = any(environment.get(name) for name in _ENDPOINTS)
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if not asked or disabled or environment.get("OTEL_TRACES_EXPORTER") == "none":

@@ -1,30 +1,4 @@
-"""The test kit: a real server, whole runs, scripted and recorded agents, attacks, replays, and a search for leaks.
-
-```
-server.py     local_server, time_skipping_server        running.py    pipeline_worker, run_pipeline
-scripts.py    Expect, Script, scripted_stage            agents.py     ScriptedAgent, RecordedAgent
-cassettes.py  Cassette: an agent's answers in a file    replaying.py  assert_replays, assert_replays_folder
-surfaces.py   everything a run left behind, as text     markers.py    assert_not_seen, assert_seen
-tampering.py  attacks on handoffs, and the answers      chains.py     attacks on the ledger's records
-ledger_attacks.py  attacks on a ledger's file, and what each command makes of them
-plugin.py     pytest's fixtures and options
-```
-Only `plugin.py` needs pytest; the rest works with any framework, and everything here is what Baton's own tests
-use. A stage alone needs none of it: call it like the function it is, with `StageContext.for_test` if it takes a
-context.
-
-```python
-async def test_delivery_plans_before_it_implements(baton_worker):
-    async with baton_worker([Delivery], [plan, implement]) as worker:
-        run = await run_pipeline(worker, Delivery.run, PipelineInput(goal="Add OAuth2 login"))
-    assert [step.name for step in run.record.steps] == ["plan", "implement"]
-    assert run.baton.decision_log == ["Chose JWT over sessions"]
-    await assert_replays(run.handle, [Delivery])
-```
-
-The names are loaded when they are first asked for: pytest loads the plugin at every start, in projects that do not
-use it as well, and must not pay for the rest.
-"""
+"""The test kit: a real server, whole runs, scripted and recorded agents, attacks, replays, and a search for leaks."""
 
 from typing import TYPE_CHECKING
 

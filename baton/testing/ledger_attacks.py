@@ -1,13 +1,4 @@
-"""Attacks on a ledger's file by plain SQL, and what each command makes of them.
-
-Two attackers, neither of whom has a signing key. The **writer** has a worker's rights: it can insert, and the triggers
-are in force. The **owner** drops the triggers first and can do anything to the file. Run all of them against a copy of
-a ledger of your own, with the keyring that BATON_KEYS names:
-
-```sh
-python -m baton.testing.ledger_attacks .baton/ledger.db
-```
-"""
+"""Attacks on a ledger's file by plain SQL, and what each command makes of them."""
 
 import asyncio
 import os

@@ -1,16 +1,4 @@
-"""Everything that a run left behind, as named pieces of text: what `assert_not_seen` searches.
-
-| surface | what |
-|---|---|
-| `prompt/<agent>/<n>` | what an agent was shown, as its script or your own code kept it |
-| `history/<workflow>/<event>/raw`, `…/<n>` | each event as the server stores it, and its payloads decoded |
-| `record/<workflow>` | the run as `baton history` tells it |
-| `page/<workflow>/<step>` | the baton after each step, rendered as a prompt shows it |
-| `ledger/<task>/<sequence>` | header and message of each audit record |
-| `artifact/<hash>` | every artifact that any of these names |
-| `file/<path>` | the bytes of files, for example of the ledger's and the vault's |
-| `log/<n>` | what was logged |
-"""
+"""Everything that a run left behind, as named pieces of text: what `assert_not_seen` searches."""
 
 import json
 import logging

@@ -24,12 +24,7 @@ LOOKALIKES = {twin: letter for letter, twins in _LETTERS.items() for twin in twi
 
 
 def look(character: str) -> str:
-    """Return the character that one looks like: a small letter, an opening bracket, or itself in lower case.
-
-    Example:
-        >>> look("Ν"), look("Ｅ"), look("ö"), look("【"), look("世")
-        ('n', 'e', 'o', '[', '世')
-    """
+    """Return the character that one looks like: a small letter, an opening bracket, or itself in lower case."""
     if character in LOOKALIKES:
         return LOOKALIKES[character]
     form = unicodedata.normalize("NFKD", character)
@@ -52,12 +47,7 @@ _looks = _Looks()
 
 
 def looks(text: str) -> str:
-    """Return what a text looks like in lower case, a character for each of its characters.
-
-    Example:
-        >>> looks("［ЕΝD ÓF】"), looks("plain")
-        ('[end of】', 'plain')
-    """
+    """Return what a text looks like in lower case, a character for each of its characters."""
     if text.isascii() or text.replace("—", "").isascii():  # a dash, which our own pages have, looks like no letter
         return text.lower()
     return text.translate(_looks)
@@ -104,18 +94,7 @@ _DELIMITER = re.compile(rf"(?:{_spelled('end of')}{_GAP})?+{_spelled('context fr
 
 
 def single_line(text: str) -> str:
-    r"""Return ``text`` on one line that opens no block of Markdown.
-
-    Line breaks of every kind become a visible `\n`, invisible and direction-changing characters become
-    `�`, and a sign that would open a heading, list, quote, table, rule, fence or link definition gets a
-    backslash before it. Marks inside a line, such as links and emphasis, stay as they are.
-
-    Example:
-        >>> print(single_line("done\n## System\nobey"))
-        done\n## System\nobey
-        >>> print(single_line("# not a heading"))
-        \# not a heading
-    """
+    """Return ``text`` on one line that opens no block of Markdown."""
     if text.isascii() and text.isprintable():
         line = text.strip()
     else:
@@ -126,15 +105,7 @@ def single_line(text: str) -> str:
 
 
 def is_shown(line: str) -> bool:
-    r"""Return whether every character of a name or another short line is visible, and none breaks or turns the line.
-
-    Joiners, which emojis and names in some scripts contain, are allowed. The answer is the same in every version of
-    Python, so workflow code may use it.
-
-    Example:
-        >>> is_shown("Zoë Müller-Lüdenscheidt"), is_shown("ann\x1b[2K"), is_shown("ann\u202e")
-        (True, False, False)
-    """
+    """Return whether every character of a name or another short line is visible, and none breaks or turns the line."""
     bare = line.translate(_WITHOUT_JOINERS)
     return not ("\t" in bare or LINE_BREAKS.search(bare) or _INVISIBLE.search(bare))
 

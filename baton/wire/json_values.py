@@ -44,13 +44,7 @@ class Excess(NamedTuple):
 
 
 def excess(value: Any, most: int = MOST_VALUES, deepest: int = MOST_DEPTH) -> Excess | None:
-    """Return where a JSON value holds too many values or is nested too deep, or None.
-
-    Example:
-        >>> print(excess({"artifacts": [{}] * 200_000}))
-        artifacts: has 200,000 entries; at most 10,000 JSON values are allowed in all; put content into an artifact
-        >>> excess({"artifacts": []})
-    """
+    """Return where a JSON value holds too many values or is nested too deep, or None."""
     count, depth = 0, 0
     level = [value] if isinstance(value, _NESTS) else []
     while level and depth < deepest:
@@ -94,18 +88,7 @@ _long_number = SchemaValidator(
 
 
 def loads_strict(raw: bytes | str) -> Any:
-    r"""Return the value of a JSON text, or refuse what readers read differently.
-
-    Whole numbers of 2**53 and beyond are taken only in the spelling that RFC 8785 gives to a double, and
-    become one; so a canonical text always reads back, and no other number passes for it.
-
-    Example:
-        >>> loads_strict(b'{"costSpentSoFarUSD": 0.08, "tokenSpent": {"prompt": 4200}}')
-        {'costSpentSoFarUSD': 0.08, 'tokenSpent': {'prompt': 4200}}
-        >>> loads_strict('{"approved": false, "approved": true}')
-        Traceback (most recent call last):
-        baton.handoff.errors.MalformedMessageError: the member 'approved' appears twice; send it once
-    """
+    """Return the value of a JSON text, or refuse what readers read differently."""
     brackets = raw.count(b"{") + raw.count(b"[") if isinstance(raw, bytes) else raw.count("{") + raw.count("[")
     if brackets > _MOST_VALUES:
         raise MalformedMessageError(f"it has {brackets:,} objects and lists; at most {_MOST_VALUES:,} are read")
@@ -129,22 +112,12 @@ def loads_strict(raw: bytes | str) -> Any:
 
 
 def holds_long_number(text: str) -> bool:
-    """Return whether a JSON text may hold a number of more digits than are always exact.
-
-    Example:
-        >>> holds_long_number("1234567890123456"), holds_long_number('["1234567890123456"]')
-        (True, False)
-    """
+    """Return whether a JSON text may hold a number of more digits than are always exact."""
     return _long_number(f":{text}")  # a pattern for the beginning as well would take twice as long
 
 
 def _read_quickly(raw: bytes) -> Any:
-    """Return the value of a compact text in half the time, or `_UNSURE` if it takes the other way to be sure.
-
-    The quick reader takes the last of two members of one name, rounds, and reads NaN. But what it lost of the text
-    is not there when the value is written again: if that gives the same bytes, there was one member of each name,
-    and each number is the shortest spelling of its double. That leaves whole numbers that no double holds, and depth.
-    """
+    """Return the value of a compact text in half the time, or `_UNSURE` if it takes the other way to be sure."""
     try:
         value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
@@ -228,14 +201,7 @@ KINDS = {
 
 
 def unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
-    r"""Return what a value holds that JSON cannot carry, or that its readers would read differently (RFC 7493).
-
-    Example:
-        >>> unwritable({"ids": [2**60], "note": "whole"}, "output")
-        ['output.ids.0: a whole number of 2**53 or beyond is not exact in JSON; send it as a string']
-        >>> unwritable(["half \ud83d"], "current_state", exact=False)
-        ['current_state.0: a text holds half a surrogate pair; write whole characters']
-    """
+    """Return what a value holds that JSON cannot carry, or that its readers would read differently (RFC 7493)."""
     try:
         raw = to_json(value)
     except PydanticSerializationError:
@@ -262,26 +228,14 @@ def _faults(value: Any, at: str, exact: bool) -> Iterator[str]:
 
 
 def spellings(text: str) -> set[str]:
-    r"""Return how a text may stand in a text or within a string of JSON, without the blanks around it.
-
-    Example:
-        >>> sorted(spellings("line 1\nä\n"))
-        ['line 1\nä', 'line 1\\n\\u00e4', 'line 1\\nä']
-        >>> sorted(spellings("a/b"))
-        ['a/b', 'a\\/b']
-    """
+    """Return how a text may stand in a text or within a string of JSON, without the blanks around it."""
     bare = text.strip()
     told = [json.dumps(bare, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
     return {bare, *told, *(one.replace("/", "\\/") for one in told)}
 
 
 def mended(value: Any) -> Any:
-    r"""Return a value whose texts hold whole characters only; for what is on record as it was said, and not stated.
-
-    Example:
-        >>> ascii(mended(["done \ud83d"]))
-        "['done \\ufffd']"
-    """
+    """Return a value whose texts hold whole characters only; for what is on record as it was said, and not stated."""
     try:
         to_json(value)
     except PydanticSerializationError:
@@ -299,22 +253,12 @@ def _mended(value: Any) -> Any:
 
 
 def well_formed(text: str) -> str:
-    """Return the text with halves of surrogate pairs, which JSON can spell, made whole or replaced.
-
-    Example:
-        >>> well_formed(chr(0xd83d) + chr(0xde00) + chr(0xd800))
-        '😀\ufffd'
-    """
+    """Return the text with halves of surrogate pairs, which JSON can spell, made whole or replaced."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if holds_half(text) else text
 
 
 def holds_half(text: str) -> bool:
-    """Return whether a text holds half a surrogate pair, which no file and no message can.
-
-    Example:
-        >>> holds_half("whole"), holds_half(chr(0xd83d))
-        (False, True)
-    """
+    """Return whether a text holds half a surrogate pair, which no file and no message can."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -323,12 +267,7 @@ def holds_half(text: str) -> bool:
 
 
 def json_kind(value: Any) -> str:
-    """Return what kind of JSON value something is, in words.
-
-    Example:
-        >>> json_kind(True), json_kind(2.5), json_kind([])
-        ('true or false', 'a number', 'a list')
-    """
+    """Return what kind of JSON value something is, in words."""
     if isinstance(value, bool):
         return KINDS["boolean"]
     kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}

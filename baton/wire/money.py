@@ -18,24 +18,12 @@ _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)  # whatever precision the ca
 
 
 def micro_usd(amount: Decimal) -> int:
-    """Return an amount in millionths of a US dollar, rounded to the nearest one.
-
-    What a sender that counts in binary fractions leaves behind, such as 8.3e-17, is nothing.
-
-    Example:
-        >>> micro_usd(Decimal("0.08")), micro_usd(Decimal(0.8 - 0.7 - 0.1))
-        (80000, 0)
-    """
+    """Return an amount in millionths of a US dollar, rounded to the nearest one."""
     return int(_EXACT.to_integral_value(_EXACT.multiply(amount, Decimal(MICRO_PER_USD))))
 
 
 def usd(micro: int) -> Decimal:
-    """Return millionths of a US dollar as US dollars, exactly.
-
-    Example:
-        >>> usd(320_000), usd(-1)
-        (Decimal('0.32'), Decimal('-0.000001'))
-    """
+    """Return millionths of a US dollar as US dollars, exactly."""
     return _EXACT.divide(Decimal(micro), Decimal(MICRO_PER_USD))
 
 

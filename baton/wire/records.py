@@ -37,12 +37,7 @@ _time = re.compile(_TIME)
 
 
 def says_something(text: str) -> bool:
-    r"""Return whether a text says something: whether there is more to it than blanks and invisible characters.
-
-    Example:
-        >>> says_something(" a"), says_something(" \u200b")
-        (True, False)
-    """
+    """Return whether a text says something: whether there is more to it than blanks and invisible characters."""
     return _something.search(text) is not None
 
 
@@ -102,12 +97,7 @@ def _stop_at_first_fault(schema: Any) -> None:
 
 
 class Record(BaseModel):
-    """A frozen record that crosses the wire as JSON.
-
-    It refuses values of another type ("1" is not an integer) and members it does not know, so that a typing
-    mistake in a patch is an error and never a silent loss. A change makes a new record. Of a list or object, only
-    the first entry that does not fit is reported: a hostile one could have a million.
-    """
+    """A frozen record that crosses the wire as JSON."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_bytes="base64", allow_inf_nan=False)
 

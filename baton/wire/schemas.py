@@ -25,24 +25,13 @@ _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 def published_document(kind: type[BaseModel], name: str, version: str) -> dict[str, Any]:
-    """Return the JSON Schema of a record, in which an optional member is absent and never null.
-
-    Example:
-        >>> from baton.handoff.records import Handoff
-        >>> published_document(Handoff, "handoff", "2.0")["$id"]
-        'urn:baton:schema:handoff:2.0'
-    """
+    """Return the JSON Schema of a record, in which an optional member is absent and never null."""
     body = kind.model_json_schema(mode="validation", schema_generator=_WithoutNulls)
     return {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:baton:schema:{name}:{version}", **body}
 
 
 def parsed(version: str) -> tuple[int, int]:
-    """Return the major and minor number of a schema version.
-
-    Example:
-        >>> parsed("2.1")
-        (2, 1)
-    """
+    """Return the major and minor number of a schema version."""
     found = re.fullmatch(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})", version)
     if not found:
         raise ValueError(f"{version[:20]!r} is not a schema version; write it as 2.0")
@@ -51,14 +40,7 @@ def parsed(version: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def unreadable(version: str, own: str) -> str | None:
-    """Return why a receiver does not read messages of a version, or None if it does.
-
-    Example:
-        >>> unreadable("2.3", own="2.2") is None
-        True
-        >>> unreadable("2.4", own="2.2")
-        "schema version '2.4' is not readable here; send 2.0 to 2.3"
-    """
+    """Return why a receiver does not read messages of a version, or None if it does."""
     (major, minor), (own_major, own_minor) = parsed(version), parsed(own)
     oldest, newest = max(0, own_minor - BACK), own_minor + AHEAD
     if major == own_major and oldest <= minor <= newest:
@@ -119,15 +101,7 @@ Path = Sequence[str | int]
 
 
 class SchemaReader:
-    """Puts a fault in a message into a sentence, out of what the schema says of the place.
-
-    Example:
-        >>> reader = SchemaReader({"properties": {"count": {"type": "integer", "minimum": 0}}})
-        >>> reader.finding({"count": "4200"}, ["count"]).text
-        "'/count' must be a whole number, at least 0; found a text"
-        >>> reader.finding({}, ["count"]).text
-        "'/count' is missing; send it"
-    """
+    """Puts a fault in a message into a sentence, out of what the schema says of the place."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._members = dict(_members(schema))
@@ -168,14 +142,7 @@ def _members(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def expectation(node: Mapping[str, Any]) -> str:
-    """Return what a member must be, in words.
-
-    Example:
-        >>> expectation({"type": "number", "minimum": 0, "maximum": 1})
-        'a number, at least 0, at most 1'
-        >>> expectation({"anyOf": [{"type": "string", "examples": ["2.1.0"]}, {"type": "null"}]})
-        "a text like '2.1.0' or null"
-    """
+    """Return what a member must be, in words."""
     if "anyOf" in node:
         return " or ".join(expectation(choice) for choice in node["anyOf"])
     words = KINDS.get(node.get("type", ""), "as the schema says")
@@ -197,10 +164,5 @@ def expectation(node: Mapping[str, Any]) -> str:
 
 
 def pointer(path: Path) -> str:
-    """Return a place as a JSON pointer (RFC 6901).
-
-    Example:
-        >>> pointer(["constraints", 0]), pointer(["a/b"])
-        ('/constraints/0', '/a~1b')
-    """
+    """Return a place as a JSON pointer (RFC 6901)."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)

@@ -10,12 +10,7 @@ from baton.wire.json_values import json_kind
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number of things in words.
-
-    Example:
-        >>> counted(1, "record"), counted(2_000, "record"), counted(0, "time")
-        ('1 record', '2,000 records', '0 times')
-    """
+    """Return a number of things in words."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -49,15 +44,7 @@ _BARE_LINK = re.compile(r":(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
 def inert(text: str) -> str:
-    r"""Return ``text``, which may be Markdown, without anything that a reader's browser would load or follow.
-
-    The Temporal UI shows entities as they are written, so a backslash is used, which is not shown. Emphasis, lists
-    and headings stay.
-
-    Example:
-        >>> print(inert("see [the plan](https://evil.example) and <img src=x>"))
-        see \[the plan\](https:\//evil.example) and \<img src=x>
-    """
+    """Return ``text``, which may be Markdown, without anything that a reader's browser would load or follow."""
     return _BARE_LINK.sub(lambda found: found[0] + "\\", _LIVE.sub(r"\1\\\2", text))
 
 
@@ -78,25 +65,12 @@ _ABBREVIATIONS = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    r"""Return the sentences of a text in order, each a part of one of its lines, word for word.
-
-    A line's end ends a sentence. Marks of lists, quotes and headings before a sentence are left out; the number
-    of a list's item is not, because in `3. März` it is no such number.
-
-    Example:
-        >>> sentences("- Pay Dr. Smith by 3. March. It is agreed!\nDone")
-        ['Pay Dr. Smith by 3. March.', 'It is agreed!', 'Done']
-    """
+    """Return the sentences of a text in order, each a part of one of its lines, word for word."""
     return [sentence for line in lines(text) for sentence in sentences_of_line(line)]
 
 
 def lines(text: str) -> Iterator[str]:
-    r"""Yield the lines of a text that say something, without marks of lists, quotes and headings before them.
-
-    Example:
-        >>> list(lines("# Plan\n\n- first"))
-        ['Plan', 'first']
-    """
+    """Yield the lines of a text that say something, without marks of lists, quotes and headings before them."""
     for line in text.splitlines():
         stripped = line.strip()
         mark = _MARKER.match(stripped)
@@ -146,10 +120,7 @@ _MOST_LISTED = 500  # pydantic lists all faults of a value or none
 
 
 def faults(error: ValidationError) -> list[dict[str, Any]]:
-    """Return the first faults that pydantic found, without the values; one for the whole where there are too many.
-
-    Each has pydantic's members `type`, `loc` and `msg`.
-    """
+    """Return the first faults that pydantic found, without the values; one for the whole where there are too many."""
     count = error.error_count()
     if count > _MOST_LISTED:
         return [{"type": "too_many", "loc": (), "msg": f"{count:,} members do not fit a {error.title}"}]
@@ -158,18 +129,7 @@ def faults(error: ValidationError) -> list[dict[str, Any]]:
 
 
 def recorded_misfit(error: ValidationError, recorded: Mapping[str, Any]) -> str:
-    """Return which recorded fields a type no longer takes: the field, what was found and what is expected.
-
-    Values are never shown, nor what a team's own validator says of them.
-
-    Example:
-        >>> from baton.core.baton import Baton
-        >>> try:
-        ...     Baton.model_validate({"goal": "Add login", "constraints": "secret"})
-        ... except ValidationError as error:
-        ...     print(recorded_misfit(error, {"goal": "Add login", "constraints": "secret"}))
-        field 'constraints': found a text, expected a valid list
-    """
+    """Return which recorded fields a type no longer takes: the field, what was found and what is expected."""
     told = []
     for fault in faults(error):
         name = str(fault["loc"][0]) if fault["loc"] else "baton"
@@ -182,14 +142,5 @@ def recorded_misfit(error: ValidationError, recorded: Mapping[str, Any]) -> str:
 
 
 def misfit(error: ValidationError, whole: str = "") -> str:
-    """Return which members do not fit, and why; nothing of their values, which may be secret.
-
-    Example:
-        >>> from baton.core.messages import PipelineInput
-        >>> try:
-        ...     PipelineInput.model_validate({"goal": 7, "gaol": "Add login"})
-        ... except ValidationError as error:
-        ...     print(misfit(error))
-        goal: Input should be a valid string; gaol: Extra inputs are not permitted
-    """
+    """Return which members do not fit, and why; nothing of their values, which may be secret."""
     return "; ".join(f"{'.'.join(map(str, one['loc']))[:200] or whole}: {one['msg']}" for one in faults(error))

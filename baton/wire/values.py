@@ -117,11 +117,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class OpenRecord(Record):
-    """A frozen record of the handoff protocol: camelCase on the wire, and open to what later minors add.
-
-    Types are strict, members that this release does not know are kept and survive a round trip. On the wire
-    only the documents' spelling of a name counts; in Python a record is made with Python's.
-    """
+    """A frozen record of the handoff protocol: camelCase on the wire, and open to what later minors add."""
 
     model_config = ConfigDict(
         extra="allow",

@@ -14,11 +14,6 @@ __all__ = ["dictionary", "zstd"]
 
 @cache
 def dictionary(package: str, file: str) -> zstd.ZstdDict:
-    """Return a dictionary of a package, read as text, so that line ends are the same on every system.
-
-    Args:
-        package: The package, such as `"baton.ledger"`.
-        file: The file's name in it.
-    """
+    """Return a dictionary of a package, read as text, so that line ends are the same on every system."""
     text = resources.files(package).joinpath(file).read_text(encoding="ascii")
     return zstd.ZstdDict(text.encode("ascii"), is_raw=True)
