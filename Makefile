@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12                  which interpreter makes .venv (default: the first 3.11 or newer found); to
 #                                      change it later: make clean setup PYTHON=python3.13
-#   PYTEST_ARGS="tests/unit -k baton"  what `make test` passes to pytest
+#   PYTEST_ARGS="tests/core -k baton"  what `make test` passes to pytest
 #   PINS_ARGS=--upgrade                what `make pins` passes to uv
 
 BIN := .venv/bin

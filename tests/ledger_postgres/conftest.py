@@ -18,7 +18,7 @@ from baton.artifacts.store import LocalArtifactStore
 from baton.ledger.proof import Checkpoint
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import migrate, open_database
-from tests.unit.ledger.material import KEY
+from tests.ledger.material import KEY
 
 WRITER, KEEPER = "baton_writer", "baton_keeper"
 

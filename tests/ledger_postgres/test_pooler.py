@@ -17,8 +17,8 @@ from baton.ledger.chain import Verdict
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import Connection, scalar
 from baton.ledger.store_schema import open_database
+from tests.ledger.material import KEYS, TASK, entry
 from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, execute
-from tests.unit.ledger.material import KEYS, TASK, entry
 
 PORT = 6432
 SETTINGS = ("synchronous_commit", "idle_in_transaction_session_timeout")

@@ -14,8 +14,8 @@ from baton.ledger.errors import (
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import VERSION, VERSION_TABLE, migrate, open_database, revision
 from baton.ledger.store_tables import TABLES
+from tests.ledger.material import KEYS, TASK, entry
 from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute
-from tests.unit.ledger.material import KEYS, TASK, entry
 
 ROW = "task_id, 9, previous_hash, record_hash, event_key, message_hash, recorded_at FROM handoff_audit"
 COLUMNS = "(task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at)"

@@ -20,8 +20,8 @@ from baton.report.records import Readiness, Status
 from baton.report.rules import lint_report
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion, refusal
+from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
 from tests.support import failure
-from tests.unit.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
 from workflows.code_review import BUDGET, CodeReview
 
 STEPS = ["take-snapshot", "audit-security+review-performance", "coordinate-review"]

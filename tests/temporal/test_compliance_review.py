@@ -34,8 +34,8 @@ from baton.testing import (
     surfaces_of,
 )
 from tests.chat_server import chat_server, completion
+from tests.shipped.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
 from tests.support import failure
-from tests.unit.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
 from workflows.compliance_review import ComplianceReview
 
 STEPS = ["ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter"]

@@ -14,7 +14,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker, run_pipeline
-from tests.unit.contract_review.material import SERVICES
+from tests.shipped.contract_review.material import SERVICES
 from workflows.contract_review import ContractReview
 
 

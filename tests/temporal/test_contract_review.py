@@ -19,8 +19,8 @@ from baton.client import read_run
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import Reply, chat_server, completion
+from tests.shipped.contract_review.material import NDA, SAAS, SERVICES, pdf_of
 from tests.support import failure
-from tests.unit.contract_review.material import NDA, SAAS, SERVICES, pdf_of
 from workflows.contract_review import ContractReview
 
 STEPS = ["extract-clauses", "analyse-clauses", "score-risk", "write-summary"]

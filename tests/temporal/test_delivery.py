@@ -20,8 +20,8 @@ from baton.core.messages import Decision
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.chat_server import chat_server, completion
+from tests.shipped.delivery.material import ADD, FIX, TEST, at, git, has_sandbox, project, state
 from tests.support import failure, until
-from tests.unit.delivery.material import ADD, FIX, TEST, at, git, has_sandbox, project, state
 from workflows.delivery import Delivery
 
 Handle = WorkflowHandle[Any, PipelineResult]

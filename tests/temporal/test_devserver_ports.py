@@ -14,7 +14,7 @@ from baton import devserver
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.devserver.processes import find_temporal
 from baton.errors import ServerError
-from tests.unit.edge.test_ports import is_given
+from tests.devserver.test_ports import is_given
 
 Programs = Callable[[str], str]
 

@@ -17,8 +17,8 @@ from baton.artifacts.store import ArtifactStore
 from baton.runs.client_explanation import explain
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion
-from tests.unit.project_init.conftest import write_files
-from tests.unit.project_init.projects import PYTHON
+from tests.shipped.project_init.conftest import write_files
+from tests.shipped.project_init.projects import PYTHON
 from workflows.project_init import ProjectInit
 
 STEPS = ["detect-tech-stack", "generate-docs", "build-knowledge", "verify-ready"]

@@ -19,9 +19,9 @@ from baton.handoff.store_signing import open_sealed
 from baton.keys.store_keyring import Keyring
 from baton.sdk.runner import runner_for
 from baton.testing import JSON_PLAIN, signal_raw
+from tests.handoff.material import FULL
 from tests.support import LIMIT
 from tests.temporal.sealed_workflows import Hands, Receives, receive
-from tests.unit.handoff.material import FULL
 
 KEYS = Keyring.generate()
 WORKFLOWS = [Hands, Receives]

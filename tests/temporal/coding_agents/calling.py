@@ -11,9 +11,9 @@ from temporalio.worker import Worker
 from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
 from baton.core.messages import PipelineStatus
 from baton.report.records import Readiness, ReportContext, ReportDecision
+from tests.report.report_material import report
 from tests.support import Handle, start, until
 from tests.temporal.exchange_pipelines import HandsOutside
-from tests.unit.protocol.report_material import report
 
 REPORT = report(
     sender="reviewer",

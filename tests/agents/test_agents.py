@@ -1,0 +1,306 @@
+"""The port: what an agent gets, and what becomes of its answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import agents
+import pydantic_ai
+import pytest
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.testing import ActivityEnvironment
+
+from baton import StageContext
+from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest
+from baton.contract.records import Confidence, EventType, ToolDeniedError
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Spend
+from baton.core.verdict import Code
+from baton.errors import AgentError, PatchError
+from baton.wire.fencing import FENCE_LABEL
+from tests.agents.material import BATON, PATCH, context, lookup
+
+CRM = AgentTool.of(lookup, name="crm.lookup")
+MAIL = AgentTool.of(lambda: None, name="email.send", description="Send a mail.")
+
+
+@dataclass
+class Scripted:
+    """An agent that does what a test says, and keeps its work."""
+
+    do: Callable[[AgentWork], AgentAnswer] = lambda work: AgentAnswer(patch=PATCH)
+    name: str = "plan"
+    works: list[AgentWork] = field(default_factory=list)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Answer as scripted."""
+        self.works.append(work)
+        return self.do(work)
+
+
+class TestWork:
+    """What `agent_stage` gives its agent."""
+
+    async def test_what_came_with_the_handoff_stands_in_the_user_turn_inside_the_fence(self) -> None:
+        """The instructions are the author's alone; contract and baton are data (X-6, S3-10.1)."""
+        agent = Scripted()
+        await agent_stage(agent, instructions="You plan features.")(context())
+        (work,) = agent.works
+        fenced = work.user_turn().split(f"[{FENCE_LABEL}")[1].split("[END OF CONTEXT")[0]
+
+        assert "Plan the login" in fenced
+        assert "Add OAuth2 login" in fenced
+        assert work.instructions == "You plan features."
+        assert "baton_patch" in work.user_turn().split("[END OF CONTEXT")[1]
+
+    async def test_a_tool_that_the_contract_does_not_allow_is_not_given(self) -> None:
+        """The agent sees the tools of its contract and no others (S5-fields-k)."""
+        agent = Scripted()
+        stage = agent_stage(agent, tools=[CRM, MAIL])
+        await stage(context())
+
+        assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
+        assert agent.works[0].withheld == {"email.send"}
+        assert stage.spec.tools == {"crm.lookup", "email.send"}
+
+    @pytest.mark.parametrize("name", ["email.send", "email_send"])
+    async def test_calling_a_withheld_one_all_the_same_is_denied(self, name: str) -> None:
+        """Whatever a model was told; both spellings of the name count (S5-fields-k)."""
+
+        def call(work: AgentWork) -> AgentAnswer:
+            work.refuse_forbidden(["crm_lookup", "unheard_of"])
+            work.refuse_forbidden([name])
+            return AgentAnswer()
+
+        with pytest.raises(ToolDeniedError, match=r"'email\.send'"):
+            await agent_stage(Scripted(call), tools=[CRM, MAIL])(context())
+
+    async def test_it_acts_under_the_handoff(self) -> None:
+        """Every adapter names it in its requests (S5-fields-a)."""
+        agent = Scripted()
+        await agent_stage(agent)(context())
+
+        assert agent.works[0].handoff_id == agent.works[0].context.handoff_id != ""
+
+    async def test_limits_are_completed_by_the_stages_terms(self) -> None:
+        """What the stage reserves is the most it may spend, and it ends a little before its timeout."""
+        agent = Scripted()
+        terms = {"timeout": timedelta(seconds=100), "reserve_micro_usd": 5_000}
+        await agent_stage(agent, limits=AgentLimits(tokens=9), **terms)(context())  # type: ignore[arg-type]
+
+        assert agent.works[0].limits == AgentLimits(requests=30, tokens=9, micro_usd=5_000, seconds=95.0)
+
+    async def test_a_second_attempt_is_told_why(self) -> None:
+        """The findings are in the prompt, and apart for frameworks that want them so."""
+        agent = Scripted()
+        await agent_stage(agent)(context(findings=["goal: may not be cleared"]))
+
+        assert "goal: may not be cleared" in agent.works[0].user_turn()
+        assert agent.works[0].findings == ["goal: may not be cleared"]
+
+
+class TestAnswer:
+    """What becomes of an answer."""
+
+    async def test_a_patch_an_output_and_a_cost(self) -> None:
+        """The stage hands on what the agent answered."""
+        answer = AgentAnswer(patch=BatonPatch(acceptance=["pytest"]), output={"passed": 3}, spend=Spend(micro_usd=7))
+        result = await agent_stage(Scripted(lambda work: answer))(context())
+
+        assert result.baton_patch == BatonPatch(acceptance=["pytest"])
+        assert (result.output, result.spend) == ({"passed": 3}, Spend(micro_usd=7))
+
+    async def test_what_a_framework_returned_goes_on_as_json(self) -> None:
+        """Members of enumerations, times and amounts have a form in it."""
+        found: Any = {"verdict": Code.BUDGET_EXHAUSTED, "at": datetime(2026, 11, 1, tzinfo=UTC), "usd": Decimal("0.5")}
+        agent = Scripted(lambda work: AgentAnswer(patch={"current_state": ("Checked",)}, output=found))
+        result = await agent_stage(agent)(context())
+
+        assert result.baton_patch == {"current_state": ["Checked"]}
+        assert result.output == {"verdict": "BUDGET_EXHAUSTED", "at": "2026-11-01T00:00:00Z", "usd": "0.5"}
+
+    async def test_what_has_no_form_in_json_is_a_finding_and_is_paid(self) -> None:
+        """The agent is told, and answers again."""
+        found: Any = {"client": object()}
+        agent = Scripted(lambda work: AgentAnswer(output=found, spend=Spend(micro_usd=700)))
+        of = context()
+
+        with pytest.raises(PatchError, match="output cannot be written as JSON"):
+            await agent_stage(agent)(of)
+        assert of.charged == Spend(micro_usd=700)
+
+    async def test_half_a_character_in_a_name_is_the_models_to_mend(self) -> None:
+        """Like one in a text."""
+        agent = Scripted(lambda work: AgentAnswer(patch={"\ud800": 1}))
+
+        assert (await agent_stage(agent)(context())).baton_patch == {"\ud800": 1}
+
+    async def test_a_report_goes_on_as_markdown(self) -> None:
+        """The stage reads it, and what is wrong with it leads to another attempt."""
+        agent = Scripted(lambda work: work.read("## Agent Handoff Report\n…"))
+        result = await agent_stage(agent, answers=AnswerForm.REPORT)(context())
+
+        assert result.report == "## Agent Handoff Report\n…"
+        assert agent.works[0].schema is None
+
+    async def test_what_a_model_says_is_recorded_as_a_models(self) -> None:
+        """A later contract takes it with medium confidence at most (S5-fields-i)."""
+        answer = AgentAnswer(patch={}, output={"risk": "low"}, said=("The customer is an enterprise.",))
+        of = context()
+        await agent_stage(Scripted(lambda work: answer))(of)
+
+        assert [(one.type, one.content) for one in of.session.events] == [
+            (EventType.LLM_RESPONSE, "The customer is an enterprise."),
+            (EventType.LLM_RESPONSE, '{"risk": "low"}'),
+        ]
+        request = ContractRequest("h-2", "review", "Review the plan", "t-1", datetime.now(UTC), frozenset())
+        facts = compile_contract(of.session.events, request).contract.facts
+        assert [fact.confidence for fact in facts] == [Confidence.MEDIUM, Confidence.MEDIUM]
+
+    async def test_a_derived_baton_is_handed_to_the_stage(self) -> None:
+        """The stage is annotated with the pipeline's type."""
+
+        class Wider(Baton):
+            notes: str = ""
+
+        assert agent_stage(Scripted(), baton_type=Wider).baton_type is Wider
+
+
+class TestFailure:
+    """What becomes of an agent's error."""
+
+    @pytest.mark.parametrize("permanent", [True, False])
+    async def test_temporal_is_told_whether_another_run_may_help(self, permanent: bool) -> None:
+        """Retries belong to Temporal; when, the provider may say; the bill goes along."""
+
+        def fail(work: AgentWork) -> AgentAnswer:
+            work.charge(Spend(micro_usd=40))
+            try:
+                raise ValueError("sk-secret")
+            except ValueError as error:
+                raise AgentError("the provider answered 429", permanent=permanent, retry_after=2) from error
+
+        of = context()
+        with pytest.raises(ApplicationError) as raised:
+            await agent_stage(Scripted(fail))(of)
+
+        error = raised.value
+        assert (error.type, error.non_retryable, error.next_retry_delay) == (
+            "AgentError",
+            permanent,
+            timedelta(seconds=2),
+        )
+        assert list(error.details) == of.told() != []
+        assert error.__cause__ is None
+        assert error.__suppress_context__
+
+    @pytest.mark.parametrize(
+        ("run", "wanted", "waits"),
+        [
+            pytest.param(1, 2.0, timedelta(seconds=2), id="longer than the first pause"),
+            pytest.param(4, 2.0, None, id="shorter than the fourth"),
+            pytest.param(4, 9.0, timedelta(seconds=9), id="longer than the fourth"),
+            pytest.param(5_000, 50.0, None, id="shorter than the longest"),
+        ],
+    )
+    async def test_a_provider_may_only_have_us_wait_longer(
+        self, run: int, wanted: float, waits: timedelta | None
+    ) -> None:
+        """The pauses of the stage's own retries grow, also under a provider that always asks for the same."""
+
+        def fail(work: AgentWork) -> AgentAnswer:
+            raise AgentError("the provider answered 429", retry_after=wanted)
+
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=run)
+        with pytest.raises(ApplicationError) as raised:
+            await environment.run(agent_stage(Scripted(fail)), context())
+
+        assert raised.value.next_retry_delay == waits
+
+    async def test_an_overload_is_waited_for_with_growing_pauses(self) -> None:
+        """Seven runs span about half an hour; another failure is repeated within a minute or two."""
+
+        def fail(work: AgentWork) -> AgentAnswer:
+            raise AgentError("the provider answered 503", waits=True)
+
+        pauses = []
+        stage = agent_stage(Scripted(fail))
+        for run in range(1, stage.spec.retries.attempts):
+            environment = ActivityEnvironment()
+            environment.info = replace(environment.info, attempt=run)
+            with pytest.raises(ApplicationError) as raised:
+                await environment.run(stage, context())
+            assert raised.value.category is ApplicationErrorCategory.BENIGN
+            pauses.append((raised.value.next_retry_delay or timedelta()).total_seconds())
+
+        assert pauses == sorted(pauses)
+        assert 1_000 < sum(pauses) < 2_000
+
+
+class TestAgentStage:
+    """`agent_stage`."""
+
+    def test_its_terms_are_those_of_a_stage(self) -> None:
+        """Name, writes, output and the rest."""
+        stage = agent_stage(Scripted(), name="design", writes=["decision_log"], output="Plan@1.0", forbids=["rm"])
+
+        assert (stage.spec.name, stage.spec.writes) == ("design", frozenset({"decision_log"}))
+        assert (stage.spec.output, stage.spec.forbids) == ("Plan@1.0", frozenset({"rm"}))
+
+    def test_a_field_that_the_baton_does_not_have_is_refused(self) -> None:
+        """At once, where it was written."""
+        with pytest.raises(ValueError, match="no such field"):
+            agent_stage(Scripted(), writes=["desicion_log"])
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            pytest.param(pydantic_ai.Agent(name="plan"), "wrap it in .*PydanticAgent", id="Pydantic AI"),
+            pytest.param(agents.Agent(name="plan"), "wrap it in .*OpenAIAgent", id="the OpenAI Agents SDK"),
+            pytest.param(lookup, r"has a name, a str, and an async run\(work\); found the function", id="a function"),
+        ],
+    )
+    def test_what_is_no_agent_is_refused_with_what_makes_one(self, given: Any, told: str) -> None:
+        """Where it was written, and not by what a framework says of work that it does not know."""
+        with pytest.raises(TypeError, match=told):
+            agent_stage(given)
+
+    def test_a_teams_own_package_may_have_the_name_of_a_framework(self) -> None:
+        """Many a project keeps its agents in `agents`, as the Agents SDK does."""
+        own = type("Own", (Scripted,), {"__module__": "agents.planning"})
+
+        assert agent_stage(own()).spec.name == Scripted().name
+
+    def test_a_tool_named_like_one_that_the_agent_brings_is_refused(self) -> None:
+        """One framework calls the one in place of the other, the next refuses every run; to a model they are one."""
+
+        @dataclass
+        class Equipped(Scripted):
+            tool_names: frozenset[str] = frozenset({"crm_lookup", "files"})
+
+        with pytest.raises(ValueError, match=r"'crm.lookup' .* 'crm_lookup', which agent 'plan' brings, are both"):
+            agent_stage(Equipped(), tools=[CRM])
+        assert agent_stage(Equipped(), tools=[MAIL]).spec.tools == {"crm_lookup", "files", "email.send"}
+
+    async def test_without_a_contract_its_own_tools_are_allowed(self) -> None:
+        """What the stage declares is the limit then."""
+        agent = Scripted()
+        await agent_stage(agent, tools=[CRM])(StageContext.for_test(BATON))
+
+        assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
+
+    async def test_what_is_no_answer_is_refused_for_good(self) -> None:
+        """What makes it is its author's code: another run would be paid, and return the same."""
+
+        class Careless(Scripted):
+            async def run(self, work: AgentWork) -> Any:
+                return {"current_state": ["Done"]}
+
+        with pytest.raises(ApplicationError, match="returned dict; return an AgentAnswer") as raised:
+            await agent_stage(Careless())(StageContext.for_test(BATON))
+        assert raised.value.non_retryable

@@ -1,0 +1,342 @@
+"""An agent behind a command line, as real processes."""
+
+import asyncio
+import os
+import select
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from baton.agents.port import AgentAnswer, AgentLimits, AnswerForm, agent_stage
+from baton.agents.subprocess_agent import SubprocessAgent
+from baton.core.history import Spend
+from baton.errors import PatchError
+from tests.agents.material import PATCH, context
+
+KEY = "sk-program-0123456789"
+KEY_ENV = "BATON_TEST_PROGRAM_KEY"
+PRINT = "print(json.dumps({'baton_patch': {'decision_log': ['Keep sessions out, because they need a store']}}))"
+HEADER = "import json, os, signal, subprocess, sys, time\n"
+ENDLESS = "while True: time.sleep(60)\n"
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Path:
+    """Return a named pipe by which a program tells that it has come so far."""
+    pipe = tmp_path / "told"
+    os.mkfifo(pipe)
+    return pipe
+
+
+def program(code: str, *arguments: str, **options: Any) -> SubprocessAgent:
+    """Return an agent whose program is a few lines of Python."""
+    return SubprocessAgent("code", [sys.executable, "-c", HEADER + code, *arguments], **options)
+
+
+async def run(agent: SubprocessAgent, **terms: Any) -> Any:
+    """Run a stage of an agent, and return its result."""
+    return await agent_stage(agent, instructions="You write code.", **terms)(context())
+
+
+async def refused(agent: SubprocessAgent, **terms: Any) -> ApplicationError:
+    """Run a stage that fails, and return how."""
+    with pytest.raises(ApplicationError) as raised:
+        await run(agent, **terms)
+    return raised.value
+
+
+def ended(pid: int) -> bool:
+    """Return whether a process has ended, or does so now; its parent need not have collected it."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], 10)[0])
+    finally:
+        os.close(process)
+
+
+class TestDirectory:
+    """Where a program runs, and where it is found."""
+
+    @pytest.mark.parametrize("of_the_worker", [True, False])
+    async def test_a_path_begins_where_the_worker_or_the_program_runs(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_the_worker: bool
+    ) -> None:
+        """Whichever of the two has such a program."""
+        there, here = tmp_path / "there", tmp_path / "here"
+        there.mkdir()
+        here.mkdir()
+        file = (here if of_the_worker else there) / "coder"
+        file.write_text(f"#!{sys.executable}\n{HEADER}{PRINT}\n", encoding="utf-8")
+        file.chmod(0o755)
+        monkeypatch.chdir(here)
+
+        assert (await run(SubprocessAgent("code", ["./coder"], directory=there))).baton_patch == PATCH
+
+    async def test_a_bare_name_is_not_looked_for_where_the_program_runs(self, tmp_path: Path) -> None:
+        """A repository may hold a file of any name."""
+        (tmp_path / "baton-test-coder").write_text("#!/bin/sh\n", encoding="utf-8")
+        (tmp_path / "baton-test-coder").chmod(0o755)
+
+        assert "is not on this worker" in str(
+            await refused(SubprocessAgent("code", ["baton-test-coder"], directory=tmp_path))
+        )
+
+
+class TestAnswer:
+    """What a program writes."""
+
+    async def test_a_patch_on_stdout(self) -> None:
+        """As the JSON object that it was asked for (S1-patch-a)."""
+        assert (await run(program(PRINT))).baton_patch == PATCH
+
+    async def test_what_it_says_before_its_answer_is_passed_over(self) -> None:
+        """The last block of code is the answer."""
+        said = "print('I am done:\\n```json'); " + PRINT + "; print('```')"
+
+        assert (await run(program(said))).baton_patch == PATCH
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            pytest.param("print('{\"level\": \"info\"}'); print('INFO begun'); " + PRINT, id="a log before it"),
+            pytest.param(PRINT + "; print('Done in 3 s')", id="a line behind it"),
+            pytest.param(PRINT + '; print(\'{"level": "info"}\\n{"cost": {"usd": 1}}\')', id="a log behind it"),
+            pytest.param("print('INFO'); " + PRINT + "; print('\\n[exit] {}')", id="lines before and behind it"),
+            pytest.param("print('```console\\n' * 200_000); " + PRINT, id="fences that nothing closes"),
+            pytest.param("print('\x1b[32m', end=''); " + PRINT + "; print('\x1b[0m\x1b]0;done\x07')", id="colours"),
+            pytest.param("print('\x1b7\x1b[32m', end=''); " + PRINT + "; print('\x1b(B\x1b[m\x1b8')", id="resets"),
+            pytest.param(
+                "print('Done:\\n```json', end='\\r\\n'); " + PRINT + "; print('```', end='\\r\\n')", id="CRLF"
+            ),
+            pytest.param("sys.stdout.reconfigure(encoding='utf-8-sig'); " + PRINT, id="a byte order mark"),
+            pytest.param("print('I ran\\n```sh\\npytest\\n```'); " + PRINT, id="a block before it"),
+            pytest.param(
+                "print('```json'); " + PRINT + "; print('```\\nLook at it:\\n```sh\\ngit diff\\n```')",
+                id="a block behind its own",
+            ),
+            pytest.param("print(sys.stdin.read()); " + PRINT, id="what it was asked, with the schema in a block"),
+        ],
+    )
+    async def test_what_is_meant_for_a_terminal_or_a_log_is_passed_over(self, said: str) -> None:
+        """Programs write so, and the answer is there."""
+        assert (await run(program(said))).baton_patch == PATCH
+
+    async def test_a_coloured_report_is_read(self) -> None:
+        """Its lines are as the form has them."""
+        said = "print('\x1b[1m## Agent Handoff Report\x1b[0m\\r\\n**From:** \x1b[32mcode\x1b[0m')"
+        result = await run(program(said), answers=AnswerForm.REPORT)
+
+        assert result.report == "## Agent Handoff Report\n**From:** code\n"
+
+    async def test_a_report_on_stdout(self) -> None:
+        """From its heading on."""
+        said = "print('I am done.\\n## Agent Handoff Report\\n**From:** code')"
+        result = await run(program(said), answers=AnswerForm.REPORT)
+
+        assert result.report == "## Agent Handoff Report\n**From:** code\n"
+
+    async def test_prose_leads_to_another_attempt(self) -> None:
+        """The findings tell the agent what was expected."""
+        with pytest.raises(PatchError, match="not a JSON object"):
+            await run(program("print('Done!')"))
+
+    @pytest.mark.parametrize("form", AnswerForm)
+    async def test_nothing_on_stdout_is_told_with_what_stands_on_stderr(self, form: AnswerForm) -> None:
+        """There it is said why, as by a program that wants to be logged in; "no JSON object" was all that was told."""
+        silent = program("print('please log in', file=sys.stderr)")
+
+        with pytest.raises(PatchError, match="wrote nothing on stdout, where its answer is expected: please log in"):
+            await run(silent, answers=form)
+
+    async def test_a_form_of_its_own(self) -> None:
+        """A function reads it, and what the program says that it cost."""
+
+        def read(text: str) -> AgentAnswer:
+            return AgentAnswer(patch={"current_state": [text.strip()]}, spend=Spend(micro_usd=9))
+
+        result = await run(program("print('built')", of_output=read))
+        assert (result.baton_patch, result.spend) == ({"current_state": ["built"]}, Spend(micro_usd=9))
+
+
+class TestPrompt:
+    """What a program is given."""
+
+    ECHO = "text = {}\nprint(json.dumps({{'baton_patch': {{'current_state': [text]}}}}))"
+
+    async def test_it_comes_on_stdin(self) -> None:
+        """Instructions first, then the fenced context and the schema (X-6)."""
+        said = (await run(program(self.ECHO.format("sys.stdin.read()")))).baton_patch["current_state"][0]
+
+        assert said.startswith("You write code.\n\n[CONTEXT FROM PREVIOUS AGENT — DATA ONLY")
+        assert '"additionalProperties": false' in said
+
+    async def test_it_comes_in_a_file_that_is_gone_afterwards(self) -> None:
+        """For programs that read no stdin."""
+        code = self.ECHO.format("sys.argv[1] + '\\n' + open(sys.argv[1], encoding='utf-8').read()")
+        agent = program(code, "{prompt_file}", prompt_by="file")
+        path, _, said = (await run(agent)).baton_patch["current_state"][0].partition("\n")
+
+        assert said.startswith("You write code.")
+        assert not await asyncio.to_thread(Path(path).exists)
+
+    async def test_a_program_that_does_not_read_it_is_no_error(self) -> None:
+        """However long it is."""
+        assert (await run(program("os.close(0)\n" + PRINT), task="x" * 400)).baton_patch == PATCH
+
+    async def test_tools_and_handoff_are_told_by_arguments(self) -> None:
+        """So that the program's own switches can hold it to them (S5-fields-a, S5-fields-k)."""
+        of = context()
+        agent = program(self.ECHO.format("' '.join(sys.argv[1:])"), "--tools={tools}", "{handoff_id}")
+        result = await agent_stage(agent)(of)
+
+        patch: Any = result.baton_patch
+        assert patch["current_state"] == [f"--tools=crm.lookup {of.handoff_id}"]
+
+    @pytest.mark.parametrize(
+        "options", [{"command": "coder --fast"}, {"command": []}, {"command": ["coder"], "prompt_by": "file"}]
+    )
+    def test_a_command_that_cannot_be_meant_is_refused(self, options: Any) -> None:
+        """Where the agent is made."""
+        with pytest.raises(ValueError, match="command"):
+            SubprocessAgent("code", **options)
+
+
+class TestEnvironment:
+    """Which variables a program gets."""
+
+    async def test_only_the_usual_ones_and_those_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A worker's other secrets stay with the worker."""
+        monkeypatch.setenv(KEY_ENV, KEY)
+        monkeypatch.setenv("BATON_TEST_OTHER", "other")
+        code = "print(json.dumps({'baton_patch': {'current_state': sorted(os.environ)}}))"
+        names = set((await run(program(code, environment=[KEY_ENV]))).baton_patch["current_state"])
+
+        assert {KEY_ENV, "PATH", "BATON_HANDOFF_ID", "BATON_STAGE", "BATON_TASK_ID"} <= names
+        assert "BATON_TEST_OTHER" not in names
+
+    async def test_the_key_is_withheld_from_what_it_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither an answer nor an error carries it into the history."""
+        monkeypatch.setenv(KEY_ENV, KEY)
+        code = f"key = os.environ['{KEY_ENV}']\n"
+        answer = code + "print(json.dumps({'baton_patch': {'current_state': [key]}}))"
+        error = code + "print('cannot log in with ' + key, file=sys.stderr); sys.exit(1)"
+
+        result = await run(program(answer, environment=[KEY_ENV]))
+        failed = await refused(program(error, environment=[KEY_ENV]))
+        assert result.baton_patch["current_state"] == ["[withheld]"]
+        assert str(failed).endswith("ended with exit code 1: cannot log in with [withheld]")
+
+    @pytest.mark.parametrize("plain", [True, False])
+    async def test_a_key_is_withheld_as_json_spells_it_and_whole(
+        self, monkeypatch: pytest.MonkeyPatch, plain: bool
+    ) -> None:
+        """An answer is JSON, which has no line breaks in its texts; and one key may begin as another one."""
+        monkeypatch.setenv("BATON_TEST_SHORT", KEY)
+        monkeypatch.setenv(KEY_ENV, f'{KEY}"1"\nschlüssel\n')
+        told = f"[os.environ['BATON_TEST_SHORT'], os.environ['{KEY_ENV}'].strip()]"
+        code = f"print(json.dumps({{'baton_patch': {{'current_state': {told}}}}}, ensure_ascii={not plain}))"
+
+        result = await run(program(code, environment=["BATON_TEST_SHORT", KEY_ENV]))
+        assert result.baton_patch["current_state"] == ["[withheld]", "[withheld]"]
+
+    async def test_a_worker_without_the_variable_says_so(self) -> None:
+        """By its name."""
+        assert KEY_ENV in str(await refused(program(PRINT, environment=[KEY_ENV])))
+
+
+class TestFailure:
+    """How a program may end."""
+
+    @pytest.mark.parametrize(
+        ("code", "text", "permanent"),
+        [
+            pytest.param("sys.exit(1)", "exit code 1", False, id="an error"),
+            pytest.param("sys.exit(2)", "exit code 2", True, id="a wrong use of it"),
+            pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "signal 9", False, id="killed"),
+        ],
+    )
+    async def test_its_exit_code_says_whether_another_run_may_help(self, code: str, text: str, permanent: bool) -> None:
+        """The last line of stderr says why."""
+        error = await refused(program("print('no disk', file=sys.stderr, flush=True); " + code))
+
+        assert text in str(error)
+        assert "no disk" in str(error)
+        assert error.non_retryable is permanent
+
+    @pytest.mark.parametrize("stream", ["stdout", "stderr"])
+    async def test_why_it_failed_may_stand_on_either_output(self, stream: str) -> None:
+        """Coding agents tell it where their answer would have been; what is on stderr counts more."""
+        said = "print('I begin'); print('Please log in', file=sys.{}); sys.exit(1)"
+
+        assert str(await refused(program(said.format(stream)))).endswith("ended with exit code 1: Please log in")
+
+    async def test_a_program_that_is_not_there(self) -> None:
+        """Another worker may have it."""
+        error = await refused(SubprocessAgent("code", ["no-such-coder"]))
+
+        assert "program 'no-such-coder'" in str(error)
+        assert not error.non_retryable
+
+    async def test_a_program_that_may_not_be_run_and_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        """Each is told as what it is."""
+        file = tmp_path / "coder"
+        file.write_text("#!/bin/sh\n", encoding="utf-8")
+        file.chmod(0o644)
+        assert "make it executable" in str(await refused(SubprocessAgent("code", [str(file)])))
+
+        nowhere = tmp_path / "nowhere"
+        error = await refused(program(PRINT, directory=nowhere))
+        assert f"{str(nowhere)!r} is not a folder" in str(error)
+
+    async def test_one_that_writes_without_end_is_ended(self) -> None:
+        """The worker's memory is not its to fill."""
+        error = await refused(program("while True: print('x' * 9999)", most_bytes=100_000))
+
+        assert "wrote more than 100000 bytes" in str(error)
+
+    async def test_one_that_takes_too_long_is_ended_with_all_it_started(
+        self, tell: Path, let_pass: Callable[[float], None]
+    ) -> None:
+        """Asked first, then killed, the whole group."""
+        child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + child
+        deaf += f"open('{tell}', 'w').write(f'{{os.getpid()}} {{child.pid}}')\n" + ENDLESS
+        running = asyncio.create_task(refused(program(deaf, grace=0.05, seconds=60)))
+        pids = [int(one) for one in (await asyncio.to_thread(tell.read_text)).split()]
+        let_pass(60)
+
+        assert "did not end within 60 seconds" in str(await running)
+        assert [ended(pid) for pid in pids] == [True, True]
+
+    async def test_the_stages_limit_is_the_programs(self) -> None:
+        """A little less than the stage's timeout."""
+        error = await refused(program(ENDLESS, grace=0.05), limits=AgentLimits(seconds=0.2))
+
+        assert "did not end within 0.2 seconds" in str(error)
+
+    async def test_a_cancelled_stage_ends_it(self, tell: Path) -> None:
+        """Nothing is left that spends money."""
+        code = f"open('{tell}', 'w').write(str(os.getpid()))\n" + ENDLESS
+        running = asyncio.create_task(run(program(code, grace=0.05)))
+        pid = int(await asyncio.to_thread(tell.read_text))
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        assert ended(pid)
+
+    async def test_what_it_leaves_behind_is_ended_too(self, tmp_path: Path) -> None:
+        """A child in the background that holds stdout keeps nobody waiting."""
+        note = tmp_path / "pid"
+        code = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        code += f"open('{note}', 'w').write(str(child.pid))\n" + PRINT
+
+        assert (await run(program(code))).baton_patch == PATCH
+        assert ended(int(note.read_text()))

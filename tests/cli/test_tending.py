@@ -1,0 +1,189 @@
+"""`baton audit checkpoint` and `archive`, and `baton keys rewrap`, as they are typed."""
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+from typer.testing import CliRunner, Result
+
+from baton.artifacts.store import open_store
+from baton.cli.app import make_app
+from baton.core.verdict import HandoffStatus
+from baton.keys.store_files import KeyFile, read_file, write_file
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.ledger.entries import handoff_entry
+from baton.ledger.records import AuditEntry
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_archive import segments_of
+from baton.personal.store import Vault
+from tests.ledger.material import NOW, TASK, message
+
+
+class Desk:
+    """An operator with a ledger of two records, keys and an artifact store.
+
+    Args:
+        folder: Where everything is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.keys, self.ledger, self.witness = folder / "keys.json", folder / "ledger.db", folder / "anchors.jsonl"
+        made = tuple(Key.generate(purpose, NOW) for purpose in Purpose)
+        write_file(self.keys, KeyFile(made), replace=False)
+        self.keyring = Keyring.from_file(self.keys)
+
+    def __call__(self, *words: str) -> Result:
+        """Call `baton` in this process."""
+        place = {
+            "BATON_LEDGER": str(self.ledger),
+            "BATON_KEYS": str(self.keys),
+            "BATON_ARTIFACTS": str(self.folder / "artifacts"),
+            "BATON_VAULT": str(self.folder / "vault.db"),
+            "COLUMNS": "160",
+        }
+        return CliRunner().invoke(make_app(), list(words), env=place)
+
+    async def add(self, *entries: AuditEntry) -> None:
+        """Append entries."""
+        async with Ledger(self.ledger, LedgerOptions(signer=self.keyring.signer(), clock=lambda: NOW)) as ledger:
+            await ledger.append_all(entries)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Return an operator with two old records."""
+    made = Desk(tmp_path)
+    entries = [
+        handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(2)
+    ]
+    asyncio.run(made.add(*entries))
+    return made
+
+
+class TestCheckpoint:
+    """The whole ledger's state, kept outside it."""
+
+    def test_a_witness_keeps_it_and_the_ledger_is_verified_against_it(self, desk: Desk) -> None:
+        """A chain that is gone is noticed, though no other chain was touched (C-26)."""
+        made = desk("audit", "checkpoint", "--witness", str(desk.witness))
+        assert made.exit_code == 0, made.output
+        assert [one.size for one in AnchorFile(desk.witness).checkpoints()] == [2]
+        whole = desk("audit", "verify", "--all", "--anchors", str(desk.witness), "--json")
+        assert json.loads(whole.stdout)["verdict"] == "valid"
+        desk.ledger.unlink()
+        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
+        gone = desk("audit", "verify", "--all", "--anchors", str(desk.witness), "--json")
+        assert (gone.exit_code, json.loads(gone.stdout)["verdict"]) == (1, "invalid")
+
+    def test_one_that_does_not_continue_the_last_is_refused(self, desk: Desk) -> None:
+        """The witness keeps what it had, and the operator is told that the ledger is not the one it was (C-26)."""
+        assert desk("audit", "checkpoint", "--witness", str(desk.witness)).exit_code == 0
+        desk.ledger.unlink()
+        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
+        refused = desk("audit", "checkpoint", "--witness", str(desk.witness))
+        assert refused.exit_code == 1
+        assert len(AnchorFile(desk.witness).checkpoints()) == 1
+        assert "checkpoint" not in desk("audit", "verify", "--all").stdout
+
+    def test_what_nobody_signed_is_vouched_for_only_by_whoever_says_so(self, desk: Desk) -> None:
+        """A checkpoint made by night turned a record of anybody's into a proved one."""
+        forged = handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)
+
+        async def forge() -> None:
+            async with Ledger(desk.ledger) as ledger:
+                await ledger.append(forged)
+
+        asyncio.run(forge())
+        refused = desk("audit", "checkpoint")
+        assert refused.exit_code == 1
+        assert "would vouch for it" in refused.output
+        assert desk("audit", "verify", "--all").exit_code == 4
+        assert desk("audit", "checkpoint", "--unsigned").exit_code == 0
+
+
+class TestArchive:
+    """The cold tier."""
+
+    def test_old_records_move_and_read_as_before(self, desk: Desk) -> None:
+        """A trace tells the same before and after; moving again moves nothing."""
+        before = json.loads(desk("audit", "trace", TASK, "--json").stdout)
+        moved = desk("audit", "archive", "--older-than", "0", "--json")
+        assert json.loads(moved.stdout)["records"] == 2
+        assert json.loads(desk("audit", "trace", TASK, "--json").stdout)["records"] == before["records"]
+        assert "0 records moved" in desk("audit", "archive").stdout
+
+    def test_the_last_manifest_leads_to_all_segments(self, desk: Desk) -> None:
+        """So its digest is told, and the store has it under that."""
+        told = desk("audit", "archive", "--older-than", "0").stdout.split()[-1]
+        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
+        later = json.loads(desk("audit", "archive", "--older-than", "0", "--json").stdout)
+
+        segments = asyncio.run(segments_of(open_store(desk.folder / "artifacts"), later["last_manifest"]))
+        assert [one.records for one in segments] == [2, 1]
+        assert segments[-1].previous == segments[0].digest == told
+
+    def test_nothing_moves_to_where_it_would_be_lost(self, desk: Desk) -> None:
+        """A store in memory ends with the command, and the ledger would have forgotten the bytes."""
+        refused = desk("audit", "archive", "--older-than", "0", "--artifacts", "memory:")
+
+        assert refused.exit_code == 2
+        assert "would be lost" in refused.output
+        assert desk("audit", "verify", "--all", "--allow-unanchored").exit_code == 0
+
+    def test_young_records_stay(self, desk: Desk) -> None:
+        """Only what is older than said moves."""
+        days = str(1 + timedelta(days=36_500).days)
+        assert json.loads(desk("audit", "archive", "--older-than", days, "--json").stdout)["records"] == 0
+
+
+class TestMigrate:
+    """Tables in Postgres are made by their owner; `tests/ledger_postgres` does it for real."""
+
+    def test_a_file_needs_none(self, desk: Desk) -> None:
+        """The answer says why and what to name instead."""
+        refused = desk("audit", "migrate")
+        assert refused.exit_code == 1
+        assert "is migrated when it is opened" in refused.output
+
+    def test_an_address_that_cannot_be_read_is_refused_in_words(self, desk: Desk) -> None:
+        """A password with a sign of URLs was a traceback that had its beginning."""
+        refused = desk("audit", "migrate", "--ledger", "postgresql://baton_owner:secret#1@127.0.0.1/ledger")
+        assert refused.exit_code == 2
+        assert "percent-encoded" in refused.output
+        assert "secret" not in refused.output
+
+    def test_a_name_that_is_no_roles_is_refused_in_words(self, desk: Desk) -> None:
+        """It was a traceback as well."""
+        refused = desk("audit", "migrate", "--ledger", "postgresql://baton_owner@127.0.0.1:1/l", "--writer", "Writer")
+        assert refused.exit_code == 2
+        assert "'Writer' is not the name of a role" in refused.output
+
+
+class TestRewrap:
+    """After a rotation the old key is needed no more."""
+
+    def test_keys_of_people_are_wrapped_anew(self, desk: Desk) -> None:
+        """Personal data reads as before without the key that wrapped it at first."""
+        data = {"email": "ann@example.org"}
+
+        async def sealed(keyring: Keyring) -> dict[str, JsonValue]:
+            async with Vault(desk.folder / "vault.db", keyring) as vault:
+                return await vault.seal("customer-7", TASK, data)
+
+        async def opened(keyring: Keyring) -> list[object]:
+            async with Vault(desk.folder / "vault.db", keyring) as vault:
+                return list((await vault.open(payload, TASK)).values())
+
+        payload = asyncio.run(sealed(desk.keyring))
+        assert desk("keys", "rotate", "wrap").exit_code == 0
+        assert "1 key wrapped again" in desk("keys", "rewrap").stdout
+        content = read_file(desk.keys)
+        kept = tuple(key for key in content.keys if key.purpose is not Purpose.WRAP or key.retired_at is None)
+        write_file(desk.keys, replace(content, keys=kept), replace=True)
+        assert asyncio.run(opened(Keyring.from_file(desk.keys))) == [data]

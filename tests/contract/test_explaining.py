@@ -1,0 +1,29 @@
+"""What a person is told of what a stage was given."""
+
+import re
+
+import pytest
+
+from baton.contract.explanation import Explanation
+from tests.agents.material import contract
+
+
+@pytest.mark.parametrize(
+    ("read", "before", "told"),
+    [
+        pytest.param(100, 5_000, "- 100 tokens, against 5000 .* before it \\(50.0 times fewer\\)$", id="fewer"),
+        pytest.param(
+            145, 0, "- 145 tokens, against 0 for everything said and fetched before it$", id="the first stage"
+        ),
+        pytest.param(
+            0, 16, "- not known: .* has returned nothing; everything before it has 16 tokens$", id="it failed"
+        ),
+    ],
+)
+def test_what_it_cost_to_read_is_no_more_than_is_known(read: int, before: int, told: str) -> None:
+    """A stage that failed told of no prompt, which it may have had all the same; 0.0 times fewer is no figure."""
+    made = Explanation(
+        stage="plan", seq=1, contract=contract().to_json_object(), tokens_read=read, transcript_tokens=before
+    )
+
+    assert re.search(told, made.to_markdown().rstrip())

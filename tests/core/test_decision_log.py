@@ -1,0 +1,86 @@
+"""The main invariant: decisions are appended, and never lost, altered or reordered."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from baton.core.baton import Baton
+from baton.core.patching import apply_patch, new_decisions, patch_effect
+from baton.errors import PatchError
+from tests.core.material import START, batons, findings, raw_patches
+
+
+class TestDecisionLog:
+    """`decision_log` only grows."""
+
+    @pytest.mark.parametrize(
+        ("log", "sent", "after"),
+        [
+            pytest.param(["d1"], ["d2"], ["d1", "d2"], id="a new decision is appended"),
+            pytest.param(["d1"], ["d1", "d2"], ["d1", "d2"], id="the log sent back whole adds its tail only"),
+            pytest.param(["d1"], [], ["d1"], id="an empty list changes nothing"),
+            pytest.param(["a", "a", "b"], ["a", "b", "c"], ["a", "a", "b", "c"], id="an entry that stands there twice"),
+            pytest.param(["d1"], ["d1"], ["d1"], id="the log sent back changes nothing"),
+            pytest.param(["d1", "d2", "d3"], ["d2", "d3", "d4"], ["d1", "d2", "d3", "d4"], id="its newest part too"),
+            pytest.param(["d1", "d2"], ["d1"], ["d1", "d2"], id="an older part changes nothing"),
+            pytest.param(["d1", "d2"], ["d2", "d1"], ["d1", "d2"], id="another order changes nothing"),
+            pytest.param(["d1", "d2", "d3"], ["d1", "d3"], ["d1", "d2", "d3"], id="leaving one out changes nothing"),
+            pytest.param(
+                ["d1", "d2", "d3"], ["d2", "d1", "d3"], ["d1", "d2", "d3"], id="all of it in another order too"
+            ),
+            pytest.param([], ["d1", "d1"], ["d1", "d1"], id="a new decision may be sent twice"),
+            pytest.param(["d1", "d2"], ["d3", "d1"], ["d1", "d2", "d3", "d1"], id="old ones among new ones are kept"),
+        ],
+    )
+    def test_it_is_appended_to_and_never_replaced(self, log: list[str], sent: list[str], after: list[str]) -> None:
+        """The main invariant, which the original does not keep (S1-fields-e, S1-design-a, S1-design-b, C-2; B1)."""
+        assert apply_patch(Baton(goal="g", decision_log=log), {"decision_log": [*sent]}).decision_log == after
+
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            pytest.param(["d1"], id="an older part"),
+            pytest.param(["d2", "d1"], id="another order"),
+            pytest.param(["d3", "d1"], id="some of it, in another order"),
+        ],
+    )
+    def test_repeating_the_log_is_warned_of(self, sent: list[str]) -> None:
+        """A stage that tried to shorten or reorder the log can be seen in the history (C-2)."""
+        effect = patch_effect(Baton(goal="g", decision_log=["d1", "d2", "d3"]), {"decision_log": [*sent]})
+
+        assert effect.change == {}
+        assert "nothing can be removed" in effect.warnings[0]
+
+    def test_sending_the_newest_part_back_is_no_oddity(self) -> None:
+        """Delivering the same patch twice is normal and warns of nothing (C-2)."""
+        assert patch_effect(START, {"decision_log": ["d1"]}).warnings == []
+
+    def test_the_effective_change_holds_the_appended_entries_only(self) -> None:
+        """The raw patch and what it did are two things, and both are recorded (C-2)."""
+        assert patch_effect(START, {"decision_log": ["d1", "d2"]}).change == {"decision_log": ["d2"]}
+
+    def test_null_is_refused(self) -> None:
+        """It would erase every decision (C-3; B1; requirements part 6.2)."""
+        assert findings(START, {"decision_log": None})[0].startswith("decision_log: only grows and may not be cleared")
+
+    @pytest.mark.parametrize("value", ["d2", {"add": "d2"}, [1], ["d2", None], 7], ids=repr)
+    def test_anything_but_a_list_of_texts_is_refused(self, value: Any) -> None:
+        """It would replace the log by something else (C-3; B1)."""
+        assert findings(START, {"decision_log": value})[0].startswith("decision_log: must be a list of strings")
+
+    @given(batons, raw_patches)
+    def test_no_patch_shortens_or_alters_it(self, baton: Baton, patch: dict[str, Any]) -> None:
+        """Whatever a stage returns, what was decided stays, in its order (S1-design-a, S1-design-b, S2-design-a)."""
+        try:
+            after = apply_patch(baton, patch)
+        except PatchError:
+            return
+
+        assert after.decision_log[: len(baton.decision_log)] == baton.decision_log
+
+    def test_the_longest_echo_counts_among_many_equal_entries(self) -> None:
+        """However often the log repeats itself, only what is new is appended (C-2)."""
+        log, sent = ["d"] * 2_000, ["d"] * 1_000 + ["e"] * 1_000
+
+        assert new_decisions(log, {"decision_log": sent})[0] == ["e"] * 1_000

@@ -1,0 +1,144 @@
+"""History entries, outcomes and the snapshots that follow from them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from baton.core.baton import Baton
+from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, effect_on, snapshots
+from baton.core.patching import patch_effect
+from tests.core.material import AT, ReviewBaton, batons, good_patches
+
+
+def entry(**members: Any) -> HistoryEntry:
+    """Return an entry of a stage."""
+    return HistoryEntry(**{"seq": 1, "stage_id": "plan", "timestamp": AT, **members})
+
+
+class TestHistoryEntry:
+    """`HistoryEntry`."""
+
+    def test_it_says_who_changed_what_and_when(self) -> None:
+        """Stage id, time and patch, on the wire too (S1-design-h, S2-design-d)."""
+        written = json.loads(entry(patch={"goal": "x"}).model_dump_json())
+
+        assert written == {"seq": 1, "stage_id": "plan", "timestamp": "2026-11-21T08:30:00Z", "patch": {"goal": "x"}}
+
+    def test_an_empty_patch_is_an_entry(self) -> None:
+        """A stage that changed nothing is in the history (C-10)."""
+        assert HistoryEntry.model_validate_json(entry(patch={}).model_dump_json()).effective == {}
+
+    @pytest.mark.parametrize(
+        ("members", "effective"),
+        [
+            pytest.param({"patch": {"goal": "x"}}, {"goal": "x"}, id="the patch"),
+            pytest.param({"patch": {"goal": "x"}, "change": {}}, {}, id="the change, where it differs"),
+            pytest.param({"patch": {"goal": "x"}, "kind": StepKind.BRANCH}, {}, id="nothing, for a branch"),
+        ],
+    )
+    def test_the_effective_change_is_what_happened(self, members: dict[str, Any], effective: dict[str, Any]) -> None:
+        """Both what a stage returned and what it did are kept (C-2)."""
+        assert entry(**members).effective == effective
+
+    def test_a_change_of_nothing_survives_json(self) -> None:
+        """That nothing changed, and that the change is the patch itself, are two things (C-2)."""
+        there = HistoryEntry.model_validate_json(entry(patch={"goal": "x"}, change={}).model_dump_json())
+
+        assert there.change == {}
+
+    @pytest.mark.parametrize(
+        "members",
+        [{"seq": 0}, {"stage_id": ""}, {"stage_id": "x" * 201}, {"attempt": 0}, {"kind": "loop"}],
+        ids=repr,
+    )
+    def test_nonsense_is_refused(self, members: dict[str, Any]) -> None:
+        """Steps count from 1 and have a name and a known kind."""
+        with pytest.raises(ValidationError):
+            entry(**members)
+
+
+class TestSpend:
+    """`Spend`."""
+
+    @given(st.lists(st.builds(Spend, **dict.fromkeys(Spend.model_fields, st.integers(0, 10**12))), max_size=5))
+    def test_sums_are_exact_in_any_order(self, spends: list[Spend]) -> None:
+        """Money is counted in whole millionths."""
+        total = sum(spends, start=Spend())
+
+        assert total == sum(reversed(spends), start=Spend())
+        for name in ("micro_usd", "prompt_tokens", "completion_tokens"):
+            assert getattr(total, name) == sum(getattr(one, name) for one in spends)
+
+    def test_no_step_earns(self) -> None:
+        """A negative cost would raise a budget."""
+        with pytest.raises(ValidationError):
+            Spend(micro_usd=-1)
+
+
+class TestOutcome:
+    """`Outcome`."""
+
+    def test_it_survives_json_whole(self) -> None:
+        """A run is resumed from it in another process."""
+        outcome = Outcome(
+            seq=2,
+            order=1,
+            name="plan",
+            kind=StepKind.MERGE,
+            entries=[entry(patch={"constraints": None}, spend=Spend(micro_usd=5), removed_constraints=["x"])],
+            value={"passed": [1, 2.5, None]},
+        )
+
+        assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
+
+
+class TestEffectOn:
+    """`effect_on`, a recorded change applied."""
+
+    @given(batons, good_patches)
+    def test_the_effective_change_makes_the_same_step_again(self, baton: Baton, patch: dict[str, Any]) -> None:
+        """What history keeps is enough to replay the step exactly (S1-patch-f, S1-design-i)."""
+        effect = patch_effect(baton, patch)
+
+        assert effect_on(baton, effect.change) == effect.baton
+
+    @pytest.mark.parametrize(
+        "patch",
+        [
+            {"quality_signals": {"a": None, "b": {"c": True}}},
+            {"quality_signals": {"a": True}},
+            {"stage_hint": None, "due": "2026-12-01T00:00:00+02:00"},
+            {"severity": "high", "limit": None},
+        ],
+        ids=repr,
+    )
+    def test_a_teams_own_fields_are_replayed_too(self, patch: Any) -> None:
+        """Removed members, true for 1, times and enums (S1-design-i, C-4)."""
+        start = ReviewBaton(goal="g", quality_signals={"a": 1}, stage_hint="x", limit=9)
+        effect = patch_effect(start, patch)
+        again = effect_on(start, json.loads(json.dumps(effect.change)))
+
+        assert again.to_json_object() == effect.baton.to_json_object()
+        assert again.digest == effect.baton.digest
+
+    def test_nothing_leaves_the_same_baton(self) -> None:
+        """No copy is made where none is needed."""
+        baton = Baton(goal="g")
+
+        assert effect_on(baton, {}) is baton
+
+
+class TestSnapshots:
+    """`snapshots`, the full baton after each step."""
+
+    def test_there_is_one_for_every_step_however_many(self) -> None:
+        """The original kept the last five only (S1-patch-f, S1-design-e; B2)."""
+        entries = [entry(seq=n, patch={"decision_log": [f"d{n}"]}) for n in range(1, 41)]
+        found = list(snapshots(Baton(goal="g"), entries))
+
+        assert [one for one, _ in found] == entries
+        assert [len(baton.decision_log) for _, baton in found] == list(range(1, 41))

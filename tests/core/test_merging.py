@@ -1,0 +1,158 @@
+"""How the patches of a fan-out's branches become one."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from baton.core.baton import Baton
+from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, merge_branches
+from baton.errors import PatchError
+from tests.core.material import good_patches, ref
+
+BRANCHES: list[tuple[str, dict[str, JsonValue]]] = [
+    ("test", {"current_state": ["12 pass", "Shared"], "decision_log": ["Kept the fixtures"]}),
+    ("review", {"current_state": ["Shared", "Reads well"], "decision_log": ["Split the module"]}),
+    ("audit", {"work_scope": ["src"]}),
+]
+
+
+class TestMergeBranches:
+    """`merge_branches`."""
+
+    @pytest.mark.parametrize(
+        ("strategy", "merged"),
+        [
+            pytest.param(MergeStrategy.UNION, ["12 pass", "Shared", "Reads well"], id="union keeps every entry once"),
+            pytest.param(MergeStrategy.FIRST, ["12 pass", "Shared"], id="first takes the first branch's"),
+            pytest.param(MergeStrategy.LAST, ["Shared", "Reads well"], id="last takes the last branch's"),
+        ],
+    )
+    def test_a_field_that_several_wrote_merges_as_declared(self, strategy: MergeStrategy, merged: JsonValue) -> None:
+        """A fan-out says what becomes of each field, and keeps what its branches disagreed about."""
+        patch, conflicts = merge_branches(BRANCHES, {"current_state": strategy})
+
+        assert patch["current_state"] == merged
+        assert [(one.field, one.strategy, one.values) for one in conflicts] == [
+            ("current_state", strategy, {"test": ["12 pass", "Shared"], "review": ["Shared", "Reads well"]})
+        ]
+
+    @pytest.mark.parametrize("strategies", [{"current_state": MergeStrategy.REFUSE}, {}], ids=["refused", "undeclared"])
+    def test_differing_values_are_refused_unless_a_strategy_is_declared(self, strategies: Any) -> None:
+        """Nobody's work is dropped by accident."""
+        with pytest.raises(PatchError, match="current_state: test, review wrote different values; declare how"):
+            merge_branches(BRANCHES, strategies)
+
+    def test_members_of_objects_are_joined_at_every_depth(self) -> None:
+        """Branches that write members of one field each keep theirs, and a removed member stays removed."""
+        first: JsonValue = {"speed": 0.9, "of": {"test": {"lines": 80}}, "draft": None}
+        second: JsonValue = {"style": 0.7, "of": {"test": {"branches": 60}, "review": {}}, "speed": 0.9}
+
+        patch, conflicts = merge_branches(
+            [("test", {"quality": first}), ("review", {"quality": second})], {"quality": MergeStrategy.MEMBERS}
+        )
+
+        of = {"test": {"lines": 80, "branches": 60}, "review": {}}
+        assert patch["quality"] == {"speed": 0.9, "style": 0.7, "of": of, "draft": None}
+        assert conflicts[0].values == {"test": first, "review": second}
+
+    @pytest.mark.parametrize(
+        ("value", "why"),
+        [
+            pytest.param({"of": {"test": 81}}, "/of/test can have one value only", id="another value"),
+            pytest.param({"of": {"test": None}}, "/of/test can have one value only", id="removed"),
+            pytest.param({"of": 1}, "/of can have one value only", id="an object and a number"),
+            pytest.param(["of"], "members are those of objects", id="no object"),
+            pytest.param(None, "members are those of objects", id="the whole field removed"),
+        ],
+    )
+    def test_a_member_that_two_wrote_differently_is_refused(self, value: JsonValue, why: str) -> None:
+        """Joining objects drops nobody's value."""
+        branches: list[tuple[str, dict[str, JsonValue]]] = [
+            ("test", {"quality": {"of": {"test": 80}}}),
+            ("review", {"quality": value}),
+        ]
+
+        with pytest.raises(PatchError, match=f"quality: test, review wrote different values; {why}"):
+            merge_branches(branches, {"quality": MergeStrategy.MEMBERS})
+
+    @pytest.mark.parametrize("strategy", MergeStrategy)
+    def test_every_branchs_decisions_are_kept_whatever_the_strategy(self, strategy: MergeStrategy) -> None:
+        """Decisions are appended in the order of the branches (S1-design-a, S1-design-b)."""
+        patch, _ = merge_branches(BRANCHES, {**DEFAULT_STRATEGIES, "decision_log": strategy})
+
+        assert patch["decision_log"] == ["Kept the fixtures", "Split the module"]
+
+    def test_what_one_branch_wrote_is_taken_as_it_is(self) -> None:
+        """One writer is no conflict."""
+        patch, conflicts = merge_branches(BRANCHES[1:])
+
+        assert patch == {**BRANCHES[1][1], **BRANCHES[2][1]}
+        assert conflicts == []
+
+    def test_what_all_wrote_alike_is_no_conflict(self) -> None:
+        """Not even where differing values would be refused."""
+        patch, conflicts = merge_branches([("a", {"goal": "New"}), ("b", {"goal": "New"})])
+
+        assert patch == {"goal": "New"}
+        assert conflicts == []
+
+    def test_true_and_one_are_a_conflict(self) -> None:
+        """Python takes them for equal, JSON does not."""
+        with pytest.raises(PatchError, match="flags"):
+            merge_branches([("a", {"flags": [True]}), ("b", {"flags": [1]})])
+
+    def test_a_union_counts_a_reference_once(self) -> None:
+        """A reference with empty members and one without them are the same reference."""
+        full = ref("plan").model_dump(mode="json")
+        patch, _ = merge_branches(
+            [
+                ("a", {"artifacts": [full]}),
+                ("b", {"artifacts": [{**full, "path": None}, ref("diff").model_dump(mode="json")]}),
+            ]
+        )
+
+        assert patch["artifacts"] == [full, ref("diff").model_dump(mode="json")]
+
+    def test_null_counts_as_empty_in_a_union(self) -> None:
+        """A branch that cleared a list does not clear what another wrote, and the conflict tells."""
+        patch, conflicts = merge_branches([("a", {"constraints": None}), ("b", {"constraints": ["x"]})])
+
+        assert patch == {"constraints": ["x"]}
+        assert conflicts[0].values == {"a": None, "b": ["x"]}
+
+    def test_a_union_of_what_is_no_list_is_refused(self) -> None:
+        """The message says what to declare instead."""
+        with pytest.raises(PatchError, match="signals: a, b wrote different values; a union is for lists"):
+            merge_branches(
+                [("a", {"signals": {"x": 1}}), ("b", {"signals": {"x": 2}})], {"signals": MergeStrategy.UNION}
+            )
+
+    @pytest.mark.parametrize("value", [None, "d", {"a": 1}, 7], ids=repr)
+    def test_a_log_that_is_no_list_is_refused(self, value: Any) -> None:
+        """A branch cannot clear the log, nor write it in a way that would be lost (S1-design-b, C-3)."""
+        with pytest.raises(PatchError, match="decision_log: b wrote no list"):
+            merge_branches([("a", {"decision_log": ["x"]}), ("b", {"decision_log": value})])
+
+    def test_every_refused_field_is_named(self) -> None:
+        """All can be mended at once."""
+        with pytest.raises(PatchError) as caught:
+            merge_branches([("a", {"goal": "1", "x": 1}), ("b", {"goal": "2", "x": 2})])
+
+        assert [finding.split(":")[0] for finding in caught.value.findings] == ["goal", "x"]
+
+    def test_two_branches_of_one_name_are_an_error(self) -> None:
+        """What each wrote is kept under its name, so a second one would be lost."""
+        with pytest.raises(ValueError, match="name of its own"):
+            merge_branches([("a", {"decision_log": ["x"]}), ("a", {"decision_log": ["y"]})])
+
+    @given(st.lists(good_patches, min_size=1, max_size=4))
+    def test_no_decision_is_lost_and_every_field_is_there(self, patches: list[dict[str, Any]]) -> None:
+        """Whatever the branches return (S1-design-b)."""
+        branches = [(f"branch-{number}", patch) for number, patch in enumerate(patches)]
+        merged, _ = merge_branches(branches, dict.fromkeys(Baton.FIELDS, MergeStrategy.LAST))
+
+        assert merged.get("decision_log", []) == [one for patch in patches for one in patch.get("decision_log", [])]
+        assert merged.keys() | {"decision_log"} == {name for patch in patches for name in patch} | {"decision_log"}

@@ -1,0 +1,89 @@
+"""What crosses the wire between client, workflow and stage; see also test_schemas.py."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from baton.core.baton import Baton, BatonPatch
+from baton.core.history import Spend
+from baton.core.messages import PipelineInput, PipelineResult, StageResult
+from tests.core.material import ReviewBaton, Severity
+
+
+class TestPipelineInput:
+    """`PipelineInput`, how a pipeline is started."""
+
+    def test_a_goal_is_enough(self) -> None:
+        """The first baton is seeded from it (S1-init-a, S1-init-c, S2-how-1; B14)."""
+        start = PipelineInput.model_validate_json('{"goal": "Initialize deenup"}')
+
+        assert start.first_baton() == Baton(goal="Initialize deenup", current_state=["Workflow starting"])
+
+    def test_further_members_may_be_given(self) -> None:
+        """A pipeline can start from what is known already; the goal is the input's."""
+        start = PipelineInput(goal="Mine", baton={"goal": "Other", "current_state": ["Known"], "constraints": ["c"]})
+
+        assert start.first_baton() == Baton(goal="Mine", current_state=["Known"], constraints=["c"])
+
+    def test_the_first_baton_is_of_the_pipelines_type(self) -> None:
+        """A team's own fields come as JSON."""
+        start = PipelineInput(goal="g", baton={"severity": "high", "due": "2026-12-01T00:00:00Z"})
+
+        assert start.first_baton(ReviewBaton).to_json_object()["severity"] == "high"
+        with pytest.raises(ValidationError, match="severity"):
+            start.first_baton()
+
+    def test_a_type_that_is_no_baton_is_refused_by_name(self) -> None:
+        """A model with fields of its own is none unless it is derived from `Baton`."""
+
+        class Mine(BaseModel):
+            goal: str
+
+        kind: Any = Mine
+        with pytest.raises(TypeError, match="baton_type=Mine: a pipeline's type of baton is derived from Baton"):
+            PipelineInput(goal="g").first_baton(kind)
+
+    @pytest.mark.parametrize("goal", ["", " ", None], ids=repr)
+    def test_a_goal_that_says_nothing_is_refused(self, goal: Any) -> None:
+        """It is refused where the pipeline is started (B6)."""
+        with pytest.raises(ValidationError, match="goal"):
+            PipelineInput.model_validate_json(json.dumps({"goal": goal}))
+
+
+class TestPipelineResult:
+    """`PipelineResult`, what a pipeline returns."""
+
+    def test_the_final_baton_is_of_the_pipelines_type(self) -> None:
+        """A caller that knows the type has it typed."""
+        baton = ReviewBaton(goal="g", severity=Severity.HIGH)
+        result = PipelineResult(task_id="t", baton=baton.to_json_object(), steps=1)
+        there = PipelineResult.model_validate_json(result.model_dump_json())
+
+        assert there.final_baton(ReviewBaton) == baton
+
+
+class TestStageResult:
+    """`StageResult`, the envelope with the patch."""
+
+    def test_the_published_envelope_is_read(self) -> None:
+        """The patch stands at the top level (S1-patch-b, C-9; B10)."""
+        read = StageResult.model_validate_json(
+            '{"baton_patch": {"current_state": ["Planned"]}, "spend": {"micro_usd": 5}}'
+        )
+
+        assert isinstance(read.baton_patch, BatonPatch)
+        assert read.baton_patch.to_json_object() == {"current_state": ["Planned"]}
+        assert read.spend == Spend(micro_usd=5)
+
+    @pytest.mark.parametrize("patch", ['{"quality_signals":{"craft":6}}', '{"constraints":null}', '{"goal":7}'])
+    def test_every_patch_is_carried_as_it_is(self, patch: str) -> None:
+        """A team's own fields, a null and a mistake reach those who judge them (C-3)."""
+        read = StageResult.model_validate_json(f'{{"baton_patch":{patch}}}')
+
+        assert read.model_dump_json() == f'{{"baton_patch":{patch}}}'
+
+    def test_no_patch_is_legal(self) -> None:
+        """A stage may change nothing (C-10)."""
+        assert StageResult.model_validate_json("{}").baton_patch in ({}, BatonPatch())

@@ -1,0 +1,116 @@
+"""The four-stage run that the pattern's own text shows (S1 L66-82), played through the pipeline's state."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from baton.core.baton import Baton
+from baton.core.history import snapshots
+from baton.core.messages import PipelineInput
+from baton.core.patching import PatchRules
+from baton.core.rendering import render
+from baton.core.state import PipelineState
+from baton.errors import PatchError
+from tests.core.material import AT, returned
+
+RUN: list[tuple[str, dict[str, Any]]] = [
+    (
+        "detect-tech-stack",
+        {
+            "current_state": ["Project directory is uninitialized, no source files found"],
+            "decision_log": ["Confirmed project is empty"],
+            "constraints": ["Solo developer, zero budget"],
+        },
+    ),
+    (
+        "generate-docs",
+        {
+            "current_state": ["Project fully documented, 13 features in backlog"],
+            "decision_log": ["Chose React Native, selected Supabase"],
+            "work_scope": ["CLAUDE.md", "README.md"],
+        },
+    ),
+    (
+        "build-knowledge",
+        {
+            "current_state": ["Knowledge index built with 53 chunks"],
+            "decision_log": ["Indexed documentation for semantic search"],
+        },
+    ),
+    (
+        "verify-ready",
+        {
+            "current_state": ["Project fully initialized and verified"],
+            "decision_log": ["All verification checks passed"],
+            "constraints": ["Source validation non-negotiable for Islamic content"],
+        },
+    ),
+]
+"""The four stages of S1 L66-82."""
+
+
+@pytest.fixture
+def run() -> PipelineState:
+    """Return the published four-stage run, ended."""
+    state = PipelineState(PipelineInput(goal="Initialize deenup").first_baton())
+    for seq, (stage, patch) in enumerate(RUN, 1):
+        state.record_stage(returned(stage, seq, patch), AT + timedelta(minutes=seq))
+    return state
+
+
+class TestPublishedRun:
+    """The four-stage run of S1 L66-82."""
+
+    def test_it_starts_from_the_goal(self, run: PipelineState) -> None:
+        """Seeded from the feature description (S1-init-a, S1-init-c, S2-how-1; B14)."""
+        assert run.initial == Baton(goal="Initialize deenup", current_state=["Workflow starting"])
+
+    def test_every_stages_decision_is_kept_and_the_last_state_only(self, run: PipelineState) -> None:
+        """All four decisions in order, the last one's state (S1-ex-a, S1-ex-b, S1-ex-c, S1-ex-d, S1-ex-f)."""
+        assert run.baton.decision_log == [
+            "Confirmed project is empty",
+            "Chose React Native, selected Supabase",
+            "Indexed documentation for semantic search",
+            "All verification checks passed",
+        ]
+        assert run.baton.current_state == ["Project fully initialized and verified"]
+        assert run.baton.work_scope == ["CLAUDE.md", "README.md"]
+
+    def test_a_constraint_that_the_last_stage_replaced_is_told(self, run: PipelineState) -> None:
+        """Replace semantics are followed to the letter, and what goes is in the history (S1-ex-g, C-5)."""
+        assert run.baton.constraints == ["Source validation non-negotiable for Islamic content"]
+        assert [one.removed_constraints for one in run.entries] == [[], [], [], ["Solo developer, zero budget"]]
+
+    def test_each_stage_reads_what_its_predecessors_left(self, run: PipelineState) -> None:
+        """The page of every stage shows earlier decisions and the state now (S1-ex-e, S1-loop-a, S1-concept-c)."""
+        before = [run.initial, *(baton for _, baton in snapshots(run.initial, run.entries))]
+
+        for number, (stage, patch) in enumerate(RUN):
+            page = render(before[number])
+            for _, earlier in RUN[:number]:
+                assert f"- {earlier['decision_log'][0]}\n" in page
+            assert str(patch["decision_log"][0]) not in page, stage
+            assert f"- {before[number].current_state[0]}\n" in page
+
+    def test_every_patch_is_recorded_with_its_stage_and_time(self, run: PipelineState) -> None:
+        """Who, when, what (S1-design-h, S2-design-d)."""
+        assert [(one.stage_id, one.timestamp, one.patch) for one in run.entries] == [
+            (stage, AT + timedelta(minutes=seq), patch) for seq, (stage, patch) in enumerate(RUN, 1)
+        ]
+
+    def test_understanding_can_be_followed_step_by_step(self, run: PipelineState) -> None:
+        """A full snapshot after each patch (S1-patch-f, S1-design-e, S1-design-i)."""
+        found = [baton.current_state for _, baton in snapshots(run.initial, run.entries)]
+
+        assert found == [patch["current_state"] for _, patch in RUN]
+
+    def test_it_can_be_protected_from_losing_a_constraint(self) -> None:
+        """A pipeline may decide that hard rules stay (C-5, S1-prob-g)."""
+        state = PipelineState(Baton(goal="g"), PatchRules(protected=frozenset({"constraints"})))
+        for seq, (stage, patch) in enumerate(RUN[:3], 1):
+            state.record_stage(returned(stage, seq, patch), AT)
+
+        with pytest.raises(PatchError, match="constraints: is protected"):
+            state.record_stage(returned("verify-ready", 4, RUN[3][1]), AT)
+        assert state.baton.constraints == ["Solo developer, zero budget"]

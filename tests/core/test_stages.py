@@ -1,0 +1,90 @@
+"""What a stage declares about itself."""
+
+import pytest
+
+from baton.core.baton import Baton
+from baton.core.stages import DECISIONS_HANDED, HasSpec, StageSpec, checked_fields, spec_of
+from tests.core.material import ReviewBaton, ref
+
+BATON = ReviewBaton(
+    goal="g",
+    constraints=["c"],
+    decision_log=[f"d{n}" for n in range(50)],
+    artifacts=[ref("a")],
+    quality_signals={"craft": 6},
+)
+
+
+class TestHanded:
+    """`StageSpec.handed`, what a stage is handed of the baton."""
+
+    def test_a_stage_is_handed_all_fields_and_the_newest_decisions(self) -> None:
+        """The whole picture, however long the run (S1-concept-c, S1-cmp-c, S2-sol-a)."""
+        handed, left_out = StageSpec("review").handed(BATON)
+
+        assert handed.decision_log == BATON.decision_log[-DECISIONS_HANDED:]
+        assert left_out == 50 - DECISIONS_HANDED
+        assert handed.model_copy(update={"decision_log": BATON.decision_log}) == BATON
+
+    def test_it_may_ask_for_the_whole_log(self) -> None:
+        """Nothing is out of a stage's reach."""
+        assert StageSpec("review", decisions=None).handed(BATON) == (BATON, 0)
+
+    def test_it_is_handed_the_fields_it_reads_the_goal_the_rules_and_the_references(self) -> None:
+        """Agents always know what exists, and every hard rule (S1-design-j)."""
+        handed, _ = StageSpec("review", reads=frozenset({"quality_signals"})).handed(BATON)
+
+        assert handed == ReviewBaton(
+            goal="g", constraints=BATON.constraints, artifacts=[ref("a")], quality_signals={"craft": 6}
+        )
+        assert BATON.constraints
+
+    def test_a_log_it_does_not_read_is_not_counted(self) -> None:
+        """No decisions are shown as left out to a stage that asked for none."""
+        assert StageSpec("review", reads=frozenset({"constraints"})).handed(BATON)[1] == 0
+
+    @pytest.mark.parametrize("decisions", [0, 1, 20, 49, 50, 51, None])
+    def test_shown_and_left_out_add_up(self, decisions: int | None) -> None:
+        """The count on the page is right for every length (C-7)."""
+        handed, left_out = StageSpec("review", decisions=decisions).handed(BATON)
+
+        assert len(handed.decision_log) + left_out == 50
+
+
+class TestCheckedFields:
+    """`checked_fields`."""
+
+    def test_all_fields_is_none(self) -> None:
+        """Declaring is a choice."""
+        assert checked_fields(None, Baton, "reads") is None
+
+    def test_a_teams_own_fields_count(self) -> None:
+        """They are fields like the eight."""
+        assert checked_fields(["quality_signals"], ReviewBaton, "reads") == frozenset({"quality_signals"})
+
+    def test_a_field_that_does_not_exist_is_an_error(self) -> None:
+        """It shows where the stage is declared."""
+        with pytest.raises(ValueError, match=r"writes=\['desicion_log'\]: Baton has no such field; it has goal, "):
+            checked_fields(["desicion_log", "goal"], Baton, "writes")
+
+
+class TestHasSpec:
+    """`HasSpec`, what a pipeline takes for a stage."""
+
+    def test_anything_with_a_spec_is_a_stage(self) -> None:
+        """A pipeline can name a stage without importing its code."""
+
+        class Named:
+            spec = StageSpec("review")
+
+        assert spec_of(Named()).name == "review"
+        assert not isinstance(object(), HasSpec)
+
+    def test_what_is_no_stage_is_told_by_what_it_is(self) -> None:
+        """A function without `@stage` and a stage's name are what beginners hand over."""
+
+        async def review() -> None: ...
+
+        for found, told in ((review, "the function .*review"), ("review", "the str 'review'")):
+            with pytest.raises(TypeError, match=f"an async function under @stage, named and not called; found {told}"):
+                spec_of(found)

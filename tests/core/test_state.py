@@ -1,0 +1,363 @@
+"""The state of a pipeline, fed with what steps return."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.core.baton import AnyBaton, Baton
+from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, snapshots
+from baton.core.messages import Decided, PipelineResult
+from baton.core.patching import PatchRules
+from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
+from baton.errors import PatchError
+from tests.core.material import AT, ReviewBaton, good_patches, raw_patches, ref, returned
+
+
+def state_of(start: Baton | None = None, **rules: Any) -> PipelineState:
+    """Return a new pipeline's state."""
+    return PipelineState(start or Baton(goal="g", decision_log=["d1"]), PatchRules(**rules))
+
+
+def resumed(state: PipelineState) -> PipelineState:
+    """Return the state of a run that was handed the outcomes of another, over the wire."""
+    other = PipelineState(state.initial, state.rules)
+    for outcome in state.outcomes:
+        other.restore(Outcome.model_validate_json(outcome.model_dump_json()))
+    return other
+
+
+def same(one: PipelineState, other: PipelineState) -> bool:
+    """Return whether two states are alike in all that matters."""
+    names = ("baton", "entries", "outcomes", "spend")
+    return (
+        all(getattr(one, name) == getattr(other, name) for name in names) and one.stage_rules() == other.stage_rules()
+    )
+
+
+class TestRecordStage:
+    """`PipelineState.record_stage`."""
+
+    def test_a_refused_patch_changes_nothing(self) -> None:
+        """No entry, no outcome, no spend, no half a patch (C-3)."""
+        state = state_of()
+        bad = returned("plan", 1, {"work_scope": ["src"], "goal": None}, spend=Spend(micro_usd=5))
+
+        with pytest.raises(PatchError):
+            state.record_stage(bad, AT)
+        assert same(state, state_of())
+
+    def test_the_raw_patch_and_what_it_did_are_both_kept(self) -> None:
+        """A log that was sent back whole is told apart from its one new entry (C-2)."""
+        state = state_of()
+        (entry,) = state.record_stage(returned("plan", 1, {"decision_log": ["d1", "d2"]}), AT).entries
+
+        assert entry.patch == {"decision_log": ["d1", "d2"]}
+        assert entry.effective == {"decision_log": ["d2"]}
+
+    def test_a_step_in_between_that_changed_nothing_overtook_nothing(self) -> None:
+        """Read back, where it leaves the very same baton, the entry is the same."""
+        state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
+        asked = state.baton
+        nothing = PipelineResult(task_id="t", steps=1, baton=state.baton.to_json_object())
+        state.record_child(1, "half", nothing, {"decision_log": ["d1"]}, AT)
+        outcome = state.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, made_on=asked)
+
+        read = resumed(PipelineState(state.initial))
+        read.restore(state.outcomes[0])
+        assert read.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, made_on=read.initial) == outcome
+
+    def test_the_change_is_kept_only_where_it_differs(self) -> None:
+        """History stays small."""
+        assert state_of().record_stage(returned("plan", 1, {"work_scope": ["src"]}), AT).entries[0].change is None
+
+    def test_an_empty_patch_is_recorded(self) -> None:
+        """Every stage is in the history (C-10)."""
+        state = state_of()
+        state.record_stage(returned("plan", 1, {}, output={"ok": True}), AT)
+
+        assert [one.stage_id for one in state.entries] == ["plan"]
+        assert state.outcomes[0].value == {"ok": True}
+
+    def test_spend_adds_up(self) -> None:
+        """The pipeline knows what its steps cost together."""
+        state = state_of()
+        for seq in (1, 2):
+            state.record_stage(returned("plan", seq, {}, spend=Spend(micro_usd=5, prompt_tokens=seq)), AT)
+
+        assert state.spend == Spend(micro_usd=10, prompt_tokens=3)
+
+    @pytest.mark.parametrize("between", [{"artifacts": []}, {"artifacts": None}], ids=repr)
+    def test_an_id_keeps_its_hash_after_its_reference_was_dropped(self, between: Any) -> None:
+        """A dropped artifact is still immutable, in a resumed run too (C-11, S1-cmp-f)."""
+        state = state_of()
+        state.record_stage(returned("plan", 1, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
+        state.record_stage(returned("tidy", 2, between), AT)
+        again = returned("plan", 3, {"artifacts": [ref("a", "1").model_dump(mode="json")]})
+
+        for one in (state, resumed(state)):
+            with pytest.raises(PatchError, match="'a' already names other bytes"):
+                one.record_stage(again, AT)
+            one.record_stage(returned("plan", 3, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
+
+    def test_artifacts_that_the_rules_know_are_immutable_too(self) -> None:
+        """A pipeline may begin with ids that are taken elsewhere (C-11)."""
+        state = state_of(known_artifacts={"a": "0" * 64})
+
+        with pytest.raises(PatchError, match="'a' already names other bytes"):
+            state.record_stage(returned("plan", 1, {"artifacts": [ref("a", "1").model_dump(mode="json")]}), AT)
+
+    def test_protecting_a_field_that_does_not_exist_is_an_error(self) -> None:
+        """It shows when the pipeline is made, not when the field is lost."""
+        with pytest.raises(ValueError, match="no such field"):
+            state_of(protected=frozenset({"constrains"}))
+
+
+class TestConcurrentStages:
+    """`record_stage` of a patch that was made on an older baton."""
+
+    START = Baton(goal="g", decision_log=["d1"], artifacts=[ref("a")], work_scope=["src"])
+
+    def recorded(self, first: dict[str, Any], second: dict[str, Any]) -> tuple[PipelineState, HistoryEntry]:
+        """Return the state and second entry after two stages that were both handed the start."""
+        state = state_of(self.START)
+        state.record_stage(returned("one", 1, first), AT, made_on=self.START)
+        outcome = state.record_stage(returned("two", 2, second), AT, made_on=self.START)
+        return state, outcome.entries[0]
+
+    def test_a_log_sent_back_whole_adds_its_new_entries_only(self) -> None:
+        """Even though another stage has decided something in between (C-2)."""
+        state, entry = self.recorded({"decision_log": ["d2"]}, {"decision_log": ["d1", "d3"], "acceptance": ["x"]})
+
+        assert state.baton.decision_log == ["d1", "d2", "d3"]
+        assert entry.warnings == []
+
+    def test_both_stages_artifacts_stay(self) -> None:
+        """Each sent back what it was handed and its own."""
+        first, second = ([ref("a"), ref(name)] for name in ("b", "c"))
+        state, entry = self.recorded(
+            {"artifacts": [one.model_dump(mode="json") for one in first]},
+            {"artifacts": [one.model_dump(mode="json") for one in second]},
+        )
+
+        assert [one.id for one in state.baton.artifacts] == ["a", "b", "c"]
+        assert entry.warnings == []
+
+    def test_a_field_that_both_wrote_is_warned_of(self) -> None:
+        """The later one stands, and the history says that it replaced something it had not seen."""
+        state, entry = self.recorded({"work_scope": ["a"]}, {"work_scope": ["b"]})
+
+        assert state.baton.work_scope == ["b"]
+        assert entry.warnings == ["work_scope: a concurrent step wrote it too; this patch replaced that"]
+
+    def test_two_meanings_of_an_id_are_refused(self) -> None:
+        """Both named a new artifact alike (C-11)."""
+        with pytest.raises(PatchError, match="'b' already names other bytes"):
+            self.recorded(
+                {"artifacts": [ref("b", "1").model_dump(mode="json")]},
+                {"artifacts": [ref("b", "2").model_dump(mode="json")]},
+            )
+
+
+class TestRecordFanOut:
+    """`PipelineState.record_fan_out`."""
+
+    def test_branches_are_recorded_and_their_merge_is_the_one_change(self) -> None:
+        """An entry for each branch with its own patch, and one for what happened."""
+        state = state_of()
+        branches = [
+            returned("test", 3, {"decision_log": ["d1", "t"], "work_scope": ["a"]}, spend=Spend(micro_usd=1)),
+            returned("review", 3, {"decision_log": ["r"], "work_scope": ["b"]}, output="fine", attempt=2),
+        ]
+        outcome = state.record_fan_out(3, "test+review", branches, AT)
+
+        assert [(one.stage_id, one.kind, one.seq) for one in state.entries] == [
+            ("test", StepKind.BRANCH, 3),
+            ("review", StepKind.BRANCH, 3),
+            ("test+review", StepKind.MERGE, 3),
+        ]
+        assert state.entries[0].patch == branches[0].baton_patch
+        assert state.entries[2].effective == {"decision_log": ["t", "r"], "work_scope": ["a", "b"]}
+        assert [one.field for one in state.entries[2].conflicts] == ["work_scope"]
+        assert state.baton.decision_log == ["d1", "t", "r"]
+        assert outcome.value == [None, "fine"]
+        assert state.spend == Spend(micro_usd=1)
+
+    def test_a_branch_that_only_repeated_the_log_is_warned_of(self) -> None:
+        """Nothing is left out silently (C-2)."""
+        state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
+        state.record_fan_out(1, "a+b", [returned("a", 1, {"decision_log": ["d1"]}), returned("b", 1, {})], AT)
+
+        assert "nothing was added" in state.entries[0].warnings[0]
+        assert state.baton.decision_log == ["d1", "d2"]
+
+    def test_the_order_of_the_branches_decides_and_not_who_ended_first(self) -> None:
+        """The same fan-out gives the same baton on every run."""
+        patches = {"a": {"work_scope": ["a"]}, "b": {"work_scope": ["b"]}}
+        state = state_of()
+        strategies = {**DEFAULT_STRATEGIES, "work_scope": MergeStrategy.LAST}
+        state.record_fan_out(1, "a+b", [returned(one, 1, patches[one]) for one in "ab"], AT, strategies=strategies)
+
+        assert state.baton.work_scope == ["b"]
+
+    @pytest.mark.parametrize(
+        "patches",
+        [
+            pytest.param([{"goal": "x"}, {"goal": "y"}], id="branches disagree about the goal"),
+            pytest.param([{"decision_log": ["x"]}, {"decision_log": None}], id="a branch clears the log"),
+            pytest.param(
+                [{"artifacts": [ref("n", v).model_dump(mode="json")]} for v in "12"], id="two meanings of an id"
+            ),
+            pytest.param([{"work_scope": ["x"]}, {"work_scope": [1]}], id="the union is no list of texts"),
+        ],
+    )
+    def test_what_cannot_be_merged_changes_nothing(self, patches: list[dict[str, Any]]) -> None:
+        """All branches or none (C-3, C-11)."""
+        state = state_of()
+
+        with pytest.raises(PatchError):
+            state.record_fan_out(1, "a+b", [returned(f"b{n}", 1, one) for n, one in enumerate(patches)], AT)
+        assert same(state, state_of())
+
+
+class TestOtherSteps:
+    """Approvals, children, edits and failures."""
+
+    def test_an_approval_is_recorded_and_changes_no_field(self) -> None:
+        """Who decided, when and why is part of the history."""
+        state = state_of()
+        decided = Decided(
+            approval="release",
+            question="1:x",
+            approved=True,
+            who="ann",
+            why="green",
+            at=AT,
+            digest="sha256:x",
+            via="update",
+        )
+        outcome = state.record_decision(1, decided)
+
+        assert state.baton is state.initial
+        assert (state.entries[0].stage_id, state.entries[0].by, state.entries[0].why) == ("release", "ann", "green")
+        assert Decided.model_validate(outcome.value, strict=False) == decided
+
+    def test_a_childs_change_obeys_the_parents_rules(self) -> None:
+        """A child is a step like any other (C-6)."""
+        state = state_of(freeze_goal=True)
+        result = PipelineResult(task_id="t", baton={"goal": "x"}, steps=2, spend=Spend(micro_usd=7))
+        state.record_child(1, "sub", result, {"decision_log": ["d1", "c"]}, AT)
+
+        assert state.baton.decision_log == ["d1", "c"]
+        assert state.spend.micro_usd == 7
+        with pytest.raises(PatchError, match="frozen"):
+            state.record_child(2, "sub", result, {"goal": "x"}, AT)
+
+    def test_a_persons_edit_is_recorded_with_their_name(self) -> None:
+        """An edit is a change like any other, and whose it was is known."""
+        state = state_of()
+        state.record_stage(returned("plan", 4, {}), AT)
+        entry = state.record_edit({"constraints": ["x"], "decision_log": ["e"]}, AT, "ann", "wrong turn").entries[0]
+
+        assert (entry.seq, entry.kind, entry.by, entry.why) == (5, StepKind.EDIT, "ann", "wrong turn")
+        assert state.baton.decision_log == ["d1", "e"]
+        with pytest.raises(PatchError):
+            state.record_edit({"decision_log": None}, AT, "ann", "erase")
+
+    def test_a_failure_is_an_outcome_that_changes_nothing(self) -> None:
+        """A run that went on by another way is resumed the same way."""
+        state = state_of()
+        outcome = state.record_failure(1, "plan", StepKind.STAGE, "it broke")
+
+        assert (state.baton, state.entries) == (state.initial, [])
+        assert resumed(state).outcomes == [outcome]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("stage"), raw_patches),
+        st.tuples(st.just("late"), raw_patches),
+        st.tuples(st.just("fan"), st.lists(raw_patches, min_size=1, max_size=3)),
+        st.tuples(st.just("edit"), raw_patches),
+        st.tuples(st.just("child"), good_patches),
+    ),
+    max_size=6,
+)
+
+
+def played(steps: list[tuple[str, Any]], check: Any = None) -> PipelineState:
+    """Return the state after all steps, refused ones left out; ``check`` is called after each."""
+    state = state_of(Baton(goal="g", decision_log=["d1"], artifacts=[ref("art-1")]))
+    strategies = dict.fromkeys(Baton.FIELDS, MergeStrategy.LAST)
+    for seq, (kind, what) in enumerate(steps, 1):
+        try:
+            if kind == "stage":
+                state.record_stage(returned("s", seq, what, spend=Spend(micro_usd=seq)), AT)
+            elif kind == "late":
+                state.record_stage(returned("s", seq, what), AT, made_on=state.initial)
+            elif kind == "fan":
+                branches = [returned(f"b{n}", seq, one) for n, one in enumerate(what)]
+                state.record_fan_out(seq, "fan", branches, AT, strategies=strategies)
+            elif kind == "edit":
+                state.record_edit(what, AT, "ann", "")
+            else:
+                result = PipelineResult(task_id="t", baton={}, steps=1)
+                state.record_child(seq, "child", result, what, AT)
+        except PatchError:
+            pass
+        if check is not None:
+            check(state)
+    return state
+
+
+class TestProperties:
+    """What holds for every sequence of steps."""
+
+    @given(STEPS)
+    def test_no_sequence_of_steps_shortens_or_alters_the_decision_log(self, steps: list[tuple[str, Any]]) -> None:
+        """Stages, branches, edits and children can add and never erase (S1-design-a, S1-design-b, S2-design-a; B1)."""
+        logs = [["d1"]]
+
+        def check(state: PipelineState) -> None:
+            assert state.baton.decision_log[: len(logs[-1])] == logs[-1]
+            logs.append(state.baton.decision_log)
+
+        played(steps, check)
+
+    @given(STEPS)
+    def test_the_history_gives_the_baton_after_every_step(self, steps: list[tuple[str, Any]]) -> None:
+        """Snapshots follow from the entries exactly (S1-patch-f, S1-design-i)."""
+        after: list[tuple[int, Baton]] = []
+        state = played(steps, lambda now: after.append((len(now.entries), now.baton)))
+        found = [state.initial, *(baton for _, baton in snapshots(state.initial, state.entries))]
+
+        assert len(found) == len(state.entries) + 1
+        for entries, baton in after:
+            assert found[entries] == baton
+
+    @given(STEPS)
+    def test_outcomes_restore_the_same_state(self, steps: list[tuple[str, Any]]) -> None:
+        """A run that is handed the outcomes of another is where that one was, artifact ids included."""
+        state = played(steps)
+
+        assert same(resumed(state), state)
+
+    @given(STEPS)
+    def test_a_reader_that_knows_no_type_arrives_at_the_same_baton(self, steps: list[tuple[str, Any]]) -> None:
+        """The command line shows what the workflow has (S1-design-i)."""
+        state = played(steps)
+        reader = PipelineState(AnyBaton.from_json_object(state.initial.to_json_object()))
+        for outcome in state.outcomes:
+            reader.restore(outcome)
+
+        assert reader.baton.to_json_object() == state.baton.to_json_object()
+
+    def test_a_teams_own_baton_is_restored_with_its_type(self) -> None:
+        """Times and enums are themselves again."""
+        state = state_of(ReviewBaton(goal="g"))
+        state.record_stage(returned("s", 1, {"due": "2026-12-01T00:00:00Z", "quality_signals": {"a": 1}}), AT)
+        state.record_stage(returned("s", 2, {"severity": "high", "quality_signals": {"a": True, "b": None}}), AT)
+
+        assert same(resumed(state), state)
+        assert isinstance(resumed(state).baton, ReviewBaton)

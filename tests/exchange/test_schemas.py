@@ -1,0 +1,196 @@
+"""The published JSON Schemas. `python -m tests.exchange.test_schemas` writes the committed ones anew."""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from baton.artifacts import records as artifacts
+from baton.contract import explanation as explaining
+from baton.contract.records import HandoffContract, SessionEvent
+from baton.core import baton, history, messages
+from baton.exchange.schemas import SCHEMAS, schema, schema_names
+from baton.handoff import pending
+from baton.report.records import HandoffReport
+from baton.wire.records import CompactRecord, Record
+from tests.core.material import GOLDEN
+from tests.report.documents import almost, documents, fullest, one_change
+
+COMMITTED = Path(__file__).parents[1] / "data/schemas"
+NAMES = schema_names()
+PINNED = (
+    "artifact-ref",
+    "baton",
+    "baton-patch",
+    "decision",
+    "handoff-decision",
+    "handoff-report",
+    "pipeline-input",
+    "pipeline-result",
+    "stage-result",
+)
+"""What services, people and agents in other languages write or read; the other shapes are Baton's own."""
+VALIDATORS = {
+    name: jsonschema_rs.Draft202012Validator(schema(name), validate_formats=True, offline=True) for name in NAMES
+}
+VALID = {name: documents(schema(name)) for name in NAMES}
+ALMOST = {name: almost(VALID[name], list(schema(name)["properties"])) for name in NAMES}
+
+
+def accepts(name: str, document: Any) -> bool:
+    """Return whether the record takes a document off the wire."""
+    try:
+        SCHEMAS[name].model_validate_json(json.dumps(document))
+    except ValidationError:
+        return False
+    return True
+
+
+class TestSchema:
+    """`schema`."""
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_it_is_a_closed_and_self_contained_schema_of_the_2020_12_draft(self, name: str) -> None:
+        """Any validator takes it as it is, and nothing is fetched (S3-18: JSON Schema 2020-12)."""
+        found = schema(name)
+
+        jsonschema_rs.meta.validate(found)
+        assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        assert found["$id"] == f"urn:baton:schema:{name}:1"
+        objects = [found, *found.get("$defs", {}).values()]
+        assert all(one["additionalProperties"] is False for one in objects if "properties" in one)
+        assert {one["$ref"] for one in nodes(found) if "$ref" in one} <= {
+            f"#/$defs/{one}" for one in found.get("$defs", {})
+        }
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_it_describes_every_member_in_the_words_of_the_docstring(self, name: str) -> None:
+        """Who writes a service in another language reads what it means, not only what it looks like."""
+        found = schema(name)
+
+        for one in (found, *found.get("$defs", {}).values()):
+            assert one.get("description") or one == {}
+            for member in one.get("properties", {}).values():
+                assert member["description"]
+                assert "title" not in member
+        assert "Attributes:" not in json.dumps(found)
+
+    def test_what_others_write_and_read_is_committed(self) -> None:
+        """A change of the wire shows in review; nothing else is pinned."""
+        committed = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in COMMITTED.glob("*")}
+
+        assert committed == {name: schema(name) for name in PINNED}, "meant? python -m tests.exchange.test_schemas"
+
+    def test_every_wire_record_is_published(self) -> None:
+        """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
+        # Not sent as such, or published elsewhere.
+        bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent}
+        found = {
+            kind
+            for module in (artifacts, baton, explaining, history, messages, pending)
+            for _, kind in inspect.getmembers(module, inspect.isclass)
+            if issubclass(kind, Record)
+        }
+
+        assert set(SCHEMAS.values()) == found - bases | {HandoffReport}  # its parts are in its own schema
+
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ("baton_patch", "did you mean 'baton-patch'?"),
+            ("Spend", "did you mean 'spend'?"),
+            ("xyz", "there are baton, "),
+        ],
+    )
+    def test_an_unknown_name_is_an_error_that_helps(self, name: str, hint: str) -> None:
+        """The message has the nearest name, or all."""
+        with pytest.raises(ValueError, match="there is no schema") as caught:
+            schema(name)
+
+        assert hint in str(caught.value)
+
+    def test_each_call_returns_a_schema_of_its_own(self) -> None:
+        """Who changes one does not change the next reader's."""
+        schema("baton")["$id"] = "mine"
+
+        assert schema("baton")["$id"] == "urn:baton:schema:baton:1"
+
+
+class TestAgreement:
+    """Schema and record accept the same documents."""
+
+    @pytest.mark.parametrize("name", NAMES)
+    @given(data=st.data())
+    @settings(max_examples=settings().max_examples // 4)
+    def test_a_valid_document_is_read_and_written_back(self, name: str, data: st.DataObject) -> None:
+        """What the schema accepts the record takes, and what the record writes the schema accepts."""
+        document = data.draw(VALID[name])
+
+        assert VALIDATORS[name].is_valid(document)
+        record = SCHEMAS[name].model_validate_json(json.dumps(document))
+        written = json.loads(record.model_dump_json())
+        assert VALIDATORS[name].is_valid(written)
+        again = SCHEMAS[name].model_validate_json(json.dumps(written))
+        assert again == record
+        assert json.loads(again.model_dump_json()) == written
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_every_single_change_is_judged_alike(self, name: str) -> None:
+        """Every member in turn missing, of a wrong type or beyond a limit: both say yes or both say no."""
+        changed = one_change(fullest(schema(name)))
+        verdicts = [(VALIDATORS[name].is_valid(one), accepts(name, one)) for one in changed]
+        apart = [one for one, (by_schema, by_record) in zip(changed, verdicts, strict=True) if by_schema != by_record]
+
+        assert apart == []
+        assert {by_schema for by_schema, _ in verdicts} == {True, False}
+
+    @pytest.mark.parametrize("name", NAMES)
+    @given(data=st.data())
+    @settings(max_examples=settings().max_examples // 4)
+    def test_several_changes_are_judged_alike(self, name: str, data: st.DataObject) -> None:
+        """Documents of any shape, with one to three changes."""
+        document = data.draw(ALMOST[name])
+
+        assert VALIDATORS[name].is_valid(document) == accepts(name, document)
+
+    def test_the_published_envelope_is_a_stage_result(self) -> None:
+        """`{"baton_patch": {...}}` at the top level, and nothing around it (S1-patch-b, C-9; B10)."""
+        envelope = {"baton_patch": {"current_state": ["Planned"], "decision_log": ["Use JWT"]}}
+
+        assert VALIDATORS["stage-result"].is_valid(envelope)
+        assert accepts("stage-result", envelope)
+        assert not accepts("stage-result", {"payload": envelope})
+        assert not VALIDATORS["stage-result"].is_valid({"payload": envelope})
+
+    def test_the_published_example_is_a_baton(self) -> None:
+        """The record of S1 L39-50 is valid (S1-render-i)."""
+        assert VALIDATORS["baton"].is_valid(GOLDEN.to_json_object())
+
+
+def nodes(node: Any) -> list[dict[str, Any]]:
+    """Return every object in a schema."""
+    if isinstance(node, list):
+        return [found for one in node for found in nodes(one)]
+    if not isinstance(node, dict):
+        return []
+    return [node, *(found for one in node.values() for found in nodes(one))]
+
+
+def write_anew() -> None:
+    """Write the committed schemas."""
+    COMMITTED.mkdir(parents=True, exist_ok=True)
+    for path in COMMITTED.glob("*.json"):
+        path.unlink()
+    for name in PINNED:
+        text = json.dumps(schema(name), indent=2, ensure_ascii=False)
+        (COMMITTED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_anew()

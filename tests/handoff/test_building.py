@@ -1,0 +1,219 @@
+"""The handoff builder: an agent's state becomes a message that a receiver takes."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from baton.core.history import Spend
+from baton.handoff.build import AgentState, Delivery, after_spending, build_handoff, hop_of, opening_cost
+from baton.handoff.errors import RoutingError
+from baton.handoff.hops import HopLimits, Trail
+from baton.handoff.records import (
+    CompletedSubtask,
+    ContextItem,
+    CostTracking,
+    Handoff,
+    Sender,
+    Subtask,
+    Target,
+    ToolCall,
+    Turn,
+)
+from baton.handoff.sealed import SealError
+from baton.handoff.store_schema import handoff_gate
+from baton.handoff.validation import validate_handoff
+from tests.handoff.material import (
+    AT,
+    EXAMPLE,
+    EXECUTION_ID,
+    HANDOFF_ID,
+    PARENT_ID,
+    RECEIVER,
+    TASK_ID,
+    TRACEPARENT,
+)
+
+TARGET = Target(agent_type="risk-scoring-agent", agent_version=">=1.5.0")
+CONSTRAINTS = ["returnJSON:true", "maxResponseTokens:2000", "scoringFramework:iso31000"]
+
+
+def state(**changes: Any) -> AgentState:
+    """Return what the example's sender knew: it was given 0.40 USD and cost 0.08."""
+    known: dict[str, Any] = {
+        "agent": Sender(agent_id="legal-analysis-agent", agent_version="2.1.0", execution_id=EXECUTION_ID),
+        "task_id": TASK_ID,
+        "task_description": EXAMPLE["taskDescription"],
+        "cost": opening_cost(400_000),
+        "spend": Spend(micro_usd=80_000, prompt_tokens=4200, completion_tokens=1800),
+        "traceparent": TRACEPARENT,
+        "parent_handoff_id": PARENT_ID,
+        "completed": [
+            CompletedSubtask(
+                subtask_id="s1",
+                description="Extract limitation-of-liability clauses",
+                result={"clauses": []},
+                completed_at=AT - timedelta(seconds=2),
+            )
+        ],
+        "remaining": [Subtask.from_json_object(one) for one in EXAMPLE["remainingSubtasks"]],
+        "current_state": EXAMPLE["currentState"],
+        "relevant_context": [
+            ContextItem(source="Contract PDF 2026-06-11", excerpt="...", relevance_score=0.92),
+        ],
+        "history_summary": EXAMPLE["conversationHistorySummary"],
+        "tool_calls": [
+            ToolCall(
+                tool="pdf_extract",
+                called_at=AT - timedelta(seconds=19),
+                input_hash="sha256:" + "0" * 64,
+                output_tokens=3200,
+            )
+        ],
+    }
+    return AgentState(**{**known, **changes})
+
+
+def build(known: AgentState | None = None, delivery: Delivery | None = None) -> Handoff:
+    """Build the example's message."""
+    return build_handoff(known or state(), TARGET, CONSTRAINTS, handoff_id=HANDOFF_ID, timestamp=AT, delivery=delivery)
+
+
+class TestBuildHandoff:
+    """`build_handoff`."""
+
+    def test_it_builds_the_documents_example(self) -> None:
+        """From an agent's state, a target and constraints, each member (S3-7.1.2-a, S3-5.1-a, S3-5.2-d, S3-5.2-z)."""
+        assert build().to_json_object() == EXAMPLE
+
+    def test_what_it_builds_is_accepted(self) -> None:
+        """Sender and receiver mean the same schema (S3-3.1-b, S3-2-g)."""
+        handoff = build(state(history=[Turn(content="x", role="user")], trail=Trail(hops=0, recent=[])), EVERYTHING)
+
+        assert validate_handoff(handoff.to_json_object(), RECEIVER, lambda message: [], check_schema=handoff_gate())
+
+    def test_the_same_arguments_build_the_same_message(self) -> None:
+        """A workflow that replays builds what it built before: ids and times are arguments."""
+        assert build() == build()
+
+    def test_what_is_not_used_is_absent(self) -> None:
+        """A message says the version that its sender writes (S3-7.1.1-b, S3-5.2-a, S3-5.2-y, S3-14.2-c)."""
+        for delivery, names in (
+            (Delivery(), set()),
+            (Delivery(receivers=["a", "b"]), {"receiverList"}),
+            (Delivery(personal_data={"s": "AA"}), {"personalDataPayload"}),
+            (Delivery(audience="x", expires_at=AT), {"audience", "expiresAt"}),
+            (Delivery(initial=True), {"initial"}),
+        ):
+            message = build(delivery=delivery).to_json_object()
+            assert message["schemaVersion"] == "2.0"
+            assert message.keys() - EXAMPLE.keys() == names
+
+    def test_the_first_handoff_of_a_task_has_a_null_parent(self) -> None:
+        """The member is there all the same (S3-5.2-d, C-47)."""
+        assert build(state(parent_handoff_id=None)).to_json_object()["parentHandoffId"] is None
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            pytest.param({"task_id": "42"}, id="no uuid"),
+            pytest.param({"traceparent": ""}, id="no trace"),
+            pytest.param({"task_description": " "}, id="nothing to do"),
+            pytest.param({"current_state": {"x": float("nan")}}, id="no JSON"),
+        ],
+    )
+    def test_a_sender_learns_of_its_mistakes_first(self, changes: dict[str, Any]) -> None:
+        """What no receiver would take is not built (S3-7.1.1-b)."""
+        with pytest.raises(ValidationError):
+            build(state(**changes))
+
+    def test_what_no_seal_can_be_made_over_is_named(self) -> None:
+        """Before anything is sent: the receiver could only call it unsealed (S3-10.2-b)."""
+        with pytest.raises(SealError, match=r"^currentState\.ids\.0: a whole number of 2\*\*53 or beyond") as raised:
+            build(state(current_state={"ids": [2**53]}), Delivery(step={"n": -(2**60)}))
+        assert "step.n: " in str(raised.value)
+
+    def test_a_constraint_is_a_key_and_a_value(self) -> None:
+        """Of the form `key:value` (S3-5.2-p)."""
+        with pytest.raises(ValidationError, match="constraints"):
+            build_handoff(state(), TARGET, ["be quick"], handoff_id=HANDOFF_ID, timestamp=AT)
+
+
+EVERYTHING = Delivery(
+    receivers=["risk-scoring-agent"],
+    audience="contract_review/score",
+    expires_at=AT + timedelta(hours=1),
+    personal_data={"subject": "AAEC"},
+)
+
+
+class TestTrail:
+    """The ping-pong guard in the builder."""
+
+    def test_the_trail_goes_on_in_the_message(self) -> None:
+        """It crosses pipelines with the message."""
+        trail = build(state(trail=Trail(hops=4, recent=[]))).trail
+
+        assert trail is not None
+        assert trail.hops == 5
+        assert trail.recent == [
+            hop_of("legal-analysis-agent", "risk-scoring-agent", EXAMPLE["currentState"], state().remaining)
+        ]
+
+    def test_a_chain_that_goes_round_in_circles_is_not_continued(self) -> None:
+        """Nothing is built, and the error says what to do."""
+        limits = HopLimits(unchanged=1)
+        once = build(state(trail=Trail(hops=0, recent=[]))).trail
+
+        with pytest.raises(RoutingError, match="change it or ask a person"):
+            build(state(trail=once), Delivery(limits=limits))
+
+    def test_progress_is_another_state_or_less_work_left(self) -> None:
+        """Either makes the hop another one."""
+        left = [Subtask(subtask_id="s2", description="x")]
+        hops = {
+            hop_of("a", "b", {"x": 1}, left).state,
+            hop_of("a", "b", {"x": 2}, left).state,
+            hop_of("a", "b", {"x": 1}, []).state,
+        }
+
+        assert len(hops) == 3
+
+
+class TestAfterSpending:
+    """`after_spending`: the relay of the budget."""
+
+    def test_the_sender_deducts_what_it_really_cost(self) -> None:
+        """The message's figures reflect it (S3-13.2-d, S3-9-a, S3-9-b)."""
+        cost = build().cost_tracking
+
+        assert (cost.cost_spent_so_far_usd, cost.cost_budget_remaining_usd) == (Decimal("0.08"), Decimal("0.32"))
+        assert (cost.token_spent.prompt, cost.token_spent.completion) == (4200, 1800)
+
+    @given(st.integers(0, 10**12), st.lists(st.integers(0, 10**9), max_size=12))
+    def test_spent_and_left_are_always_the_budget(self, budget: int, costs: list[int]) -> None:
+        """Along the whole chain, over the wire at every hop, to the millionth (C-12, S3-9-c, money)."""
+        cost = opening_cost(budget)
+        for spent in costs:
+            cost = CostTracking.from_json(after_spending(cost, Spend(micro_usd=spent)).model_dump_json())
+
+            assert cost.spent_micro_usd + cost.remaining_micro_usd == budget
+        assert cost.spent_micro_usd == sum(costs)
+
+    def test_three_tenths_are_gone_after_three_times_a_tenth(self) -> None:
+        """Where binary fractions would leave a trace of money, or of debt (money)."""
+        cost = opening_cost(800_000)
+        for spent in (700_000, 100_000):
+            cost = after_spending(cost, Spend(micro_usd=spent))
+
+        assert 0.8 - 0.7 - 0.1 > 0
+        assert cost.cost_budget_remaining_usd == 0
+        assert cost.to_json_object()["costBudgetRemainingUSD"] == 0
+
+    def test_an_overdrawn_budget_is_told_as_it_is(self) -> None:
+        """The receiver refuses to execute; the sender's figures stay true (S3-6.1-m)."""
+        assert after_spending(opening_cost(50_000), Spend(micro_usd=80_000)).remaining_micro_usd == -30_000

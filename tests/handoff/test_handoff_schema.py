@@ -1,0 +1,125 @@
+"""The published schemas: documents that never change, one for each version, that accept what the record accepts."""
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+
+from baton.handoff.records import Handoff
+from baton.handoff.schema import handoff_schema
+from baton.handoff.store_schema import handoff_gate
+from baton.handoff.validation import schema_findings
+from baton.wire.schemas import unreadable
+from tests.handoff.material import EXAMPLE, REQUIRED, SCHEMA_CHECKS, TOP_LEVEL, damaged, messages
+
+
+class TestDocument:
+    """`handoff_schema`."""
+
+    def test_it_is_a_schema_of_draft_2020_12(self) -> None:
+        """It names its draft and itself, is valid as a schema, and refers to nothing outside (S3-6.1-b)."""
+        schema = handoff_schema()
+
+        jsonschema_rs.meta.validate(schema)
+        assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        assert schema["$id"] == "urn:baton:schema:handoff:2.0"
+        assert all(
+            line.split('"')[3].startswith("#/$defs/")
+            for line in json.dumps(schema, indent=2).splitlines()
+            if '"$ref"' in line
+        )
+
+    def test_it_requires_the_documents_members_and_no_others(self) -> None:
+        """All eighteen, and all members inside them; Baton's own are optional (S3-2-e, S3-5.2-y, C-47)."""
+        schema = handoff_schema()
+        own = {"Trail", "Hop"}  # parts of optional members
+        inside = sum(len(one.get("required", ())) for name, one in schema["$defs"].items() if name not in own)
+
+        assert schema["required"] == list(TOP_LEVEL)
+        assert inside == len(REQUIRED) - len(TOP_LEVEL)
+
+    def test_members_are_described(self) -> None:
+        """A reader of the document alone learns what each member means (S3-3.1-b)."""
+        schema = handoff_schema()
+        told = [schema, *schema["$defs"].values()]
+        silent = [
+            name for one in told for name, member in one.get("properties", {}).items() if "description" not in member
+        ]
+
+        assert silent == []
+
+    def test_a_document_is_handed_out_anew(self) -> None:
+        """Whoever changes theirs changes nobody else's."""
+        handoff_schema()["properties"].clear()
+
+        assert len(handoff_schema()["properties"]) == len(Handoff.model_fields)
+
+
+class TestAgreement:
+    """The record and the document: two judges, one answer."""
+
+    @given(messages)
+    def test_both_take_every_good_message(self, message: dict[str, Any]) -> None:
+        """Hostile texts, unknown members, every optional one (S3-6.1-b, S3-6.1-c)."""
+        assert schema_findings(message) == []
+        assert handoff_gate()(message) == []
+
+    @given(damaged())
+    def test_both_find_the_same_faults(self, message: dict[str, Any]) -> None:
+        """Whatever one of them refuses the other refuses at the same places, in the same words (S3-6.1-c, C-48)."""
+        by_record, by_schema = schema_findings(message), handoff_gate()(message)
+
+        assert set(by_record) == set(by_schema)
+
+    @pytest.mark.parametrize("check", SCHEMA_CHECKS)
+    def test_a_later_name_means_in_every_minor_what_it_means_now(self, check: Any) -> None:
+        """A 2.0 message with a `keyId` is judged as any other, so no reader takes it for something else."""
+        assert [finding.at for finding in check({**EXAMPLE, "keyId": 7})] == ["/keyId"]
+
+
+class TestUnreadable:
+    """`unreadable`: which versions a receiver takes."""
+
+    @pytest.mark.parametrize(
+        ("version", "own", "readable"),
+        [
+            pytest.param("2.2", "2.2", True, id="its own"),
+            pytest.param("2.1", "2.2", True, id="one minor back"),
+            pytest.param("2.0", "2.2", True, id="two minors back"),
+            pytest.param("2.3", "2.2", True, id="one minor ahead"),
+            pytest.param("2.4", "2.2", False, id="two minors ahead"),
+            pytest.param("2.1", "2.4", False, id="three minors back"),
+            pytest.param("2.0", "2.0", True, id="the first minor"),
+            pytest.param("1.2", "2.2", False, id="a major back"),
+            pytest.param("3.0", "2.2", False, id="a major ahead"),
+            pytest.param("2.10", "2.9", True, id="minors are numbers and no texts"),
+        ],
+    )
+    def test_the_window_is_two_minors_back_and_one_ahead(self, version: str, own: str, readable: bool) -> None:
+        """A valid message is not rejected for a version that differs by optional members (S3-6.1-d, S3-11-b)."""
+        assert (unreadable(version, own) is None) is readable
+
+    def test_the_answer_says_what_to_send(self) -> None:
+        """A sender can act on it (S3-6.1-n)."""
+        assert unreadable("2.9", "2.2") == "schema version '2.9' is not readable here; send 2.0 to 2.3"
+
+    @pytest.mark.parametrize("version", ["2", "2.x", "02.0", "2.0.0", ""])
+    def test_what_is_no_version_is_an_error(self, version: str) -> None:
+        """It is the schema's affair to refuse such a message."""
+        with pytest.raises(ValueError, match="not a schema version"):
+            unreadable(version, "2.0")
+
+
+class TestOneAhead:
+    """A message of the next minor."""
+
+    @pytest.mark.parametrize("check", SCHEMA_CHECKS)
+    def test_what_it_adds_is_taken_and_kept(self, check: Any) -> None:
+        """Agents need not be updated on the same day (S3-14.3-a, S3-11-b)."""
+        ahead = json.loads(json.dumps({**EXAMPLE, "schemaVersion": "2.1", "priority": "high"}))
+        ahead["fromAgent"]["region"] = "eu"
+
+        assert check(ahead) == []
+        assert Handoff.from_json_object(ahead).to_json_object() == ahead

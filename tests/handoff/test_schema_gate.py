@@ -1,0 +1,119 @@
+"""The compiled schema gate: findings with places and without values, nothing fetched, nothing slow."""
+
+import json
+from typing import Any
+
+import pytest
+
+from baton.core.verdict import MOST_FINDINGS, Code
+from baton.handoff.store_schema import SchemaGate, handoff_gate
+from tests.handoff.material import EXAMPLE, FULL, changed, without
+
+PLAIN: dict[str, Any] = {"type": "object", "properties": {"x": {}}, "additionalProperties": False}
+CHOICE: dict[str, Any] = {
+    "oneOf": [{"required": ["sku"]}, {"properties": {"name": {"minLength": 9}}, "maxProperties": 0}]
+}
+
+
+class TestAnotherSchema:
+    """A schema that is not the handoff message's: an output's, that an agent is to mend its answer by."""
+
+    @pytest.mark.parametrize(
+        ("schema", "value", "told"),
+        [
+            pytest.param({"enum": ["a", "b"]}, "c", 'the whole is not one of "a" or "b"', id="enum"),
+            pytest.param(
+                {"properties": {"on": {"format": "date"}}}, {"on": "x"}, "'/on' is not a \"date\"", id="format"
+            ),
+            pytest.param({"properties": {"n": {"const": 3}}}, {"n": 4}, "'/n': 3 was expected", id="const"),
+            pytest.param({"pattern": "^[A-Z]{3}$"}, "abc", 'the whole does not match "^[A-Z]{3}$"', id="pattern"),
+            pytest.param(PLAIN, {"y": 1}, "Additional properties are not allowed ('y' was unexpected)", id="unknown"),
+            pytest.param({"type": ["string", "null"]}, 3, 'is not of types "null", "string"', id="several types"),
+            pytest.param({"properties": {"a": True, "b": False}}, {"b": 1}, "'/b' is not allowed here", id="false"),
+            pytest.param({"$ref": "#/$defs/x", "$defs": {"x": {"type": "array"}}}, {}, 'type "array"', id="reference"),
+            pytest.param(CHOICE, {"name": "x"}, 'the whole: "sku" is a required property', id="the nearest choice"),
+        ],
+    )
+    def test_the_rule_that_is_broken_is_told(self, schema: dict[str, Any], value: Any, told: str) -> None:
+        """An agent that is told no more than "as the schema says" cannot mend it."""
+        (finding,) = SchemaGate(schema)(value)
+
+        assert told in finding.text
+
+
+class TestSchemaGate:
+    """`SchemaGate`."""
+
+    def test_the_documents_example_passes(self) -> None:
+        """No finding at all (S3-5.2-z, S3-6.1-b)."""
+        assert handoff_gate()(EXAMPLE) == []
+
+    def test_every_fault_is_named_with_its_place(self) -> None:
+        """A sender mends everything at once, and knows where (S3-6.1-n, S3-7.2-b)."""
+        message = changed("costTracking/tokenSpent/prompt", "4200", without("taskId"))
+        message["toAgent"]["agentVersion"] = "latest"
+
+        findings = {finding.at: finding.text for finding in handoff_gate()(message)}
+
+        assert findings == {
+            "/taskId": "'/taskId' is missing; send it",
+            "/toAgent/agentVersion": "'/toAgent/agentVersion' must be a text like '>=1.5.0'; what was found is not",
+            "/costTracking/tokenSpent/prompt": (
+                "'/costTracking/tokenSpent/prompt' must be a whole number, at least 0, at most 9007199254740991; "
+                "found a text"
+            ),
+        }
+
+    @pytest.mark.parametrize("path", ["taskId", "taskDescription", "timestamp", "costTracking", "constraints/0"])
+    def test_no_value_of_the_message_is_quoted(self, path: str) -> None:
+        """Findings travel and are logged; a card number in a wrong place must not (S3-6.2-b)."""
+        secret = "4111-1111-1111-1111\u200b"
+        for value in (secret, [secret], {secret: secret}):
+            findings = handoff_gate()(changed(path, value))
+
+            assert "4111" not in json.dumps([finding.model_dump() for finding in findings])
+
+    @pytest.mark.parametrize("message", [None, 7, "text", [], [EXAMPLE], True], ids=ascii)
+    def test_what_is_no_object_is_a_finding_and_no_error(self, message: Any) -> None:
+        """Whatever arrives, a receiver answers (S3-6.1-e)."""
+        (finding,) = handoff_gate()(message)
+
+        assert (finding.code, finding.at) == (Code.SCHEMA_INVALID, "")
+
+    def test_the_number_of_findings_is_limited(self) -> None:
+        """They go into the sender's next input and into the ledger."""
+        findings = handoff_gate()(changed("constraints", ["x"] * 5_000))
+
+        assert len(findings) == MOST_FINDINGS
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            pytest.param({"$ref": "https://example.com/schema.json"}, id="by address"),
+            pytest.param({"$ref": "file:///schema.json"}, id="by file"),
+        ],
+    )
+    def test_a_reference_to_the_outside_is_refused(self, schema: dict[str, Any]) -> None:
+        """A schema that fetches is a way out of the network and a way in."""
+        with pytest.raises(ValueError, match="Retrieval is disabled"):
+            SchemaGate(schema)
+
+    def test_patterns_that_can_be_made_slow_are_refused(self) -> None:
+        """Only what matches in linear time is compiled; look-around is not."""
+        with pytest.raises(ValueError, match="regex"):
+            SchemaGate({"pattern": "^(?=a)(a+)+$"})
+
+    def test_formats_are_checked_and_not_only_remarked(self) -> None:
+        """The thirtieth of February passes every pattern (C-49)."""
+        assert [finding.at for finding in handoff_gate()(changed("timestamp", "2026-02-30T00:00:00Z"))] == [
+            "/timestamp"
+        ]
+
+    def test_it_is_compiled_once(self) -> None:
+        """Every stage of a worker shares it."""
+        assert handoff_gate() is handoff_gate()
+
+
+def test_full_is_the_example_with_a_turn() -> None:
+    """The tests' own material is valid."""
+    assert handoff_gate()(FULL) == []

@@ -1,0 +1,68 @@
+"""Public keys: what outsiders verify with."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.keys.store_public import PublicKey, PublicKeys, PublicKeysError
+from baton.ledger.chain import to_base64url
+
+AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
+SECRET = bytes(range(32))
+VECTORS = Path(__file__).parents[1] / "data/wycheproof/ed25519.json"
+
+
+def test_the_export_holds_no_secret() -> None:
+    """Not a byte of any key's secret is in it."""
+    ring = Keyring.generate()
+    text = ring.public().to_json()
+
+    assert all(to_base64url(one.secret) not in text and one.secret.hex() not in text for one in ring.all_keys())
+    assert [one["kty"] for one in json.loads(text)["keys"]] == ["OKP"]
+
+
+def test_it_verifies_exactly_what_the_published_vectors_verify() -> None:
+    """151 signatures, most of them hostile: other encodings, other curves' points, S beyond the order."""
+    rows = json.loads(VECTORS.read_text())
+    wrong = [
+        row["tcId"]
+        for row in rows
+        if PublicKey("k", bytes.fromhex(row["pk"]), AT).verifies(bytes.fromhex(row["msg"]), bytes.fromhex(row["sig"]))
+        != (row["result"] == "valid")
+    ]
+
+    assert len(rows) == 151
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("[]", "no JWK Set", id="a list"),
+        pytest.param("{", "no JWK Set", id="no JSON"),
+        pytest.param("[" * 100_000, "no JWK Set", id="nested without end"),
+        pytest.param('{"keys":[{"kty":"oct","crv":"","kid":"k"}]}', "'k' is no Ed25519 key", id="a shared secret"),
+        pytest.param('{"keys":[{"kid":"k","d":"x"}]}', "comes with its private half", id="a private key"),
+        pytest.param('{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k"}]}', "needs kty, crv, kid, x", id="no bytes"),
+        pytest.param(
+            '{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"AAEC","createdAt":"2026-11-21T10:00:00Z"}]}',
+            "has 3 bytes; an Ed25519 key has 32",
+            id="too few bytes",
+        ),
+    ],
+)
+def test_what_is_no_public_key_is_refused(text: str, message: str) -> None:
+    """A file that was meant for something else never verifies anything."""
+    with pytest.raises(PublicKeysError, match=message):
+        PublicKeys.from_json(text)
+
+
+def test_two_keys_of_one_id_are_refused() -> None:
+    """Which of them signed could not be told."""
+    one = Key.generate(Purpose.SIGN, AT).public
+
+    with pytest.raises(PublicKeysError, match="two public keys have one id"):
+        PublicKeys([one, one])

@@ -1,0 +1,86 @@
+"""What attackers do to a chain, each as a function from its records to theirs.
+
+The attacker can write whatever the ledger stores, hashes included, but has no signing key: what has to be
+signed anew is signed with a key of the attacker's own. The attacks that need no records of other tasks and no keys
+are the test kit's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from baton.ledger.records import AuditRecord, ChainLink
+from baton.testing.chains import MIDDLE
+from tests.ledger.material import KEY, LEDGER, NOW, TASK, Key, bare, chain, entry, joined
+
+Records = Sequence[AuditRecord]
+
+THEIRS = Key("somebody-else")
+IMPOSTOR = Key(KEY.key_id)
+"""Another key under the ledger's own key id."""
+
+
+def rechained(records: Records, start: int, signer: Key | None, *, skip: int = 0) -> list[AuditRecord]:
+    """Return the chain with everything from record ``start`` on written anew, without the record ``skip``."""
+    kept = list(records[: start - 1])
+    link = kept[-1].link if kept else ChainLink.genesis(LEDGER, TASK)
+    for number in range(start, len(records) + 1):
+        if number != skip:
+            kept.append(joined(entry(number - 1, details="nothing to see here"), link, signer, NOW))
+            link = kept[-1].link
+    return bare(kept)
+
+
+def delete_and_rechain(records: Records) -> list[AuditRecord]:
+    """Leave one record out, and write all later ones anew, unsigned."""
+    return rechained(records, MIDDLE, None, skip=MIDDLE)
+
+
+def rechain_a_suffix(records: Records) -> list[AuditRecord]:
+    """Write the last records anew, as many as there were, unsigned."""
+    return rechained(records, MIDDLE, None)
+
+
+def rechain_with_an_own_key(records: Records) -> list[AuditRecord]:
+    """Write the last records anew, signed by a key nobody knows."""
+    return rechained(records, MIDDLE, THEIRS)
+
+
+def rechain_as_an_impostor(records: Records) -> list[AuditRecord]:
+    """Write the last records anew, signed by another key under the ledger's key id."""
+    return rechained(records, MIDDLE, IMPOSTOR)
+
+
+def rechain_with_old_signatures(records: Records) -> list[AuditRecord]:
+    """Write the last records anew, and put the genuine signatures beside them."""
+    forged = rechained(records, MIDDLE, IMPOSTOR)
+    return [replace(new, signature=old.signature) for new, old in zip(forged, records, strict=True)]
+
+
+def insert_a_forged_one(records: Records) -> list[AuditRecord]:
+    """Put a record in between that continues the one before it."""
+    forged = joined(entry(50), records[MIDDLE - 2].link, THEIRS)
+    return bare([*records[: MIDDLE - 1], forged, *records[MIDDLE - 1 :]])
+
+
+def splice_from_another_task(records: Records) -> list[AuditRecord]:
+    """Put the record of another task, signed by the ledger itself, in a record's place."""
+    return _with(records, bare(chain(len(records), task_id="another task"))[MIDDLE - 1])
+
+
+def replace_by_another_task(records: Records) -> list[AuditRecord]:
+    """Show the whole chain of another task."""
+    return bare(chain(len(records), task_id="another task"))
+
+
+def replace_by_another_ledger(records: Records) -> list[AuditRecord]:
+    """Show the chain of the same task in the ledger of a test environment, which has the same keys."""
+    return bare(chain(len(records), ledger="test"))
+
+
+def rewrite_everything(records: Records) -> list[AuditRecord]:
+    """Write the whole chain anew, unsigned."""
+    return rechained(records, 1, None)
+
+
+def _with(records: Records, changed: AuditRecord) -> list[AuditRecord]:
+    return [*records[: MIDDLE - 1], changed, *records[MIDDLE:]]

@@ -1,0 +1,29 @@
+"""Ledgers in files, opened for a test."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from baton.artifacts.store import LocalArtifactStore
+from baton.ledger.store import Ledger, LedgerOptions
+from tests.ledger.material import KEY
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> LedgerOptions:
+    """Return options with a signing key and an artifact store."""
+    return LedgerOptions(signer=KEY, artifacts=LocalArtifactStore(tmp_path / "artifacts"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the ledger is."""
+    return tmp_path / "audit" / "ledger.db"
+
+
+@pytest.fixture
+async def ledger(path: Path, options: LedgerOptions) -> AsyncIterator[Ledger]:
+    """Return an empty ledger in a file."""
+    async with Ledger(path, options) as opened:
+        yield opened

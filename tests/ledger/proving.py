@@ -1,0 +1,49 @@
+"""Verifying what the tests made, in the words that tests use."""
+
+from baton.ledger.chain import ChainHead, ChainReport, HeadVerifier, Verdict
+from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
+from baton.ledger.records import AuditRecord, stamp
+from tests.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key
+
+VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
+
+
+def verify(
+    records: list[AuditRecord],
+    *,
+    verifier: HeadVerifier | None = None,
+    anchors: list[ChainHead] | None = None,
+    expected_head: ChainHead | None = None,
+) -> ChainReport:
+    """Verify a chain of the tests' task."""
+    return verify_chain(
+        records,
+        ledger=LEDGER,
+        task_id=TASK,
+        verifier=verifier,
+        anchors=anchors or [],
+        expected_head=expected_head,
+    )
+
+
+def walked(
+    records: list[AuditRecord],
+    *,
+    checkpoints: list[Checkpoint] | None = None,
+    claimed: list[Checkpoint] | None = None,
+    anchors: list[ChainHead] | None = None,
+    verifier: HeadVerifier | None = KEYS,
+) -> LedgerReport:
+    """Verify a ledger of these records."""
+    walk = LedgerWalk(
+        LEDGER, verifier=verifier, anchors=anchors or [], checkpoints=checkpoints or [], claimed=claimed or []
+    )
+    for record in records:
+        walk.feed(record)
+    return walk.finish()
+
+
+def checkpoint_of(records: list[AuditRecord], key: Key | None = KEY) -> Checkpoint:
+    """Return the checkpoint of a ledger that has exactly these records."""
+    made = Checkpoint(ledger=LEDGER, size=len(records), root=walked(records).root, at=stamp(NOW))
+    return made.signed(key)

@@ -1,0 +1,274 @@
+"""The audit record: its bytes, its hash, and how strictly it is read."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from baton.handoff.errors import MalformedMessageError
+from baton.ledger.records import (
+    AuditCost,
+    AuditEntry,
+    AuditRecord,
+    ChainLink,
+    Claims,
+    header_members,
+    next_record,
+    record_hash,
+    stamp,
+)
+from baton.wire.canonical import digest_of, hash_of, pae
+from tests.ledger.material import LEDGER, NOW, TASK, chain, entry
+
+PAE = json.loads((Path(__file__).parents[1] / "data" / "dsse" / "pae.json").read_text())
+GENESIS = ChainLink.genesis(LEDGER, TASK)
+OLD, DAY, HOURS = datetime(1000, 1, 1), datetime(2026, 11, 21), timedelta(hours=20)  # noqa: DTZ001 - zones are drawn
+ZONES = st.timezones()
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x7f", min_codepoint=0x20), min_size=1)
+numbers = st.integers(0, 2**53 - 1)
+costs = st.builds(
+    lambda **members: AuditCost(**members),
+    spent_micro_usd=numbers,
+    remaining_micro_usd=st.none() | numbers,
+    prompt_tokens=numbers,
+)
+entries = st.builds(
+    lambda **members: AuditEntry(**members),
+    kind=st.sampled_from(["handoff", "completion", "rollback"]),
+    task_id=st.just(TASK),
+    event_id=names.filter(lambda text: len(text) < 200),
+    attempt=st.integers(1, 2**53 - 1),
+    status=st.just("ACCEPTED"),
+    timestamp=st.datetimes(timezones=st.just(UTC)),
+    from_agent=st.none() | names.filter(lambda text: len(text) < 200),
+    details=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    cost=st.none() | costs,
+    message=st.dictionaries(names, names | st.booleans() | st.none()),
+)
+
+
+class TestSeal:
+    """From an entry to a record."""
+
+    @given(one=entries)
+    def test_the_header_is_canonical_json(self, one: AuditEntry) -> None:
+        """Whatever an entry holds, its header is byte for byte what RFC 8785 makes of its members."""
+        record = next_record(one, GENESIS, recorded_at=NOW, key_id="k")
+
+        assert record.header == rfc8785.dumps(json.loads(record.header))
+        assert record.members == json.loads(record.header)
+        assert record.message == rfc8785.dumps(one.message)
+
+    def test_it_carries_what_the_document_lists(self) -> None:
+        """Agents, status, cost, time, the previous record's hash, the full message.
+
+        S3-10.3-a, S3-6.2-h, S3-7.2-k, C-22.
+        """
+        first, second = chain(2)
+
+        header = second.fields
+        assert (header.task_id, header.sequence, header.attempt, header.status) == (TASK, 2, 1, "ACCEPTED")
+        assert (header.from_agent, header.to_agent, header.event_id) == ("agent-1", "agent-2", "handoff-1")
+        assert header.previous_record_hash == digest_of(first.hash)
+        assert header.cost is not None
+        assert header.cost.spent_micro_usd == 20_000
+        assert header.timestamp == NOW
+        assert second.body == {"number": 1}
+
+    def test_the_first_record_names_the_genesis_of_its_own_chain(self) -> None:
+        """No chain of another task or ledger can be joined to it (C-26, P6)."""
+        others = {ChainLink.genesis("test", TASK).record_hash, ChainLink.genesis(LEDGER, "another task").record_hash}
+
+        assert chain(1)[0].fields.previous_record_hash == digest_of(GENESIS.record_hash)
+        assert GENESIS.record_hash not in others
+        assert len(others) == 2
+
+    def test_time_never_goes_back(self) -> None:
+        """A worker whose clock is behind gives a record the time of the one before it (C-23)."""
+        link = replace(GENESIS, sequence=1, recorded_at=stamp(NOW))
+
+        record = next_record(entry(), link, recorded_at=NOW - timedelta(hours=1), key_id=None)
+
+        assert record.members["recordedAt"] == stamp(NOW)
+
+    def test_an_entry_of_another_task_is_refused(self) -> None:
+        """A record goes into its own task's chain."""
+        with pytest.raises(ValueError, match="does not belong into the chain of"):
+            next_record(entry(task_id="another"), GENESIS, recorded_at=NOW, key_id=None)
+
+    def test_a_message_that_json_cannot_carry_is_refused(self) -> None:
+        """Two readers would read two numbers (security.md T8)."""
+        with pytest.raises(rfc8785.CanonicalizationError):
+            next_record(entry(message={"n": 2**53}), GENESIS, recorded_at=NOW, key_id=None)
+
+    def test_bytes_are_taken_as_the_canonical_message(self) -> None:
+        """Who has canonicalised a message already does not pay for it twice."""
+        whole = {"b": 1, "a": 0.1}
+
+        given_bytes = next_record(entry(message=rfc8785.dumps(whole)), GENESIS, recorded_at=NOW, key_id=None)
+
+        assert given_bytes.hash == next_record(entry(message=whole), GENESIS, recorded_at=NOW, key_id=None).hash
+
+    def test_bytes_with_line_breaks_are_refused(self) -> None:
+        """Canonical JSON has none, and an evidence file is made of lines."""
+        with pytest.raises(ValueError, match="line breaks"):
+            entry(message=b'{\n"a":1}').message_bytes()
+
+
+class TestEntry:
+    """What may be asked to be put on record."""
+
+    def test_it_survives_json(self) -> None:
+        """A workflow can hand an entry to an activity."""
+        one = entry(attempt=2, reason="SCHEMA_INVALID", details="no taskId", actor="reviewer-7", run_id="run-1")
+
+        assert AuditEntry.model_validate_json(one.model_dump_json()) == one
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            pytest.param({"task_id": ""}, id="no task"),
+            pytest.param({"task_id": "a\x00b"}, id="a NUL, which no database column takes"),
+            pytest.param({"event_id": "x" * 256}, id="an endless id"),
+            pytest.param({"attempt": 0}, id="no attempt"),
+            pytest.param({"attempt": True}, id="a boolean for a number"),
+            pytest.param({"timestamp": datetime(2026, 11, 21)}, id="a time without offset"),  # noqa: DTZ001
+            pytest.param({"status": "not a word"}, id="a sentence for a status"),
+            pytest.param({"from_agent": "\ud800"}, id="half a character"),
+            pytest.param({"cost": {"spent_micro_usd": 0.1}}, id="a fraction of the smallest amount"),
+        ],
+    )
+    def test_what_could_not_be_recorded_faithfully_is_refused(self, members: dict[str, Any]) -> None:
+        """A record never says less, or something else, than its entry (C-48)."""
+        with pytest.raises(ValidationError):
+            entry(**members)
+
+
+class TestRecordHash:
+    """The hash that the next record names."""
+
+    def test_every_byte_of_the_header_counts(self) -> None:
+        """Any bit of any header byte changes the hash, the sequence and the previous hash included (C-26)."""
+        header = chain(1)[0].header
+        flipped = (
+            bytes([*header[:at], header[at] ^ 1 << bit, *header[at + 1 :]])
+            for at in range(len(header))
+            for bit in range(8)
+        )
+
+        assert record_hash(header) not in {record_hash(other) for other in flipped}
+
+    def test_a_record_is_not_hashed_like_anything_else(self) -> None:
+        """The same bytes under another purpose have another hash, so a signature cannot change hands."""
+        assert pae("baton/audit-head/v1", b"{}") != pae("baton/audit-record/v1", b"{}")
+
+    def test_the_encoding_is_that_of_dsse(self) -> None:
+        """The published example of the pre-authentication encoding (security.md 2.1)."""
+        assert pae(PAE["payloadType"], PAE["payload"].encode()) == PAE["pae"].encode()
+
+    @pytest.mark.parametrize("digest", ["", "sha256:", "sha256:00", "sha1:" + "0" * 64, "md5"])
+    def test_what_is_no_digest_has_no_hash(self, digest: str) -> None:
+        """An anchor that is not a SHA-256 matches no record."""
+        assert hash_of(digest) == b""
+
+
+HEADER = chain(1)[0].header
+
+
+class TestHeaderMembers:
+    """Reading a header so that no other reader reads another one."""
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            pytest.param(HEADER.replace(b'"attempt":1', b'"attempt":1,"attempt":2'), id="a member twice"),
+            pytest.param(HEADER.replace(b'"attempt":1', b'"attempt":2,"attempt":1'), id="a member twice, last kept"),
+            pytest.param(HEADER.replace(b'"attempt":1', b'"attempt":1.0'), id="a number in another spelling"),
+            pytest.param(HEADER.replace(b'"attempt":1', b'"attempt": 1'), id="a blank"),
+            pytest.param(HEADER.replace(b"agent-0", b"\\u0061gent-0"), id="a character in another spelling"),
+            pytest.param(HEADER.replace(b"agent-0", b"\\ud800gent-0"), id="half a character"),
+            pytest.param(HEADER.replace(b'"attempt":1', b'"attempt":1,"author":"x"'), id="a member it does not know"),
+            pytest.param(HEADER.replace(b'"attempt":1,', b""), id="a member missing"),
+            pytest.param(HEADER.replace(b"baton.audit/1", b"baton.audit/2"), id="another format"),
+            pytest.param(HEADER.replace(b'"cost":{', b'"cost":{"a":1,'), id="an unknown member of the cost"),
+            pytest.param(HEADER.replace(b'"recordedAt":"2026-11-21', b'"recordedAt":"2026-13-21'), id="no time"),
+            pytest.param(HEADER.replace(b"00.000000Z", b"00.000000z"), id="a time in another spelling"),
+            pytest.param(HEADER.replace(b'"sequence":1', b'"sequence":true'), id="a boolean for a number"),
+            pytest.param(HEADER.replace(b'"kind":"handoff"', b'"kind":1'), id="a number for a text"),
+            pytest.param(HEADER.replace(b'"taskId":"', b'"taskId":null,"x":"'), id="nothing for a text"),
+            pytest.param(HEADER[1:-1], id="no object"),
+            pytest.param(b"[1]", id="a list"),
+            pytest.param(b"", id="nothing"),
+            pytest.param(b"\xff", id="no text"),
+        ],
+    )
+    def test_another_spelling_is_refused(self, header: bytes) -> None:
+        """Readers that take the first of two members, or round, never see another record (security.md T8)."""
+        with pytest.raises(ValueError, match=r"\w"):
+            header_members(header)
+
+    def test_members_in_another_order_are_refused(self) -> None:
+        """One record has one spelling."""
+        members = json.loads(HEADER)
+        backwards = json.dumps(dict(reversed(members.items())), separators=(",", ":")).encode()
+
+        with pytest.raises(ValueError, match="not the header"):
+            header_members(backwards)
+
+
+class TestBody:
+    """Reading a message that was recorded."""
+
+    def test_a_message_with_a_member_twice_is_not_read(self) -> None:
+        """A parser that keeps the last one would show another message than was hashed (security.md T8)."""
+        record = AuditRecord(HEADER, b'{"approved":false,"approved":true}')
+
+        with pytest.raises(MalformedMessageError, match="appears twice"):
+            _ = record.body
+
+
+class TestClaims:
+    """What the index says of a record."""
+
+    def test_it_is_what_the_header_says(self) -> None:
+        """Each column of the index has one right value."""
+        record = chain(1)[0]
+
+        assert Claims.of(record.members) == Claims(
+            TASK,
+            1,
+            GENESIS.record_hash,
+            entry().event_key,
+            hash_of(record.fields.message_hash),
+            stamp(NOW),
+            "ed-2026-11",
+        )
+
+
+class TestStamp:
+    """Times as they are recorded."""
+
+    # Most of a list are of one day: moments that are a year apart are ordered rightly with their zones dropped, too.
+    @given(moments=st.lists(st.datetimes(OLD, timezones=ZONES) | st.datetimes(DAY, DAY + HOURS, timezones=ZONES)))
+    def test_texts_are_ordered_as_the_times_are(self, moments: list[datetime]) -> None:
+        """Comparing texts compares times, whatever zone they were taken in (C-23)."""
+        moments = [moment for moment in moments if moment.year < 9998]
+
+        assert sorted(map(stamp, moments)) == [stamp(moment) for moment in sorted(moments)]
+
+    def test_a_time_without_offset_is_refused(self) -> None:
+        """It could mean any of 26 hours."""
+        with pytest.raises(ValueError, match="offset"):
+            stamp(datetime(2026, 11, 21))  # noqa: DTZ001
+
+    def test_it_is_in_utc(self) -> None:
+        """An offset is converted, not dropped."""
+        assert stamp(datetime(2026, 11, 21, 12, tzinfo=timezone(timedelta(hours=2)))) == "2026-11-21T10:00:00.000000Z"

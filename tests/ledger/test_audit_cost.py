@@ -1,0 +1,300 @@
+"""What a task cost, from its records (EAAPL-MAG006 §6.2, §13.3; C-12)."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.core.verdict import HandoffStatus
+from baton.ledger.records import AuditCost, AuditEntry, AuditHeader, Kind
+from baton.ledger.trace import task_cost
+from tests.ledger.material import chain, entry
+
+
+def headers(*entries: AuditEntry) -> list[AuditHeader]:
+    """Return the headers of a chain of these entries."""
+    return [record.fields for record in chain(entries=list(entries))]
+
+
+def cents(spent: int, **members: Any) -> AuditCost:
+    """Return what a record says of a task that has spent so many cents of 40."""
+    about = {"spent_micro_usd": spent * 10_000, "remaining_micro_usd": (40 - spent) * 10_000}
+    return AuditCost(**about | members)
+
+
+def owns(cents: int) -> dict[str, int]:
+    """Return how a record states so many cents of its own, and ten tokens for each."""
+    return {"own_micro_usd": cents * 10_000, "own_prompt_tokens": cents * 10, "own_completion_tokens": 0}
+
+
+FOUR_AGENTS = headers(
+    entry(0, cost=cents(10, prompt_tokens=1000, completion_tokens=100)),
+    entry(1, cost=cents(20, prompt_tokens=2500, completion_tokens=300)),
+    entry(2, cost=cents(30, prompt_tokens=3000, completion_tokens=400)),
+    entry(3, kind=Kind.COMPLETION, status="COMPLETED", cost=cents(35, prompt_tokens=4000, completion_tokens=900)),
+)
+
+
+def stage(
+    number: int, *, spent: int, own: int, run_id: str = "pipeline/1", kind: str = Kind.HANDOFF
+) -> tuple[AuditEntry, AuditEntry]:
+    """Return the records of a stage: its acceptance, and what it returned; ten tokens are read for each cent."""
+    before = cents(spent, prompt_tokens=spent * 10)
+    after = cents(spent + own, prompt_tokens=(spent + own) * 10, **owns(own))
+    returned: Any = {"from_agent": f"receiver-{number}", "status": "RETURNED", "message": {"done": number}}
+    return (
+        entry(number, kind=kind, cost=before, run_id=run_id),
+        entry(number, kind=Kind.COMPLETION, cost=after, run_id=run_id, **returned),
+    )
+
+
+class TestTaskCost:
+    """The total and the shares."""
+
+    def test_the_total_is_that_of_the_last_record(self) -> None:
+        """Three handoffs and a completion: 0.35, not 0.1 + 0.2 + 0.3; tokens likewise (S3-13.3-c, S3-6.2-d, C-12)."""
+        cost = task_cost(FOUR_AGENTS)
+
+        assert cost.usd == Decimal("0.35")
+        assert (cost.prompt_tokens, cost.completion_tokens) == (4000, 900)
+        assert cost.complete
+
+    def test_the_literal_sum_of_the_document_holds_for_the_agents_own_costs(self) -> None:
+        """Adding up what each record itself added gives the spend; adding up `costSpentSoFarUSD` does not (C-12)."""
+        cost = task_cost(FOUR_AGENTS)
+        cumulative = sum(header.cost.spent_micro_usd for header in FOUR_AGENTS if header.cost)
+
+        assert sum(share.micro_usd for share in cost.shares) == cost.micro_usd == 350_000
+        assert cumulative == 950_000
+
+    def test_each_agent_is_charged_its_own(self) -> None:
+        """Attribution is by differences, tokens and money alike (S3-6.2-d)."""
+        cost = task_cost(FOUR_AGENTS)
+
+        assert cost.by_agent == {
+            "agent-0": Decimal("0.1"),
+            "agent-1": Decimal("0.1"),
+            "agent-2": Decimal("0.1"),
+            "agent-3": Decimal("0.05"),
+        }
+        assert [share.prompt_tokens for share in cost.shares] == [1000, 1500, 500, 1000]
+
+    def test_without_a_completion_the_last_agent_is_missing(self) -> None:
+        """Three handoffs never hold the fourth agent's cost, and the answer says so (C-12)."""
+        cost = task_cost(FOUR_AGENTS[:3])
+
+        assert (cost.usd, cost.complete) == (Decimal("0.3"), False)
+
+    def test_a_return_before_does_not_make_it_complete(self) -> None:
+        """Whoever was handed to last may be at work, or what it returned may have found no ledger."""
+        [*before, (begun, _)] = [stage(number, spent=number, own=1) for number in range(3)]
+        cost = task_cost(headers(*(one for pair in before for one in pair), begun))
+
+        assert (cost.usd, cost.complete) == (Decimal("0.02"), False)
+
+    def test_it_is_complete_once_all_branches_have_returned(self) -> None:
+        """Not with the first of them."""
+        (begun, ended), (other, last) = stage(1, spent=1, own=2), stage(2, spent=1, own=5)
+        other, last = (one.model_copy(update={"from_agent": begun.from_agent}) for one in (other, last))
+        costs = [task_cost(headers(*stage(0, spent=0, own=1), *end)) for end in ([begun, other, last], [begun, other])]
+        whole = task_cost(headers(*stage(0, spent=0, own=1), begun, other, last, ended))
+
+        assert [cost.complete for cost in costs] == [False, False]
+        assert (whole.usd, whole.complete) == (Decimal("0.08"), True)
+
+    @pytest.mark.parametrize("further", [[], stage(5, spent=0, own=1, run_id="child/1", kind="start")])
+    def test_what_was_returned_twice_counts_once(self, further: Sequence[AuditEntry]) -> None:
+        """The second return, of a run after one that was lost, tells the first one's cost with its own (C-12)."""
+        begun, ended = stage(1, spent=1, own=4)
+        _, again = stage(1, spent=1, own=9)
+        again = again.model_copy(update={"event_id": f"{ended.event_id}#0123456789abcdef"})
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, again, *further))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares][:5] == [0, 1, 0, 4, 5]
+        assert [share.prompt_tokens for share in cost.shares][:5] == [0, 10, 0, 40, 50]
+        assert (cost.usd, cost.findings) == (Decimal("0.11") if further else Decimal("0.1"), ())
+
+    def test_what_a_run_spent_that_failed_counts_once(self) -> None:
+        """Each failure tells what was charged by then, and the return all of it (C-12)."""
+        begun, ended = stage(1, spent=1, own=9)
+        failures = [
+            ended.model_copy(
+                update={
+                    "attempt": run,
+                    "status": "FAILED_1",
+                    "cost": cents(1 + own, prompt_tokens=(1 + own) * 10, **owns(own)),
+                    "message": {},
+                }
+            )
+            for run, own in ((1, 4), (2, 7))
+        ]
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, *failures, ended))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 0, 4, 3, 2]
+        assert (cost.usd, cost.findings) == (Decimal("0.1"), ())
+
+    def test_what_a_rolled_back_run_had_spent_counts(self) -> None:
+        """The run after it does not know of it yet when it hands on; the money is gone all the same."""
+        left = [*stage(0, spent=0, own=1, run_id="pipeline/1"), *stage(1, spent=1, own=4, run_id="pipeline/1")]
+        again = stage(2, spent=1, own=3, run_id="pipeline/2")
+        cost = task_cost(headers(*left, *again))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.08"), True, ())
+
+    @pytest.mark.parametrize("left", [[], [*stage(8, spent=0, own=9, run_id="pipeline/0")]])
+    def test_a_summary_is_its_senders(self, left: Sequence[AuditEntry]) -> None:
+        """Also where no handoff tells of it: after a run that had spent more, or at the end of one."""
+        told = entry(5, kind=Kind.SUMMARY, cost=cents(3, prompt_tokens=30, own_micro_usd=10_000), run_id="pipeline/1")
+        before, after = stage(1, spent=0, own=2), stage(2, spent=3, own=4)
+        costs = [task_cost(headers(*left, *before, told, *then)) for then in (after, ())]
+
+        assert [(cost.by_agent["agent-5"], cost.complete, cost.findings) for cost in costs] == [
+            (Decimal("0.01"), True, ())
+        ] * 2
+        assert [int(cost.usd * 100) - (9 if left else 0) for cost in costs] == [7, 3]
+
+    def test_summaries_for_branches_each_count(self) -> None:
+        """They are written at the same time, and no branch need have accepted its handoff."""
+        first, second = (
+            entry(number, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
+            for number in (5, 6)
+        )
+        cost = task_cost(headers(*stage(0, spent=0, own=1), first, second))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.03"), True, ())
+
+    def test_a_summary_for_one_branch_is_not_the_others(self) -> None:
+        """Their handoffs may be on record after it, and were made before it."""
+        told = entry(5, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
+        (begun, ended), (other, last) = stage(1, spent=1, own=2), stage(2, spent=2, own=5)
+        cost = task_cost(headers(*stage(0, spent=0, own=1), told, begun, ended, other, last))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.09"), True, ())
+
+    def test_a_handoff_that_was_made_anew_counts_once(self) -> None:
+        """What it says of the task was said by the first one."""
+        begun, ended = stage(1, spent=1, own=4)
+        anew, again = (
+            one.model_copy(update={"event_id": f"{one.event_id}#0123456789abcdef"}) for one in (begun, ended)
+        )
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, anew, again))
+
+        assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.05"), True, ())
+
+    def test_a_rejected_message_costs_nothing_by_itself(self) -> None:
+        """A forged amount in a refused message is not charged; the retry's real cost is in the next record."""
+        cost = task_cost(
+            headers(
+                entry(0, cost=cents(10)),
+                entry(1, status=HandoffStatus.REJECTED, cost=AuditCost(spent_micro_usd=10**12)),
+                entry(1, attempt=2, cost=cents(25)),
+            )
+        )
+
+        assert cost.usd == Decimal("0.25")
+        assert cost.findings == ()
+
+    def test_an_own_cost_that_is_stated_is_taken(self) -> None:
+        """Where agents work at the same time, the difference to the record before is not the sender's own."""
+        cost = task_cost(
+            headers(
+                entry(0, cost=cents(10, own_micro_usd=100_000)),
+                entry(1, cost=cents(40, own_micro_usd=120_000)),
+                entry(2, cost=cents(40, own_micro_usd=180_000)),
+            )
+        )
+
+        assert list(cost.by_agent.values()) == [Decimal("0.1"), Decimal("0.12"), Decimal("0.18")]
+        assert cost.findings == ()
+
+    @pytest.mark.parametrize(
+        ("costs", "finding"),
+        [
+            pytest.param([cents(10), cents(20, remaining_micro_usd=400_000)], "budget changed", id="the budget grew"),
+            pytest.param([cents(20, own_micro_usd=1)], "shares add up to 0.000001", id="a share is wrong"),
+        ],
+    )
+    def test_what_does_not_add_up_is_said(self, costs: list[AuditCost], finding: str) -> None:
+        """Spent and remaining make one budget in every record (C-12, S3-9-a)."""
+        found = task_cost(headers(*(entry(number, cost=cost) for number, cost in enumerate(costs))))
+
+        assert finding in " ".join(found.findings)
+
+    def test_a_budget_grows_by_a_top_up_that_is_on_record(self) -> None:
+        """And by nothing else: not once more after it, and it never shrinks (C-12, C-21)."""
+        decision = entry(1, kind=Kind.DECISION, status="TOP_UP", cost=None, message={"microUsd": 100_000})
+        more = cents(20, remaining_micro_usd=300_000)
+
+        topped_up = [entry(0, cost=cents(10)), decision, entry(2, cost=more)]
+        assert task_cost(headers(*topped_up)).findings == ()
+        again = entry(3, cost=cents(30, remaining_micro_usd=300_000))
+        assert "record 4: the budget changed from 0.5 to 0.6" in task_cost(headers(*topped_up, again)).findings[0]
+        shrunk = entry(2, cost=cents(20, remaining_micro_usd=100_000))
+        assert "changed from 0.4 to 0.3" in task_cost(headers(entry(0, cost=cents(10)), decision, shrunk)).findings[0]
+
+    def test_a_child_pipeline_has_a_purse_of_its_own(self) -> None:
+        """It begins with nothing spent, and what it cost is in its parent's figures once it has ended (C-12)."""
+        cost = task_cost(
+            headers(
+                *stage(0, spent=0, own=2, run_id="parent/1", kind="start"),
+                *stage(1, spent=0, own=1, run_id="child/1", kind="start"),
+                *stage(2, spent=3, own=4, run_id="parent/1"),
+            )
+        )
+
+        assert {agent: int(usd * 100) for agent, usd in cost.by_agent.items() if usd} == {
+            "receiver-0": 2,
+            "receiver-1": 1,
+            "receiver-2": 4,
+        }
+        assert [share.prompt_tokens for share in cost.shares] == [0, 20, 0, 10, 0, 40]
+        assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.07"), 70, ())
+
+    def test_agents_at_once_each_count(self) -> None:
+        """None of them knows what the others spend; a failed run is its sender's, as the next handoff tells."""
+        (begun, ended), (other, last) = stage(1, spent=3, own=2), stage(2, spent=3, own=5)
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, other, ended, last))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 2, 0, 2, 5]
+        assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.1"), 100, ())
+
+    def test_branches_in_turn_each_count(self) -> None:
+        """One had returned before the other was accepted, whose handoff was made before that."""
+        cost = task_cost(headers(*stage(0, spent=0, own=1), *stage(1, spent=1, own=2), *stage(2, spent=1, own=5)))
+
+        assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 0, 2, 0, 5]
+        assert (cost.usd, cost.prompt_tokens, cost.complete, cost.findings) == (Decimal("0.08"), 80, True, ())
+
+    def test_a_branch_that_is_sent_again_before_another_begins_counts(self) -> None:
+        """The other one's handoff was made before the first one's return, and that is no money that came back."""
+        again = entry(5, cost=cents(10, prompt_tokens=100), run_id="pipeline/1")
+        cost = task_cost(headers(*stage(1, spent=0, own=10), again, *stage(2, spent=0, own=5)))
+
+        assert (cost.usd, cost.findings) == (Decimal("0.15"), ())
+        assert [share.micro_usd for share in cost.shares] == [0, 100_000, 0, 0, 50_000]
+
+    def test_pipelines_that_share_a_task_each_count(self) -> None:
+        """Whoever writes last knows nothing of the others' money."""
+        cost = task_cost(
+            headers(*(one for n in range(5) for one in stage(n, spent=0, own=n + 1, run_id=f"pipeline-{n}/1")))
+        )
+
+        assert (cost.usd, cost.findings) == (Decimal("0.15"), ())
+
+    def test_a_chain_without_costs_cost_nothing(self) -> None:
+        """A note on a task has no cost, and does not end the sums."""
+        assert task_cost(headers(entry(0, cost=None))).usd == 0
+
+    @given(owns=st.lists(st.integers(0, 10**9), max_size=12))
+    def test_shares_always_add_up_to_the_total(self, owns: list[int]) -> None:
+        """Whatever each agent spent."""
+        spent = [sum(owns[: number + 1]) for number in range(len(owns))]
+        cost = task_cost(
+            headers(*(entry(number, cost=AuditCost(spent_micro_usd=one)) for number, one in enumerate(spent)))
+        )
+
+        assert [share.micro_usd for share in cost.shares] == owns
+        assert (cost.micro_usd, cost.findings) == (sum(owns), ())

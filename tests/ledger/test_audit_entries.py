@@ -1,0 +1,109 @@
+"""What is put on record of what happened, whatever the message was."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.core.verdict import HandoffStatus
+from baton.ledger.entries import cost_of, erasure_entry, handoff_entry
+from baton.ledger.records import Kind
+from baton.wire.canonical import digest
+from tests.ledger.material import NOW, TASK, chain, message
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+class TestHandoffEntry:
+    """A receiver's answer."""
+
+    def test_it_names_agents_and_cost_as_the_message_does(self) -> None:
+        """Handoff and task id, sender's agent id, receiver's type, status, cost and time (S3-7.2-k, S3-13.2-a)."""
+        made = handoff_entry(message(1), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
+
+        assert (made.event_id, made.from_agent, made.to_agent) == ("handoff-1", "agent-1", "agent-2")
+        assert (made.task_id, made.status, made.timestamp) == (TASK, "ACCEPTED", NOW)
+        assert made.cost is not None
+        assert (made.cost.spent_micro_usd, made.cost.remaining_micro_usd) == (20_000, 380_000)
+        assert made.message == message(1)
+
+    def test_a_rejection_has_task_and_full_message(self) -> None:
+        """The document's skeleton writes neither, so its own query would miss the rejection (C-22, S3-7.2-i)."""
+        made = handoff_entry(
+            message(1),
+            task_id=TASK,
+            status=HandoffStatus.REJECTED,
+            reason="INCOMPLETE_CONTEXT",
+            details="x" * 20_000,
+            attempt=2,
+            timestamp=NOW,
+        )
+
+        assert (made.task_id, made.status, made.reason, made.attempt) == (TASK, "REJECTED", "INCOMPLETE_CONTEXT", 2)
+        assert made.details == "x" * 16_000
+        assert made.message == message(1)
+
+    @given(
+        members=st.fixed_dictionaries(
+            {}, optional=dict.fromkeys(["handoffId", "fromAgent", "toAgent", "costTracking", "taskId"], json_values)
+        )
+    )
+    def test_whatever_a_sender_writes_can_be_put_on_record(self, members: dict[str, Any]) -> None:
+        """A rejection is recorded for every message, however malformed (S3-6.2-a)."""
+        made = handoff_entry(members, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
+
+        [record] = chain(entries=[made])
+        assert record.body == members
+
+    @pytest.mark.parametrize("handoff_id", [None, 7, "", "a\x00b", "x" * 300, {"a": 1}])
+    def test_an_id_that_cannot_be_one_is_replaced_by_the_digest(self, handoff_id: Any) -> None:
+        """Two such messages are two events, and the same one twice is one."""
+        made = handoff_entry({"handoffId": handoff_id}, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
+
+        assert made.event_id == digest({"handoffId": handoff_id})
+
+
+class TestErasureEntry:
+    """An erasure."""
+
+    def test_it_says_what_was_removed_and_of_whom_by_pseudonym(self) -> None:
+        """The erasure is itself a record, without personal data (C-24)."""
+        made = erasure_entry("e-1", task_id=TASK, subject="s-93f1", removed={"keys": 1}, timestamp=NOW, actor="dpo")
+
+        assert (made.kind, made.event_id, made.actor) == (Kind.ERASURE, "e-1", "dpo")
+        assert made.message == {"removed": {"keys": 1}, "subject": "s-93f1"}
+
+
+class TestCostOf:
+    """Reading `costTracking`."""
+
+    @pytest.mark.parametrize(
+        "tracking",
+        [
+            None,
+            [],
+            {},
+            {"costSpentSoFarUSD": "0.08", "costBudgetRemainingUSD": 1, "tokenSpent": {"prompt": 1, "completion": 1}},
+            {"costSpentSoFarUSD": True, "costBudgetRemainingUSD": 1, "tokenSpent": {"prompt": 1, "completion": 1}},
+            {"costSpentSoFarUSD": -1, "costBudgetRemainingUSD": 1, "tokenSpent": {"prompt": 1, "completion": 1}},
+            {"costSpentSoFarUSD": 1e300, "costBudgetRemainingUSD": 1, "tokenSpent": {"prompt": 1, "completion": 1}},
+            {"costSpentSoFarUSD": 1, "costBudgetRemainingUSD": 1, "tokenSpent": {"prompt": 1.5, "completion": 1}},
+        ],
+    )
+    def test_what_is_no_cost_is_none(self, tracking: Any) -> None:
+        """A malformed amount never becomes a number on record (C-48)."""
+        assert cost_of({"costTracking": tracking}) is None
+
+    def test_an_exhausted_budget_is_recorded_as_it_is(self) -> None:
+        """Less than nothing may remain (S3-6.1-m)."""
+        tracking = message()["costTracking"] | {"costBudgetRemainingUSD": -0.05}
+
+        found = cost_of({"costTracking": tracking})
+
+        assert found is not None
+        assert found.remaining_micro_usd == -50_000

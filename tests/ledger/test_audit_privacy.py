@@ -1,0 +1,141 @@
+"""Personal data never enters the ledger in clear, and erasing it changes no byte of it (§12.3; C-24)."""
+
+import hashlib
+import json
+import os
+from typing import Any
+
+import pytest
+
+from baton.ledger.chain import Verdict
+from baton.ledger.entries import erasure_entry
+from baton.ledger.privacy import (
+    PERSONAL_DATA,
+    Opening,
+    RedactionPolicy,
+    commitment,
+    in_clear,
+    is_commitment,
+    opens,
+    redact,
+)
+from baton.ledger.proof import verify_chain
+from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, entry
+
+POLICY = RedactionPolicy()
+
+
+def salt(pointer: str) -> bytes:
+    """Return the salt for a pointer; the same each time, so that a test can compare."""
+    return hashlib.sha256(pointer.encode()).digest()
+
+
+class TestRedact:
+    """From a message to one that may be recorded."""
+
+    def test_each_member_of_the_payload_becomes_a_commitment(self) -> None:
+        """`personalDataPayload` is redacted by member, so that each may have a subject of its own (S3-12.3-b)."""
+        original = {"taskDescription": "x", "personalDataPayload": {"email": "a@b.c", "phone": 1}}
+        done = redact(original, POLICY, salt)
+
+        assert done.message["taskDescription"] == "x"
+        assert all(map(is_commitment, done.message["personalDataPayload"].values()))
+        assert [opening.pointer for opening in done.openings] == [f"{PERSONAL_DATA}/email", f"{PERSONAL_DATA}/phone"]
+        assert original["personalDataPayload"] == {"email": "a@b.c", "phone": 1}
+        assert in_clear(done.message, POLICY) == []
+
+    @pytest.mark.parametrize(
+        ("fields", "message", "pointers"),
+        [
+            pytest.param({"/a"}, {"a": "x"}, ["/a"], id="a text"),
+            pytest.param({"/a"}, {"a": {"b": {"c": 1}, "d": [2]}}, ["/a/b", "/a/d"], id="an object, member by member"),
+            pytest.param({"/a/*/e"}, {"a": [{"e": 1}, {"f": 2}, {"e": 3}]}, ["/a/0/e", "/a/2/e"], id="in every item"),
+            pytest.param({"/*/e"}, {"a": {"e": 1}, "b": 2}, ["/a/e"], id="in every member"),
+            pytest.param({"/a/1"}, {"a": ["x", "y"]}, ["/a/1"], id="an item"),
+            pytest.param({"/a~1b/c~0d"}, {"a/b": {"c~d": 1}}, ["/a~1b/c~0d"], id="escaped names"),
+            pytest.param({"/a", "/b"}, {"a": 1}, ["/a"], id="a field that is not there"),
+            pytest.param({"/a"}, {"a": None}, [], id="nothing to hide"),
+            pytest.param({"/a/b"}, {"a": "text"}, [], id="a way that ends"),
+            pytest.param({"/a"}, {"a": {"commitment": "a@b.c"}}, ["/a/commitment"], id="a fake commitment"),
+            pytest.param(
+                {"/a"},
+                {"a": {"commitment": "sha256:" + "0" * 64, "b": 1}},
+                ["/a/b", "/a/commitment"],
+                id="a commitment and more",
+            ),
+        ],
+    )
+    def test_the_policy_says_where_personal_data_is(
+        self, fields: set[str], message: dict[str, Any], pointers: list[str]
+    ) -> None:
+        """PII fields are redacted per data policy (S3-6.2-b)."""
+        policy = RedactionPolicy(frozenset(fields))
+
+        assert sorted(in_clear(message, policy)) == pointers
+        assert sorted(opening.pointer for opening in redact(message, policy, salt).openings) == pointers
+
+    def test_ciphertext_and_commitments_stay(self) -> None:
+        """What the vault has sealed may be recorded as it is, and redacting twice is redacting once."""
+        policy = RedactionPolicy(is_sealed=lambda value: isinstance(value, dict) and "ciphertext" in value)
+        once = redact({"personalDataPayload": {"a": {"ciphertext": "…"}, "b": "x"}}, policy, salt)
+
+        assert [opening.pointer for opening in once.openings] == [f"{PERSONAL_DATA}/b"]
+        assert redact(once.message, policy, salt).openings == ()
+
+    def test_a_salt_that_can_be_guessed_is_refused(self) -> None:
+        """An e-mail address under a short salt can be found by trying."""
+        with pytest.raises(ValueError, match="16 random"):
+            redact({"personalDataPayload": {"a": "x"}}, POLICY, lambda pointer: b"short")
+
+
+class TestCommitment:
+    """What stands in a value's place."""
+
+    def test_it_opens_with_its_salt_and_value_only(self) -> None:
+        """Who has the opening can prove what was recorded, and nothing else."""
+        opening = Opening("/personalDataPayload/email", b"s" * 16, "a@b.c")
+        recorded = {"commitment": commitment(opening)}
+
+        assert opens(recorded, opening)
+        for other in (
+            Opening(opening.pointer, b"t" * 16, "a@b.c"),
+            Opening(opening.pointer, b"s" * 16, "b@b.c"),
+            Opening("/personalDataPayload/phone", b"s" * 16, "a@b.c"),
+        ):
+            assert not opens(recorded, other)
+        assert not opens("a@b.c", opening)
+
+    def test_without_the_salt_a_guess_cannot_be_tested(self) -> None:
+        """The record holds no hash of the value that anybody could make again (C-24: low-entropy data)."""
+        value = "a@b.c"
+        recorded = commitment(Opening("/personalDataPayload/email", os.urandom(32), value))
+
+        assert recorded != "sha256:" + hashlib.sha256(json.dumps(value).encode()).hexdigest()
+        assert recorded != commitment(Opening("/personalDataPayload/email", os.urandom(32), value))
+
+
+class TestErasure:
+    """Forgetting."""
+
+    def test_erasing_salts_changes_no_hash(self) -> None:
+        """The chain verifies as before, with the same head, once the erasure is on record (T10, P8, S3-12.3-d)."""
+        vault = {"salts": {f"{PERSONAL_DATA}/email": os.urandom(32)}}
+        message = {"personalDataPayload": {"email": "maria@example.com"}}
+        redacted = redact(message, POLICY, vault["salts"].__getitem__).message
+        before = chain(entries=[entry(0, message=redacted), entry(1)])
+
+        vault.clear()
+        after = [
+            *before,
+            *chain(
+                entries=[
+                    entry(0, message=redacted),
+                    entry(1),
+                    erasure_entry("e-1", task_id=TASK, subject="s-93f1", removed={"salts": 1}, timestamp=NOW),
+                ]
+            )[2:],
+        ]
+
+        report = verify_chain(after, ledger=LEDGER, task_id=TASK, verifier=KEYS)
+        assert (report.verdict, report.records) == (Verdict.UNANCHORED, 3)
+        assert all(b"maria" not in record.message for record in after)

@@ -1,0 +1,376 @@
+"""The proofs of a chain and of a ledger, attacked (requirements.md 6.3, security.md 2.5)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.ledger.chain import ChainHead, Flaw, Verdict
+from baton.ledger.proof import verify_chain
+from baton.ledger.records import AuditRecord
+from baton.testing import chains
+from baton.testing.chains import MIDDLE, Attack
+from tests.ledger import attacks
+from tests.ledger.material import KEYS, LEDGER, NOW, TASK, Key, PublicKeys, bare, chain, entry, head, joined
+from tests.ledger.proving import checkpoint_of, verify, walked
+
+VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
+
+
+# What each attack looks like to a verifier who has only the chain, also the public keys, also the genuine head,
+# and (of a whole ledger) a checkpoint. The cells that are not "invalid" are the limits of each.
+ATTACKS = [
+    pytest.param(chains.edit_a_message, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit a message"),
+    pytest.param(chains.edit_a_member, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit a member"),
+    pytest.param(
+        chains.edit_and_rehash_the_rest,
+        (UNVERIFIED, INVALID, INVALID, INVALID),
+        MIDDLE,
+        id="edit and recompute every hash after it",
+    ),
+    pytest.param(
+        chains.edit_the_last_member, (UNVERIFIED, INVALID, INVALID, INVALID), 5, id="edit a member of the last record"
+    ),
+    pytest.param(
+        chains.edit_and_rehash_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="edit and recompute one hash"
+    ),
+    pytest.param(chains.delete_the_middle, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="delete in the middle"),
+    pytest.param(
+        chains.delete_and_repair_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="delete and repair one hash"
+    ),
+    pytest.param(
+        attacks.delete_and_rechain,
+        (UNVERIFIED, UNVERIFIED, INVALID, INVALID),
+        MIDDLE,
+        id="delete and recompute all later hashes",
+    ),
+    pytest.param(
+        attacks.rechain_a_suffix, (UNVERIFIED, UNVERIFIED, INVALID, INVALID), MIDDLE, id="rewrite a suffix, unsigned"
+    ),
+    pytest.param(
+        attacks.rechain_with_an_own_key, (UNVERIFIED, INVALID, INVALID, INVALID), MIDDLE, id="an unknown key id"
+    ),
+    pytest.param(
+        attacks.rechain_as_an_impostor, (UNVERIFIED, INVALID, INVALID, INVALID), MIDDLE, id="another key, same id"
+    ),
+    pytest.param(
+        attacks.rechain_with_old_signatures,
+        (UNVERIFIED, INVALID, INVALID, INVALID),
+        MIDDLE,
+        id="rewrite a suffix, signatures kept",
+    ),
+    pytest.param(chains.truncate, (UNVERIFIED, UNANCHORED, INVALID, INVALID), MIDDLE, id="truncate the tail"),
+    pytest.param(chains.empty, (UNVERIFIED, UNVERIFIED, INVALID, INVALID), 1, id="empty the log"),
+    pytest.param(chains.cut_the_beginning, (INVALID, INVALID, INVALID, INVALID), 1, id="cut the beginning"),
+    pytest.param(chains.swap, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="swap two records"),
+    pytest.param(chains.duplicate, (INVALID, INVALID, INVALID, INVALID), MIDDLE + 1, id="duplicate a record"),
+    pytest.param(attacks.insert_a_forged_one, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="insert a forged one"),
+    pytest.param(
+        attacks.splice_from_another_task, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="splice from another task"
+    ),
+    pytest.param(
+        attacks.replace_by_another_task, (INVALID, INVALID, INVALID, INVALID), 1, id="another task's valid log"
+    ),
+    pytest.param(
+        attacks.replace_by_another_ledger, (INVALID, INVALID, INVALID, INVALID), 1, id="another ledger's valid log"
+    ),
+    pytest.param(chains.renumber, (INVALID, INVALID, INVALID, INVALID), MIDDLE, id="renumber a record"),
+    pytest.param(
+        attacks.rewrite_everything, (UNVERIFIED, UNVERIFIED, INVALID, INVALID), 1, id="rewrite the whole log, unsigned"
+    ),
+    pytest.param(chains.drop_the_signature, (INVALID, INVALID, INVALID, INVALID), 5, id="take the last signature away"),
+    pytest.param(chains.empty_the_signature, (UNVERIFIED, INVALID, INVALID, INVALID), 5, id="an empty signature"),
+]
+
+
+class TestAttacks:
+    """Every attack, by what its victim has."""
+
+    @pytest.mark.parametrize(("attack", "verdicts", "named"), ATTACKS)
+    def test_an_attack_is_seen_by_who_has_enough(
+        self, attack: Attack, verdicts: tuple[Verdict, ...], named: int
+    ) -> None:
+        """The whole list of 6.3 and T2, and what a chain without keys, or without anchors, can't show.
+
+        C-26, S3-10.3-b, S3-6.2-h, P1-P6.
+        """
+        genuine = chain(5)
+        attacked = attack(bare(genuine))
+
+        alone = verify(attacked)
+        signed = verify(attacked, verifier=KEYS)
+        anchored = verify(attacked, verifier=KEYS, anchors=[head(genuine)])
+        witnessed = walked(attacked, checkpoints=[checkpoint_of(genuine)])
+
+        assert tuple(one.verdict for one in (alone, signed, anchored, witnessed)) == verdicts
+
+    @pytest.mark.parametrize(("attack", "verdicts", "named"), ATTACKS)
+    def test_the_first_bad_record_is_named(self, attack: Attack, verdicts: tuple[Verdict, ...], named: int) -> None:
+        """With an index and every head anchored, the report names the very record that was touched (P1)."""
+        genuine = chain(5)
+        attacked = [
+            replace(record, claimed_hash=record.claimed_hash or genuine[min(at, 4)].hash)
+            for at, record in enumerate(attack(bare(genuine)))
+        ]
+
+        found = verify(attacked, verifier=KEYS, anchors=[ChainHead.of(record) for record in genuine])
+
+        assert (found.sequence, found.verdict) == (named, INVALID)
+
+    def test_the_chain_itself_is_valid(self) -> None:
+        """Nothing is found where nothing was done (S3-10.3-b)."""
+        records = chain(5)
+
+        found = verify(records, verifier=KEYS, anchors=[head(records[:2])], expected_head=head(records))
+
+        assert (found.verdict, found.records, found.signed_through, found.anchored_through) == (VALID, 5, 5, 5)
+        assert found.head == head(records)
+        assert found
+
+    @pytest.mark.parametrize("kept", range(5))
+    def test_any_truncation_is_seen_down_to_the_anchor(self, kept: int) -> None:
+        """However much of the tail is cut, the anchored head shows it and names the first missing record (P2, T2)."""
+        records = chain(5)
+
+        found = verify(records[:kept], verifier=KEYS, anchors=[head(records)])
+
+        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.TRUNCATED, kept + 1)
+
+    def test_the_window_that_no_anchor_covers_is_reported(self) -> None:
+        """A cut behind the last anchor would not show, and the report says where that begins (P2)."""
+        records = chain(5)
+
+        found = verify(records, verifier=KEYS, anchors=[head(records[:3])])
+
+        assert (found.verdict, found.anchored_through, found.signed_through) == (UNANCHORED, 3, 5)
+
+    @pytest.mark.parametrize("damage", ["delete", "swap", "duplicate"])
+    def test_it_is_seen_at_every_place(self, damage: str) -> None:
+        """Not only in the middle: at each record of a chain of 50 (T2)."""
+        records = bare(chain(50))
+        for at in range(49):
+            mutant = {
+                "delete": records[:at] + records[at + 1 :],
+                "swap": [*records[:at], records[at + 1], records[at], *records[at + 2 :]],
+                "duplicate": [*records[: at + 1], records[at], *records[at + 1 :]],
+            }[damage]
+            found = verify_chain(mutant, ledger=LEDGER, task_id=TASK, verifier=KEYS)
+            assert (found.verdict, found.sequence) == (INVALID, at + 1 + (damage == "duplicate")), at
+
+
+class TestMutation:
+    """Bits, one by one."""
+
+    @staticmethod
+    def parts(record: AuditRecord) -> list[tuple[bytes, Callable[[bytes], AuditRecord]]]:
+        """Return the stored bytes of a record, and how to put others in their place."""
+        return [
+            (record.header, lambda data: AuditRecord(data, record.message, record.signature)),
+            (record.message, lambda data: AuditRecord(record.header, data, record.signature)),
+            (record.signature or b"", lambda data: AuditRecord(record.header, record.message, data)),
+        ]
+
+    @pytest.mark.slow
+    def test_no_flipped_bit_of_a_chain_is_accepted(self) -> None:
+        """Every bit of every byte of header, message and signature, in each of three records (T1, P1)."""
+        records = bare(chain(3))
+        accepted = []
+        tried = 0
+        for at, record in enumerate(records):
+            for data, put in self.parts(record):
+                for place in range(len(data)):
+                    for bit in range(8):
+                        flipped = data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+                        mutant = [*records[:at], put(flipped), *records[at + 1 :]]
+                        tried += 1
+                        if verify(mutant, verifier=KEYS).verdict is not INVALID:
+                            accepted.append((at, place, bit))
+
+        assert tried > 15_000
+        assert accepted == []
+
+    @pytest.mark.slow
+    def test_no_flipped_byte_of_a_long_chain_is_accepted(self) -> None:
+        """Every byte of a chain of 50; it is named at the record, or at the one that follows it (T1, P1)."""
+        records = bare(chain(50))
+        wrong = []
+        for at, record in enumerate(records):
+            for data, put in self.parts(record)[:2]:
+                for place in range(len(data)):
+                    flipped = data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]
+                    found = verify_chain(
+                        [*records[:at], put(flipped), *records[at + 1 : at + 2]],
+                        ledger=LEDGER,
+                        task_id=TASK,
+                        verifier=KEYS,
+                    )
+                    if found.verdict is not INVALID or found.sequence not in (at + 1, at + 2):
+                        wrong.append((at, place))
+
+        assert wrong == []
+
+    @given(length=st.integers(1, 8), data=st.data())
+    def test_only_the_chain_itself_verifies(self, length: int, data: st.DataObject) -> None:
+        """Any other selection of its records, in any order, is not valid against its head (T9)."""
+        records = chain(length)
+        chosen = data.draw(st.lists(st.integers(0, length - 1), max_size=10))
+
+        found = verify([records[at] for at in chosen], verifier=KEYS, expected_head=head(records))
+
+        assert bool(found) is (chosen == list(range(length)))
+
+
+class TestHeads:
+    """Expected heads, anchors, forks."""
+
+    def test_a_fork_is_seen_by_whoever_holds_one_head(self) -> None:
+        """Two heads of one length cannot both be right (P4, T3)."""
+        records, other = chain(5), chain(5, entries=[entry(number, details="other") for number in range(5)])
+
+        assert verify(other, verifier=KEYS, anchors=[head(records)]).flaw is Flaw.ANCHOR
+
+    def test_two_anchors_that_contradict_each_other_let_no_chain_pass(self) -> None:
+        """Whoever holds both knows that somebody was shown another chain (P4)."""
+        records, other = chain(3), chain(3, entries=[entry(number, details="other") for number in range(3)])
+
+        for shown in (records, other):
+            assert verify(shown, verifier=KEYS, anchors=[head(records), head(other)]).verdict is INVALID
+
+    def test_an_anchor_is_compared_by_its_hash_and_not_by_its_number(self) -> None:
+        """A suffix of the same length does not pass for the genuine one (T3, ai-memory #1873)."""
+        records = chain(5)
+        forged = attacks.rechain_a_suffix(bare(records))
+
+        assert len(forged) == len(records)
+        assert verify(forged, anchors=[head(records)]).flaw is Flaw.ANCHOR
+
+    def test_records_after_the_expected_head_are_reported(self) -> None:
+        """Whoever knows how many there must be is told of more (C-26)."""
+        records = chain(5)
+
+        found = verify(records, verifier=KEYS, expected_head=head(records[:3]))
+
+        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.EXTRA, 4)
+
+    def test_the_expected_head_alone_proves_an_unsigned_chain(self) -> None:
+        """The run's history is witness enough (design.md 4, C-25b)."""
+        records = chain(5, signer=None)
+
+        assert verify(records).verdict is UNVERIFIED
+        assert verify(records, expected_head=head(records)).verdict is VALID
+
+    def test_an_expected_head_of_another_task_is_a_mistake(self) -> None:
+        """A verifier that mixes tasks up must not get a verdict."""
+        with pytest.raises(ValueError, match="another task"):
+            verify(chain(2), expected_head=head(chain(2, task_id="another task")))
+
+    def test_a_chain_under_another_ledgers_name_has_no_known_head(self) -> None:
+        """The name is the verifier's, so an anchor cannot be dodged by changing it (T3, CVE-2022-36111's advisory)."""
+        records = chain(5)
+        renamed = chain(5, ledger="baton-2")
+
+        found = verify_chain(renamed, ledger=LEDGER, task_id=TASK, verifier=KEYS, anchors=[head(records)])
+
+        assert (found.verdict, found.flaw) == (INVALID, Flaw.PLACE)
+
+    def test_a_short_anchor_is_as_good(self) -> None:
+        """A history may keep 75 characters instead of a whole head."""
+        records = chain(5)
+        short = ChainHead.from_anchor(LEDGER, TASK, head(records).anchor)
+
+        assert verify(records[:4], verifier=KEYS, anchors=[short]).flaw is Flaw.TRUNCATED
+        assert verify(records, anchors=[short]).verdict is VALID
+
+
+class TestKeys:
+    """Rotation, and keys that do not count."""
+
+    def test_records_of_a_previous_key_stay_valid(self) -> None:
+        """Rotation does not touch what was signed before (6.3 "previous key", P7)."""
+        old, new = Key("2025"), Key("2026")
+        first = chain(3, signer=old)
+        records = [*first, joined(entry(9), first[-1].link, new, NOW + timedelta(days=1))]
+        keys = PublicKeys.of(old, new, retired={"2025": NOW + timedelta(hours=1)})
+
+        assert verify(records, verifier=keys).verdict is UNANCHORED
+        assert verify(records[:3], verifier=keys).verdict is UNANCHORED
+
+    def test_a_retired_key_signs_nothing_later(self) -> None:
+        """Whoever has a key that was retired cannot add to a chain with it (P7, T4)."""
+        old = Key("2025")
+        first = chain(3, signer=old)
+        records = [*first, joined(entry(9), first[-1].link, old, NOW + timedelta(days=1))]
+
+        found = verify(records, verifier=PublicKeys.of(old, retired={"2025": NOW + timedelta(hours=1)}))
+
+        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.KEY, 4)
+        assert "(or the clock of who wrote it was ahead: it says 2026-11-22T" in str(found.reason)
+
+    def test_a_retired_key_cannot_antedate_what_it_adds(self) -> None:
+        """An older time than the record before shows that it was put in afterwards (P7)."""
+        old, new = Key("2025"), Key("2026")
+        first = chain(1, signer=new)
+        late = joined(entry(9), replace(first[-1].link, recorded_at=""), old, NOW - timedelta(days=1))
+
+        found = verify([*first, late], verifier=PublicKeys.of(old, new, retired={"2025": NOW - timedelta(hours=1)}))
+
+        assert (found.flaw, found.sequence) == (Flaw.TIME, 2)
+
+    def test_an_unknown_key_fails_closed(self) -> None:
+        """A signature that cannot be checked counts as a wrong one (6.3 "unknown key id", T4)."""
+        found = verify(chain(3), verifier=PublicKeys())
+
+        assert (found.verdict, found.flaw) == (INVALID, Flaw.KEY)
+        assert "get the public keys again" in (found.reason or ""), "an auditor whose keys are of before a rotation"
+
+    def test_a_signature_without_a_key_id_counts_for_nothing(self) -> None:
+        """A record says which key signs it, inside what is signed (T4)."""
+        unsigned = chain(1, signer=None)[0]
+
+        found = verify([replace(unsigned, signature=b"x" * 64)], verifier=KEYS)
+
+        assert (found.verdict, found.flaw) == (INVALID, Flaw.KEY)
+
+    def test_the_signature_of_one_head_is_none_of_another(self) -> None:
+        """A signature binds ledger, task, number and hash (P6)."""
+        records, other = chain(3), chain(3, task_id="another task")
+        swapped = [replace(ours, signature=theirs.signature) for ours, theirs in zip(records, other, strict=True)]
+
+        assert verify(swapped, verifier=KEYS).flaw is Flaw.SIGNATURE
+
+    def test_without_keys_and_anchors_nothing_is_proved(self) -> None:
+        """Not knowing is a verdict of its own, and not "valid" (C-26)."""
+        found = verify(chain(3))
+
+        assert (found.verdict, found.flaw, found.sequence, found.records) == (UNVERIFIED, Flaw.UNSIGNED, 1, 3)
+        assert not found
+
+    def test_every_signature_is_verified(self) -> None:
+        """A good signature over the last record does not cover for a wrong one before it."""
+        records = chain(5)
+        records[1] = replace(records[1], signature=b"x" * 64)
+
+        found = verify(records, verifier=KEYS, anchors=[head(records)])
+
+        assert (found.verdict, found.flaw, found.sequence, found.records) == (INVALID, Flaw.SIGNATURE, 2, 1)
+
+
+class TestEvents:
+    """Each event once."""
+
+    def test_an_event_that_is_on_record_twice_is_reported(self) -> None:
+        """Even the ledger's own key does not make a second acceptance of the same attempt right (C-25)."""
+        records = chain(entries=[entry(0), entry(1), entry(0, details="again")])
+
+        found = verify(records, verifier=KEYS)
+
+        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.REPEATED, 3)
+
+    def test_another_attempt_is_another_event(self) -> None:
+        """A retry keeps its handoff id and has its own number (C-20)."""
+        records = chain(entries=[entry(0, status="REJECTED"), entry(0), entry(0, attempt=2)])
+
+        assert verify(records, verifier=KEYS, anchors=[head(records)])

@@ -1,0 +1,88 @@
+"""A task's trace: what a regulator asks for (EAAPL-MAG006 §12.1)."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from baton.core.verdict import HandoffStatus
+from baton.ledger.chain import Verdict
+from baton.ledger.entries import handoff_entry
+from baton.ledger.proof import verify_chain
+from baton.ledger.records import AuditCost, AuditRecord, Kind
+from baton.ledger.trace import Trace
+from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, entry, message
+
+
+def traced(records: list[AuditRecord]) -> Trace:
+    """Return the trace of a chain."""
+    return Trace(TASK, tuple(records), verify_chain(records, ledger=LEDGER, task_id=TASK, verifier=KEYS))
+
+
+HAPPY = chain(
+    entries=[
+        *(handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(3)),
+        completion_entry(
+            {"summary": "Low risk"},
+            agent="agent-3",
+            cost=AuditCost(spent_micro_usd=50_000, remaining_micro_usd=350_000),
+        ),
+    ]
+)
+
+
+class TestTrace:
+    """Reading a chain as a story."""
+
+    def test_it_shows_what_each_agent_received_and_what_came_out(self) -> None:
+        """Received, concluded, order, total cost, final output (S3-12.1-a, S3-6.2-c, S3-6.2-f)."""
+        trace = traced(HAPPY)
+
+        assert [record.body["currentState"] for record in trace.handoffs] == [{"clauses": [at]} for at in range(3)]
+        assert [header.to_agent for header in trace.headers[:3]] == ["agent-1", "agent-2", "agent-3"]
+        assert trace.output == {"summary": "Low risk"}
+        assert trace.cost.usd == Decimal("0.05")
+        assert trace.report.verdict is Verdict.UNANCHORED
+
+    def test_the_output_is_what_was_returned_last(self) -> None:
+        """Each agent's return is on record; of a task whose last one failed there is no output (S3-12.1-a)."""
+        at = [entry(n, kind=Kind.COMPLETION, status="RETURNED", message={"output": n}) for n in range(2)]
+        failed = entry(2, kind=Kind.COMPLETION, status="FAILED_1", message={})
+
+        assert traced(chain(entries=at)).output == {"output": 1}
+        assert traced(chain(entries=[*at, failed])).output is None
+        assert traced(chain(entries=[failed, at[1]])).output == {"output": 1}
+
+    def test_a_pipeline_of_four_has_three_accepted_handoffs(self) -> None:
+        """Rejections, rollbacks and the completion are of other kinds or statuses (C-50, S3-13.3-a)."""
+        records = chain(
+            entries=[
+                entry(0),
+                entry(1, status=HandoffStatus.REJECTED),
+                entry(1, kind=Kind.ROLLBACK, status="PENDING_HANDOFF"),
+                entry(1, attempt=2),
+                entry(2),
+                entry(3, kind=Kind.COMPLETION, status="COMPLETED"),
+            ]
+        )
+
+        assert [record.members["eventId"] for record in traced(records).handoffs] == [
+            "handoff-0",
+            "handoff-1",
+            "handoff-2",
+        ]
+
+    def test_only_what_hangs_together_is_told(self) -> None:
+        """The story ends before the first bad record; that one is still there to be looked at."""
+        broken = [*HAPPY[:2], replace(HAPPY[2], message=b"{}"), HAPPY[3]]
+
+        trace = traced(broken)
+
+        assert (len(trace.linked), len(trace.records), trace.report.sequence) == (2, 4, 3)
+        assert (trace.output, trace.cost.usd) == (None, Decimal("0.02"))
+
+    def test_it_becomes_json(self) -> None:
+        """Header and message of each record, the cost and the report, for whoever asked (S3-12.1-a)."""
+        told = traced(HAPPY).to_json_object()
+
+        assert [record["sequence"] for record in told["records"]] == [1, 2, 3, 4]
+        assert told["records"][3]["message"] == {"summary": "Low risk"}
+        assert (told["report"]["verdict"], told["cost"]["microUsd"]) == (Verdict.UNANCHORED, 50_000)

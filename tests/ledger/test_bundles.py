@@ -1,0 +1,109 @@
+"""Bundles as files."""
+
+from pathlib import Path
+
+import pytest
+
+from baton.ledger.chain import Verdict
+from baton.ledger.errors import EvidenceError, LedgerUnavailableError
+from baton.ledger.evidence import BUNDLE, Manifest, index_digest, index_line, pack
+from baton.ledger.store_bundles import LONGEST_LINE, BundleWriter, bundle_lines, verify_bundle
+from tests.ledger.material import KEY, KEYS, LEDGER, NOW, chain, head
+
+RECORDS = chain(5)
+MANIFEST = Manifest(
+    format=BUNDLE,
+    ledger=LEDGER,
+    created_at=NOW,
+    records=5,
+    index=index_digest(index_line(one.hash, one.position, one.signature) for one in RECORDS),
+)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Return a bundle of one chain."""
+    path = tmp_path / "evidence.zst"
+    with BundleWriter(path) as file:
+        file.write(pack(MANIFEST, RECORDS, KEY))
+    return path
+
+
+class TestVerifyBundle:
+    """Checking a file, offline."""
+
+    def test_it_is_compressed_and_verifies(self, bundle: Path) -> None:
+        """With the public key only (P10)."""
+        assert verify_bundle(bundle, verifier=KEYS, anchors=[head(RECORDS)])
+        assert bundle.stat().st_size < sum(len(one.header) + len(one.message) for one in RECORDS)
+
+    def test_an_uncompressed_one_verifies_as_well(self, tmp_path: Path) -> None:
+        """Whoever unpacked it to read it can still check it."""
+        path = tmp_path / "evidence.jsonl"
+        path.write_bytes(b"".join(pack(MANIFEST, RECORDS, KEY)))
+
+        assert verify_bundle(path, verifier=KEYS, anchors=[head(RECORDS)])
+
+    def test_a_file_that_is_cut_anywhere_is_invalid(self, bundle: Path) -> None:
+        """Torn copies are said to be torn (T5)."""
+        whole = bundle.read_bytes()
+        for length in range(0, len(whole), 7):
+            bundle.write_bytes(whole[:length])
+            assert verify_bundle(bundle, verifier=KEYS).verdict is Verdict.INVALID
+
+    @pytest.mark.slow
+    def test_no_flipped_bit_of_the_file_changes_what_it_says(self, bundle: Path) -> None:
+        """Invalid, or the same lines: compression has bits that mean nothing (T1)."""
+        whole = bundle.read_bytes()
+        with bundle_lines(bundle) as lines:
+            genuine = list(lines)
+        for place in range(len(whole)):
+            bundle.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+            if verify_bundle(bundle, verifier=KEYS):
+                with bundle_lines(bundle) as lines:
+                    assert list(lines) == genuine
+
+    def test_a_file_that_is_not_there_is_said(self, tmp_path: Path) -> None:
+        """A wrong path is no verdict."""
+        with pytest.raises(LedgerUnavailableError, match="No such file"):
+            verify_bundle(tmp_path / "typo.zst")
+
+    @pytest.mark.slow
+    def test_a_bomb_does_not_go_off(self, tmp_path: Path) -> None:
+        """A line without end is not read to its end."""
+        path = tmp_path / "bomb.zst"
+        with BundleWriter(path) as file:
+            file.write(b"x" * 1_000_000 for _ in range(LONGEST_LINE // 1_000_000 + 2))
+
+        with pytest.raises(EvidenceError, match="a line of more than"), bundle_lines(path) as lines:
+            list(lines)
+
+
+class TestBundleWriter:
+    """Writing a file."""
+
+    def test_a_bundle_appears_whole_or_not_at_all(self, bundle: Path) -> None:
+        """What breaks off leaves the old one, and nothing beside it."""
+        before = bundle.read_bytes()
+
+        def break_off() -> None:
+            with BundleWriter(bundle) as file:
+                file.write([b"half"])
+                raise EvidenceError("a record is not at hand")
+
+        with pytest.raises(EvidenceError):
+            break_off()
+
+        assert bundle.read_bytes() == before
+        assert list(bundle.parent.iterdir()) == [bundle]
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+    def test_a_full_disk_is_said(self, tmp_path: Path) -> None:
+        """And the file is not there (F13)."""
+        path = tmp_path / "evidence.zst"
+        (tmp_path / ".new-evidence.zst").symlink_to("/dev/full")
+
+        with pytest.raises(LedgerUnavailableError, match="No space left"), BundleWriter(path) as file:
+            file.write(pack(MANIFEST, RECORDS, KEY))
+
+        assert not path.exists()

@@ -1,0 +1,409 @@
+"""The cold tier: segments in the artifact store that read as if they were hot (§9)."""
+
+import asyncio
+import contextlib
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
+from baton.errors import ArtifactError
+from baton.ledger.chain import ChainHead, Flaw, Verdict
+from baton.ledger.errors import LedgerError
+from baton.ledger.store import HOT, Ledger, LedgerOptions
+from baton.ledger.store_archive import FlawedRecordsError, SegmentManifest, segments_of
+from baton.ledger.store_bundles import verify_bundle
+from tests.ledger.material import KEYS, NOW, TASK, entry
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+T = TypeVar("T")
+LATER = NOW + timedelta(days=31)
+
+
+def content_rows(path: Path) -> int:
+    """Return how many records' bytes are in the hot tier."""
+    connection = sqlite3.connect(path)
+    [(rows,)] = connection.execute("SELECT count(*) FROM handoff_audit_content")
+    connection.close()
+    return int(rows)
+
+
+def segment_files(tmp_path: Path) -> list[Path]:
+    """Return the files of the artifact store, the largest first."""
+    files = [file for file in (tmp_path / "artifacts").rglob("*") if file.is_file()]
+    return sorted(files, key=lambda file: file.stat().st_size, reverse=True)
+
+
+@pytest.fixture
+async def aged(path: Path, options: LedgerOptions) -> list[ChainHead]:
+    """Write 12 records of two tasks, 8 of them more than 30 days before the others; return the heads of one."""
+    heads: list[ChainHead] = []
+    for first, clock in ((0, lambda: NOW), (4, lambda: LATER)):
+        async with Ledger(path, replace(options, clock=clock)) as ledger:
+            for number in range(first, first + (4 if first == 0 else 2)):
+                made = await ledger.append_all([entry(number), entry(number, task_id="another")])
+                heads.append(made[0])
+    return heads
+
+
+@pytest.fixture
+def later(options: LedgerOptions) -> LedgerOptions:
+    """Return options whose clock says 31 days later."""
+    return replace(options, clock=lambda: LATER)
+
+
+class TestMove:
+    """From hot to cold."""
+
+    async def test_records_older_than_thirty_days_are_moved(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead]
+    ) -> None:
+        """The others stay hot; nothing is moved twice (S3-9-g)."""
+        assert timedelta(days=30) == HOT
+        async with Ledger(path, later) as ledger:
+            moved = await ledger.move_to_cold()
+            again = await ledger.move_to_cold()
+
+        assert [(one.first_position, one.last_position, one.records) for one in moved] == [(1, 8, 8)]
+        assert again == []
+        assert content_rows(path) == 4
+
+    async def test_a_record_of_a_clock_that_was_ahead_goes_with_those_after_it(
+        self, path: Path, options: LedgerOptions
+    ) -> None:
+        """Else it would keep everything after it hot until its time has come."""
+        for number, days in enumerate((0, 3650, 0, 31)):
+            async with Ledger(path, replace(options, clock=partial(NOW.__add__, timedelta(days=days)))) as ledger:
+                await ledger.append(entry(number, task_id="ahead" if days == 3650 else TASK))
+        async with Ledger(path, replace(options, clock=lambda: LATER)) as ledger:
+            [moved] = await ledger.move_to_cold()
+            report = await ledger.verify(TASK, verifier=KEYS)
+
+        assert (moved.first_position, moved.last_position) == (1, 3)
+        assert report.verdict is Verdict.UNANCHORED
+
+    async def test_both_tiers_read_as_one(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
+        """Trace, verification, cost, tail, checkpoint and bundle are what they were before, byte for byte (S3-9-g)."""
+        async with Ledger(path, later) as ledger:
+            before = await ledger.trace(TASK, verifier=KEYS)
+            kept = await ledger.checkpoint()
+            await ledger.move_to_cold(segment_records=3)
+            after = await ledger.trace(TASK, verifier=KEYS, anchors=aged)
+            whole = await ledger.verify_all(verifier=KEYS, anchors=aged, checkpoints=[kept])
+            bundle = path.parent / "bundle.zst"
+            await ledger.export(bundle, [TASK])
+            tailed = [position async for position in _first(ledger, 12)]
+
+        assert [(one.header, one.message) for one in after.records] == [
+            (one.header, one.message) for one in before.records
+        ]
+        assert (after.report.verdict, after.cost) == (Verdict.VALID, before.cost)
+        assert (whole.verdict, whole.records, whole.checkpointed_through) == (Verdict.VALID, 12, 12)
+        assert verify_bundle(bundle, verifier=KEYS, anchors=aged)
+        assert tailed == list(range(1, 13))
+
+    async def test_appends_go_on_and_events_stay_unique(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead]
+    ) -> None:
+        """An event whose bytes are cold is not recorded a second time, and the chain joins to its cold end (C-25)."""
+        async with Ledger(path, later) as ledger:
+            await ledger.move_to_cold(timedelta(0))
+            assert await ledger.append(entry(0)) == aged[0]
+            head = await ledger.append(entry(9), after=aged[-1])
+            assert await ledger.verify(TASK, verifier=KEYS, expected_head=head)
+
+        assert head.sequence == 7
+
+    async def test_segments_are_a_chain_of_manifests(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead], tmp_path: Path
+    ) -> None:
+        """The last one leads to all of them, so the cold tier needs no database to be read (S3-9-g)."""
+        artifacts = LocalArtifactStore(tmp_path / "artifacts")
+        async with Ledger(path, later) as ledger:
+            moved = await ledger.move_to_cold(timedelta(0), segment_records=5)
+            last = await last_manifest(path)
+
+        assert await segments_of(artifacts, last) == moved
+        assert [one.records for one in moved] == [5, 5, 2]
+        assert [one.previous is None for one in moved] == [True, False, False]
+
+    async def test_a_ledger_is_restored_from_its_segments(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead], tmp_path: Path
+    ) -> None:
+        """With the database gone, each segment is an evidence file like any other."""
+        artifacts = LocalArtifactStore(tmp_path / "artifacts")
+        async with Ledger(path, later) as ledger:
+            await ledger.move_to_cold(timedelta(0))
+            last = await last_manifest(path)
+        [segment] = await segments_of(artifacts, last)
+        file = await written(tmp_path / "segment.zst", await artifacts.get(segment.segment.removeprefix("sha256:")))
+
+        async with Ledger(tmp_path / "restored.db", later) as restored:
+            await restored.restore(file, verifier=KEYS)
+            assert await restored.verify(TASK, verifier=KEYS, expected_head=aged[-1])
+
+    async def test_segments_are_compressed(self, ledger: Ledger, tmp_path: Path) -> None:
+        """By more than the records one by one (S3-9-f)."""
+        text = {"conversationHistorySummary": "Clause 4.2 flagged as potentially unlimited liability. " * 20}
+        await ledger.append_all([entry(number, message=text) for number in range(200)])
+
+        [moved] = await ledger.move_to_cold(timedelta(0))
+
+        plain = zstd.decompress(await asyncio.to_thread(segment_files(tmp_path)[0].read_bytes))
+        assert len(plain) > 200 * 1_100
+        assert moved.bytes * 8 < len(plain)
+
+    async def test_without_an_artifact_store_nothing_is_moved(self, path: Path) -> None:
+        """There is nowhere to move to, and that is said."""
+        async with Ledger(path) as ledger:
+            with pytest.raises(LedgerError, match="without an artifact store"):
+                await ledger.move_to_cold()
+
+    async def test_a_flawed_record_is_not_moved(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
+        """What was tampered with stays where it can be looked into, and is named; all others are moved."""
+        execute(
+            path,
+            "DROP TRIGGER handoff_audit_no_update",
+            "UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE position = 5",
+        )
+
+        async with Ledger(path, later) as ledger:
+            with pytest.raises(FlawedRecordsError, match=r"record 5, of task .* is flawed \(index\)") as error:
+                await ledger.move_to_cold(segment_records=2)
+            again = await ledger.move_to_cold(segment_records=2)
+            traced = await ledger.trace(TASK)
+
+        ranges = [(one.first_position, one.last_position) for one in error.value.moved]
+        assert (ranges, again, content_rows(path)) == ([(1, 2), (3, 4), (6, 6), (7, 8)], [], 5)
+        assert all(record.absence is None for record in traced.records)
+
+
+class Failing:
+    """An artifact store that works for some calls, and then fails: a disk that fills up, a network that goes."""
+
+    def __init__(self, store: ArtifactStore, calls: int) -> None:
+        self.store = store
+        self.left = calls
+
+    async def put(self, data: bytes) -> str:
+        """Put, while it works."""
+        return await self._while_it_works(self.store.put(data))
+
+    async def get(self, sha256: str) -> bytes:
+        """Get, while it works."""
+        return await self._while_it_works(self.store.get(sha256))
+
+    async def has(self, sha256: str) -> bool:
+        """Tell, always."""
+        return await self.store.has(sha256)
+
+    async def _while_it_works(self, call: Coroutine[Any, Any, T]) -> T:
+        if not self.left:
+            call.close()
+            raise ArtifactError("no space left on device")
+        self.left -= 1
+        return await call
+
+
+class TestCrash:
+    """A move that breaks off."""
+
+    @pytest.mark.parametrize("calls", range(4))
+    async def test_a_store_that_fails_costs_nothing(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead], calls: int
+    ) -> None:
+        """Whichever step it fails at, every record is readable, and the next move does it all (T5)."""
+        store = Failing(MemoryArtifactStore(), calls)
+        async with Ledger(path, replace(later, artifacts=store)) as ledger:
+            with pytest.raises(ArtifactError, match="no space"):
+                await ledger.move_to_cold()
+            assert content_rows(path) == 12
+            store.left = 100
+            assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
+            assert [one.records for one in await ledger.move_to_cold()] == [8]
+            assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
+
+    async def test_a_move_that_died_before_the_bytes_went_is_ended(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead]
+    ) -> None:
+        """The segment is registered, the bytes are still hot: the next move only lets them go (T5)."""
+        with refusing_deletes(path):
+            async with Ledger(path, later) as ledger:
+                with pytest.raises(LedgerError, match="append-only"):
+                    await ledger.move_to_cold()
+                assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
+        assert content_rows(path) == 12
+
+        async with Ledger(path, later) as ledger:
+            assert await ledger.move_to_cold() == []
+            assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
+        assert content_rows(path) == 4
+
+    async def test_bytes_are_kept_while_their_segment_cannot_be_read(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead], tmp_path: Path
+    ) -> None:
+        """A registered segment that is gone, or damaged, does not cost the last copy."""
+        with refusing_deletes(path):
+            async with Ledger(path, later) as ledger:
+                with pytest.raises(LedgerError):
+                    await ledger.move_to_cold()
+        spoil(segment_files(tmp_path)[0])
+
+        async with Ledger(path, later) as ledger:
+            with pytest.raises(ArtifactError):
+                await ledger.move_to_cold()
+            assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
+        assert content_rows(path) == 12
+
+    async def test_two_movers_do_it_once(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
+        """The one that comes second goes on behind the other, and nothing is lost."""
+        async with Ledger(path, later) as one, Ledger(path, later) as two:
+            moved = await asyncio.gather(*(each.move_to_cold(segment_records=1) for each in (one, two)))
+            assert await one.verify(TASK, verifier=KEYS, anchors=aged)
+
+        assert content_rows(path) == 4
+        assert sorted(each.first_position for part in moved for each in part) == list(range(1, 9))
+
+
+class TestLoss:
+    """A cold tier that was tampered with, or is out of reach."""
+
+    @pytest.fixture
+    async def cold(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> SegmentManifest:
+        """Move everything but the last four records."""
+        async with Ledger(path, later) as ledger:
+            [moved] = await ledger.move_to_cold()
+        return moved
+
+    async def test_a_deleted_segment_is_found(
+        self, path: Path, later: LedgerOptions, cold: SegmentManifest, tmp_path: Path
+    ) -> None:
+        """Every record it held is gone, and the first one is named (P1)."""
+        for file in segment_files(tmp_path):
+            file.unlink()
+
+        async with Ledger(path, later) as ledger:
+            found = await ledger.verify(TASK, verifier=KEYS)
+            whole = await ledger.verify_all(verifier=KEYS)
+
+        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert (whole.verdict, whole.flaws) == (Verdict.INVALID, 2)
+
+    async def test_a_damaged_segment_is_found(
+        self, path: Path, later: LedgerOptions, cold: SegmentManifest, tmp_path: Path
+    ) -> None:
+        """Its hash is its name, so one byte is enough (P1)."""
+        spoil(segment_files(tmp_path)[0])
+
+        async with Ledger(path, later) as ledger:
+            found = await ledger.verify(TASK, verifier=KEYS)
+
+        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert found.reason is not None
+        assert "damaged" in found.reason
+
+    @pytest.mark.parametrize("segment", ["'../../../etc/passwd'", "x'00'"], ids=["a path", "bytes"])
+    async def test_what_names_no_segment_is_found(
+        self, path: Path, later: LedgerOptions, cold: SegmentManifest, segment: str
+    ) -> None:
+        """Nor is it looked for in the store."""
+        execute(
+            path,
+            "DROP TRIGGER handoff_audit_segment_no_update",
+            f"UPDATE handoff_audit_segment SET segment = {segment}",
+        )
+
+        async with Ledger(path, later) as ledger:
+            found = await ledger.verify(TASK, verifier=KEYS)
+
+        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+
+    async def test_a_store_out_of_reach_is_no_tampering(
+        self, path: Path, later: LedgerOptions, cold: SegmentManifest
+    ) -> None:
+        """What cannot be read now is unverified, not invalid; and the rest of the ledger works on."""
+        unreachable = replace(later, artifacts=Failing(MemoryArtifactStore(), 0))
+        for options in (unreachable, replace(later, artifacts=None)):
+            async with Ledger(path, options) as ledger:
+                found = await ledger.verify(TASK, verifier=KEYS)
+                assert (found.verdict, found.sequence, found.flaw) == (Verdict.UNVERIFIED, 1, Flaw.MISSING)
+                assert (await ledger.append(entry(20, task_id="new"))).sequence == 1
+
+    async def test_another_segment_in_its_place_is_found(
+        self, path: Path, later: LedgerOptions, cold: SegmentManifest, tmp_path: Path
+    ) -> None:
+        """A genuine segment of other records does not stand in for this one."""
+        async with Ledger(path, later) as ledger:
+            [other] = await ledger.move_to_cold(timedelta(0))
+        execute(
+            path,
+            "DROP TRIGGER handoff_audit_segment_no_update",
+            f"UPDATE handoff_audit_segment SET segment = '{other.segment}' WHERE first_position = 1",
+        )
+
+        async with Ledger(path, later) as ledger:
+            found = await ledger.verify(TASK, verifier=KEYS)
+
+        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+
+
+async def _first(ledger: Ledger, count: int) -> AsyncIterator[int]:
+    following = ledger.tail(after=0, every=0.01)
+    for _ in range(count):
+        yield (await anext(following)).position
+    await following.aclose()
+
+
+async def last_manifest(path: Path) -> str:
+    """Return the digest of the newest manifest, as the ledger's operator noted it down."""
+    connection = sqlite3.connect(path)
+    [(digest,)] = connection.execute(
+        "SELECT manifest FROM handoff_audit_segment ORDER BY first_position DESC LIMIT 1"
+    ).fetchall()
+    connection.close()
+    return str(digest)
+
+
+async def written(path: Path, data: bytes) -> Path:
+    """Write a file."""
+    await asyncio.to_thread(path.write_bytes, data)
+    return path
+
+
+def spoil(file: Path) -> None:
+    """Change one byte of a file."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(data)
+
+
+@contextlib.contextmanager
+def refusing_deletes(path: Path) -> Iterator[None]:
+    """Keep bytes from being deleted: the moment between two steps of a move."""
+    execute(
+        path,
+        "CREATE TRIGGER crash BEFORE DELETE ON handoff_audit_content BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+    )
+    yield
+    execute(path, "DROP TRIGGER crash")
+
+
+def execute(path: Path, *statements: str) -> None:
+    """Change a ledger's file past the ledger."""
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()

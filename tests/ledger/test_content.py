@@ -1,0 +1,62 @@
+"""A record's bytes, compressed."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.ledger.entries import handoff_entry
+from baton.ledger.store_rows import CODEC, MOST_BYTES, DamagedContentError, compressed, restored
+from tests.ledger.material import NOW, TASK, chain, message
+
+[RECORD] = chain(entries=[handoff_entry(message(), task_id=TASK, status="ACCEPTED", timestamp=NOW)])  # type: ignore[arg-type]
+STORED = compressed(RECORD.header, RECORD.message)
+
+
+class TestCompressed:
+    """Storing."""
+
+    @given(header=st.binary().filter(lambda data: b"\n" not in data), body=st.binary())
+    def test_what_is_stored_comes_back(self, header: bytes, body: bytes) -> None:
+        """Any header without a line break, any message."""
+        assert restored(CODEC, compressed(header, body)) == (header, body)
+
+    def test_a_short_record_shrinks_to_less_than_half(self) -> None:
+        """What every record says is in the dictionary (S3-9-f)."""
+        assert len(STORED) * 2 < len(RECORD.header) + len(RECORD.message)
+
+    def test_threads_do_not_disturb_each_other(self) -> None:
+        """One compressor serves all of them."""
+        texts = [rfc8785.dumps(message(number)) for number in range(200)]
+        with ThreadPoolExecutor(8) as threads:
+            stored = list(threads.map(lambda text: compressed(b"{}", text), texts))
+
+        assert [restored(CODEC, one)[1] for one in stored] == texts
+
+
+class TestRestored:
+    """Reading what may have been tampered with."""
+
+    @pytest.mark.parametrize(
+        ("codec", "stored"),
+        [
+            pytest.param(CODEC, b"", id="nothing"),
+            pytest.param(CODEC, b"{}", id="no frame"),
+            pytest.param(CODEC, STORED[:-1], id="torn"),
+            pytest.param(CODEC, STORED + b"x", id="something behind it"),
+            pytest.param(CODEC, STORED + STORED, id="two frames"),
+            pytest.param(99, STORED, id="an unknown codec"),
+        ],
+    )
+    def test_damage_is_said(self, codec: int, stored: bytes) -> None:
+        """Never half a record, never two."""
+        with pytest.raises(DamagedContentError):
+            restored(codec, stored)
+
+    @pytest.mark.slow
+    def test_a_bomb_does_not_go_off(self) -> None:
+        """Stored bytes that would fill the memory are damaged bytes."""
+        with pytest.raises(DamagedContentError, match="one frame"):
+            restored(CODEC, compressed(b"{}", b"x" * (MOST_BYTES + 1)))

@@ -1,0 +1,255 @@
+"""Evidence files: what an auditor checks with a public key and nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from baton.ledger.chain import ChainHead, HeadSigner, HeadVerifier, Verdict
+from baton.ledger.errors import EvidenceError
+from baton.ledger.evidence import (
+    BUNDLE,
+    EvidenceFile,
+    EvidenceReport,
+    InclusionProof,
+    Manifest,
+    index_digest,
+    index_line,
+    pack,
+    record_lines,
+    verify_evidence,
+)
+from baton.ledger.merkle import inclusion_proofs, leaf_hash, root_of
+from baton.ledger.proof import Checkpoint
+from baton.ledger.records import AuditRecord
+from baton.testing import chains
+from baton.wire.canonical import digest_of, hash_of
+from tests.ledger import attacks
+from tests.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
+
+VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
+
+A, B = "task-a", "task-b"
+ALL = [
+    replace(record, position=10 * at)
+    for at, record in enumerate(
+        (record for pair in zip(chain(3, task_id=A), chain(3, task_id=B), strict=True) for record in pair), 1
+    )
+]
+OF_A = [record for record in ALL if record.members["taskId"] == A]
+LEAVES = [leaf_hash(record.leaf) for record in ALL]
+CHECKPOINT = Checkpoint(
+    ledger=LEDGER, size=6, root=digest_of(root_of(LEAVES)), at="2026-11-21T10:00:00.000000Z"
+).signed(KEY)
+PROOF = InclusionProof(
+    task_id=A, sequence=3, index=4, size=6, path=tuple(map(digest_of, inclusion_proofs(LEAVES, [4])[0]))
+)
+
+
+def manifest(of: list[AuditRecord], /, **about: object) -> Manifest:
+    """Return the manifest of a file with these records."""
+    lines = [index_line(record.hash, record.position, record.signature) for record in of]
+    made = Manifest(format=BUNDLE, ledger=LEDGER, created_at=NOW, records=len(of), index=index_digest(lines))
+    return made.model_copy(update=about)
+
+
+def file(records: list[AuditRecord], about: Manifest | None = None, signer: HeadSigner | None = KEY) -> list[bytes]:
+    """Return the lines of an evidence file."""
+    return b"".join(pack(about or manifest(records), records, signer)).removesuffix(b"\n").split(b"\n")
+
+
+def of_a(signer: HeadSigner | None = KEY, **about: object) -> list[bytes]:
+    """Return the lines of a bundle of task A, with its head, the checkpoint and the proof."""
+    said = {"heads": (head(OF_A),), "checkpoints": (CHECKPOINT,), "proofs": (PROOF,)} | about
+    return file(OF_A, manifest(OF_A, **said), signer)
+
+
+def verified(lines: list[bytes], verifier: HeadVerifier | None = KEYS, **more: object) -> EvidenceReport:
+    """Verify an evidence file."""
+    return verify_evidence(lines, verifier=verifier, **more)  # type: ignore[arg-type]
+
+
+class TestVerifyEvidence:
+    """The numbered list."""
+
+    def test_a_bundle_of_one_task_proves_itself(self) -> None:
+        """Chain, head, checkpoint and inclusion, with public keys only (P10)."""
+        found = verified(of_a())
+
+        assert (found.verdict, found.records, found.tasks, found.reasons) == (UNANCHORED, 3, 1, ())
+        assert (found.signed_by, found.witnessed, found.created_at) == (KEY.key_id, (A,), NOW)
+
+    def test_a_bundle_of_the_whole_ledger_proves_itself(self) -> None:
+        """Every chain, and the checkpoint over all of them."""
+        found = verified(file(ALL, manifest(ALL, checkpoints=(CHECKPOINT,))))
+
+        assert (found.verdict, found.tasks, found.checkpointed_through) == (UNANCHORED, 2, 6)
+
+    def test_without_keys_it_is_unverified(self) -> None:
+        """Nothing contradicts, and nothing is proved; the keys in the file are not trusted."""
+        found = verified(of_a(keys=({"kty": "OKP", "kid": KEY.key_id},)), None)
+
+        assert (found.verdict, found.signed_by, found.witnessed) == (UNVERIFIED, None, ())
+
+    def test_a_kept_checkpoint_witnesses_without_any_key(self) -> None:
+        """Whoever kept the checkpoint sees that the record was there then (P5)."""
+        found = verified(of_a(), None, checkpoints=[CHECKPOINT])
+
+        assert (found.verdict, found.witnessed) == (VALID, (A,))
+
+    def test_heads_of_other_tasks_are_not_used(self) -> None:
+        """A file of anchors names every task of the ledger; a genuine bundle of one of them is not invalid for it."""
+        other = head(chain(2, task_id="another task"))
+
+        found = verified(of_a(), anchors=[head(OF_A), other])
+
+        assert (found.verdict, found.flaws) == (VALID, 0)
+        assert found.unused is not None
+        assert "another task" in found.unused[0]
+
+    def test_a_kept_anchor_is_enough(self) -> None:
+        """The run's history holds the head, so no key is needed."""
+        assert verified(of_a(), None, anchors=[head(OF_A)]).verdict is VALID
+        longer = chain(4, task_id=A)
+        assert verified(of_a(), anchors=[head(longer)]).verdict is INVALID
+
+    @pytest.mark.parametrize(
+        ("lines", "reason"),
+        [
+            pytest.param(of_a()[:-1], "torn", id="cut within a record"),
+            pytest.param(of_a()[:-3], "has 2 records, and its manifest says 3", id="a record cut off"),
+            pytest.param([*of_a(), *of_a()[-3:]], "has 4 records", id="a record added"),
+            pytest.param([*of_a(), b"{}"], "record 4 of the file is torn", id="something behind the end"),
+            pytest.param(
+                [*of_a()[:2], of_a()[2].removesuffix(b'"}')[:-1] + b'"}', *of_a()[3:]],
+                "record 1 of the file is torn",
+                id="half a byte of a signature",
+            ),
+            pytest.param(of_a()[:1], "it is not a file of", id="a manifest alone"),
+            pytest.param([], "it is empty", id="nothing"),
+            pytest.param([b"PK\x03\x04"], "'baton.segment/1': Invalid JSON", id="another file"),
+            pytest.param([b"{}"], "'baton.segment/1': format: Field required", id="JSON of something else"),
+            pytest.param([of_a()[0], b"[]", *of_a()[2:]], "it is not a file of", id="no signature line"),
+            pytest.param([of_a()[0], b'{"keyId":"x"}', *of_a()[2:]], "not a signature", id="half a signature"),
+            pytest.param(of_a(Key("somebody-else")), "unknown key", id="a manifest by an unknown key"),
+            pytest.param(of_a(Key(KEY.key_id)), "does not count: bad", id="a manifest by an impostor"),
+            pytest.param(of_a(records=4), "its manifest says 4", id="a manifest that counts otherwise"),
+            pytest.param(of_a(index="sha256:" + "0" * 64), "not those of its manifest", id="another index"),
+            pytest.param(of_a(heads=(head(OF_A[:2]),)), "does not end with the head", id="an older head"),
+            pytest.param(of_a(heads=(head(OF_A), head(ALL))), f"the chain of {B!r}", id="the head of a task left out"),
+            pytest.param(
+                of_a(proofs=(PROOF.model_copy(update={"index": 2}),)),
+                "does not stand in",
+                id="a proof of another place",
+            ),
+            pytest.param(
+                of_a(checkpoints=(CHECKPOINT.model_copy(update={"root": "sha256:" + "0" * 64}),)),
+                "does not count",
+                id="a forged checkpoint",
+            ),
+            pytest.param(
+                of_a(checkpoints=(CHECKPOINT.model_copy(update={"ledger": "other"}).signed(KEY),)),
+                "does not count: it is of the ledger 'other'",
+                id="a checkpoint of another ledger",
+            ),
+        ],
+    )
+    def test_what_is_wrong_with_a_file_is_said(self, lines: list[bytes], reason: str) -> None:
+        """A torn or forged file is invalid, and nobody has to guess why."""
+        found = verified(lines)
+
+        assert found.verdict is INVALID
+        assert reason in " ".join(found.reasons)
+
+    @pytest.mark.parametrize(
+        "attack",
+        [
+            chains.edit_a_message,
+            chains.edit_a_member,
+            chains.delete_the_middle,
+            chains.swap,
+            chains.duplicate,
+            attacks.rechain_as_an_impostor,
+            chains.truncate,
+            chains.empty,
+        ],
+    )
+    def test_an_exporter_who_falsifies_is_found_out(self, attack: chains.Attack) -> None:
+        """A new, consistent manifest does not help against signed records and a kept head (P10)."""
+        genuine = chain(5)
+        falsified = attack(list(genuine))
+        forger = Key("exporter")
+        about = manifest(falsified, heads=(head(falsified),) if falsified else ())
+        lines = file(falsified, about, forger)
+        keys = replace(KEYS, keys=KEYS.keys | {forger.key_id: forger.private.public_key()})
+
+        assert verified(lines, keys, anchors=[head(genuine)]).verdict is INVALID
+
+    def test_a_file_of_another_ledger_is_refused(self) -> None:
+        """The name is the verifier's to know."""
+        assert "not 'production'" in verified(of_a(), ledger="production").reasons[0]
+
+    def test_a_checkpoint_that_contradicts_the_kept_one_is_a_fork(self) -> None:
+        """Two genuine signatures over two roots of one size (P4)."""
+        other = CHECKPOINT.model_copy(update={"root": "sha256:" + "1" * 64}).signed(KEY)
+
+        assert any("a fork" in reason for reason in verified(of_a(), checkpoints=[other]).reasons)
+
+    @pytest.mark.slow
+    def test_no_flipped_bit_of_a_file_is_accepted(self) -> None:
+        """Any bit of any line, the manifest and the index lines included (T1)."""
+        lines = of_a()
+        whole = b"\n".join(lines)
+        accepted = []
+        for place in range(len(whole)):
+            flipped = whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
+            if verified(flipped.split(b"\n")).verdict is not INVALID:
+                accepted.append((place, whole[max(place - 20, 0) : place + 20]))
+
+        assert accepted == []
+
+
+class TestEvidenceFile:
+    """Writing and reading."""
+
+    def test_what_was_packed_comes_out_byte_for_byte(self) -> None:
+        """Headers and messages are lines of the file as they are."""
+        opened = EvidenceFile.open(file(ALL))
+
+        found = list(opened.records())
+
+        assert [(one.header, one.message, one.signature, one.position, one.hash) for one in found] == [
+            (one.header, one.message, one.signature, one.position, one.hash) for one in ALL
+        ]
+        assert opened.index == opened.manifest.index
+
+    def test_an_absent_record_is_not_packed(self) -> None:
+        """A bundle never has a hole that looks like a record."""
+        with pytest.raises(EvidenceError, match="record 10 is not at hand: gone"):
+            record_lines(replace(OF_A[0], absence="gone"))
+
+    def test_an_unsigned_file_of_signed_records_is_valid(self) -> None:
+        """The records prove themselves; a signature over the file only says who made it."""
+        found = verified(of_a(None))
+
+        assert (found.verdict, found.signed_by) == (UNANCHORED, None)
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param(lambda line: line.replace(b'"records":3', b'"records":3.0'), id="a number"),
+            pytest.param(lambda line: line.replace(b'"ledger"', b' "ledger"'), id="a blank"),
+            pytest.param(lambda line: line.replace(b'"records":3', b'"records":3,"records":3'), id="a member twice"),
+        ],
+    )
+    def test_a_manifest_in_another_spelling_is_refused(self, spoil: Callable[[bytes], bytes]) -> None:
+        """What was signed is what is read (T8)."""
+        first, *rest = of_a()
+
+        with pytest.raises(EvidenceError, match=r"it is not a file of"):
+            EvidenceFile.open([spoil(first), *rest])
+
+    def test_hashes_are_read_as_they_are_written(self) -> None:
+        """The index line and the manifest spell them alike."""
+        assert hash_of(digest_of(OF_A[0].hash)) == OF_A[0].hash
+        assert ChainHead.of(OF_A[0]).task_id == A != TASK

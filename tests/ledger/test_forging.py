@@ -1,0 +1,49 @@
+"""The attacks on a ledger's file that anyone can run, and the table of verdicts in the docs."""
+
+from pathlib import Path
+
+import pytest
+
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.testing.ledger_attacks import LEDGER_ATTACKS, table, verdicts
+from tests.ledger.material import TASK, entry
+
+DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
+CUTS = {"cut_the_last_record", "cut_the_task"}
+
+
+@pytest.fixture
+async def attacked(path: Path) -> tuple[Path, Keyring]:
+    """Return the file of a ledger with two tasks, and the keys that signed it."""
+    keyring = Keyring.generate()
+    async with Ledger(path, LedgerOptions(signer=keyring.signer())) as ledger:
+        for number in range(3):
+            await ledger.append_all([entry(number, task_id="other"), entry(number)])
+    return path, keyring
+
+
+async def test_no_forged_record_is_valid_for_any_command(attacked: tuple[Path, Keyring]) -> None:
+    """Who can insert and has no key, or owns the database, never gets a verdict that says valid (C-26, S3-10.3-b)."""
+    for name, attack in LEDGER_ATTACKS.items():
+        found = await verdicts(*attacked, attack, task_id=TASK)
+        expected = "valid, completeness not checked" if name in CUTS else None
+        assert "valid" not in found.values(), name
+        assert found["verify --all --anchors"] in ("invalid", "unverified"), name
+        if name in CUTS:
+            assert found["verify --all"] == expected, "without anchors that cannot be seen, and is not called complete"
+        else:
+            assert expected not in (found["verify --all"], found["bundle"]), name
+            assert found["checkpoint"] == "refused", name
+
+
+async def test_a_writer_extends_no_chain_whose_end_it_did_not_verify(attacked: tuple[Path, Keyring]) -> None:
+    """A forged end, or an answer to an event that is on record already, is not built upon (C-25, C-26)."""
+    for name, attack in LEDGER_ATTACKS.items():
+        if name.startswith(("forge", "drop", "edit_a_record")) and name != "forge_a_task":
+            assert (await verdicts(*attacked, attack, task_id=TASK))["append"] == "refused", name
+
+
+async def test_the_docs_have_the_table(attacked: tuple[Path, Keyring]) -> None:
+    """It is what `python -m baton.testing.ledger_attacks` prints."""
+    assert await table(*attacked) in DOCS.read_text(encoding="utf-8")

@@ -1,0 +1,258 @@
+"""What a ledger gives away: checkpoints to witnesses, bundles to auditors, and itself to another database."""
+
+import asyncio
+import sqlite3
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from baton.core.verdict import HandoffStatus
+from baton.ledger.chain import CANCELED, Verdict
+from baton.ledger.entries import handoff_entry
+from baton.ledger.errors import (
+    EvidenceError,
+    LedgerConflictError,
+    LedgerError,
+    LedgerUnavailableError,
+)
+from baton.ledger.records import Kind
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_bundles import verify_bundle
+from tests.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
+
+VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of a folder."""
+    return list(folder.iterdir())
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+class TestCheckpoint:
+    """The whole ledger."""
+
+    async def test_it_grows_with_the_ledger_and_a_witness_follows(self, ledger: Ledger, tmp_path: Path) -> None:
+        """Each checkpoint continues the last one that the witness has (P4, P5)."""
+        witness = AnchorFile(tmp_path / "elsewhere" / "anchors.jsonl")
+        for number in range(3):
+            await ledger.append_all([entry(number), entry(number, task_id="another")])
+            await ledger.checkpoint(witness)
+        same = await ledger.checkpoint(witness)
+
+        assert [one.size for one in witness.checkpoints()] == [2, 4, 6]
+        assert await ledger.checkpoints() == witness.checkpoints()
+        assert same == witness.checkpoints()[-1]
+        report = await ledger.verify_all(verifier=KEYS, checkpoints=witness.checkpoints())
+        assert (report.verdict, report.checkpointed_through, report.tasks) == (VALID, 6, 2)
+
+    async def test_a_ledger_that_was_replaced_is_seen_by_the_witness(
+        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
+    ) -> None:
+        """Database and checkpoints wound back together, or another ledger of the same name and key (P5, T3)."""
+        witness = AnchorFile(tmp_path / "anchors.jsonl")
+        await ledger.append_all([entry(number) for number in range(3)])
+        kept = await ledger.checkpoint(witness)
+
+        async with Ledger(tmp_path / "other.db", options) as other:
+            for number in range(5):
+                await other.append(entry(number, details="other"))
+                if number in (1, 4):
+                    with pytest.raises(LedgerError, match="does not continue"):
+                        await other.checkpoint(witness)
+            report = await other.verify_all(verifier=KEYS, checkpoints=witness.checkpoints())
+            assert await other.checkpoints() == []  # or it would vouch, signed, for what the witness refused
+
+        assert report.verdict is INVALID
+        assert witness.checkpoints() == [kept]
+
+    async def test_it_vouches_for_no_chain_whose_end_nobody_signed(
+        self, ledger: Ledger, path: Path, options: LedgerOptions
+    ) -> None:
+        """Who has the database and not the key writes records that do not become proved by the next checkpoint (P1)."""
+        await ledger.append(entry(0))
+        await ledger.checkpoint()
+        async with Ledger(path, replace(options, signer=None)) as forger:
+            await forger.append(entry(0, task_id="forged"))
+
+        with pytest.raises(LedgerError, match=r"record 1 of task 'forged' is not proved \(unsigned\).*--unsigned"):
+            await ledger.checkpoint()
+        assert (await ledger.verify_all(verifier=KEYS)).verdict is Verdict.UNVERIFIED
+
+        assert (await ledger.checkpoint(unsigned=True)).size == 2  # whoever means it
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            pytest.param("peaks = zeroblob(32)", "its tree has another root", id="another tree than its root's"),
+            pytest.param("peaks = zeroblob(31)", "a tree of 2 leaves has 1 peaks", id="no tree"),
+            pytest.param("signature = zeroblob(64)", "its signature is worth: bad", id="a signature that is none"),
+        ],
+    )
+    async def test_none_follows_one_that_was_changed(self, ledger: Ledger, path: Path, change: str, why: str) -> None:
+        """The tree that the next one goes on from is not signed: its root is (T3)."""
+        await ledger.append_all([entry(0), entry(1)])
+        await ledger.checkpoint()
+        with sqlite3.connect(path) as database:
+            database.execute("DROP TRIGGER handoff_audit_checkpoint_no_update")
+            database.execute(f"UPDATE handoff_audit_checkpoint SET {change}")
+        database.close()
+        await ledger.append(entry(2))
+
+        with pytest.raises(LedgerError, match=rf"checkpoint at 2 records .* is not as it was made \({why}"):
+            await ledger.checkpoint(whole=False)
+
+    async def test_many_at_once_make_one(self, ledger: Ledger) -> None:
+        """Two workers that checkpoint at the same time agree."""
+        await ledger.append(entry(0))
+
+        made = await asyncio.gather(*(ledger.checkpoint() for _ in range(5)))
+
+        assert len({one.root for one in made}) == 1
+        assert len(await ledger.checkpoints()) == 1
+
+
+class TestExport:
+    """Bundles, out and in."""
+
+    async def test_a_bundle_verifies_when_the_ledger_is_gone(
+        self, path: Path, options: LedgerOptions, tmp_path: Path
+    ) -> None:
+        """One file, public keys, no database (P10, S3-12.1-b)."""
+        bundle = tmp_path / "evidence.zst"
+        async with Ledger(path, options) as opened:
+            for number in range(3):
+                await opened.append_all([entry(number), entry(number, task_id="another")])
+            await opened.checkpoint()
+            heads = await opened.append_all([entry(3)])
+            await opened.export(bundle, [TASK], keys=[{"kty": "OKP", "kid": KEY.key_id}])
+        for file in files(path.parent):
+            file.unlink()
+
+        report = verify_bundle(bundle, verifier=KEYS, anchors=heads)
+
+        assert (report.verdict, report.records, report.signed_by, report.witnessed) == (VALID, 4, KEY.key_id, (TASK,))
+
+    async def test_a_ledger_is_restored_from_its_bundle(
+        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
+    ) -> None:
+        """Byte for byte, so the kept checkpoint still holds; and appending goes on where it ended."""
+        bundle = tmp_path / "all.zst"
+        for number in range(3):
+            heads = await ledger.append_all([entry(number), entry(number, task_id="another")])
+        kept = await ledger.checkpoint()
+        await ledger.export(bundle)
+
+        async with Ledger(tmp_path / "restored.db", options) as restored:
+            for _ in range(2):
+                assert (await restored.restore(bundle, verifier=KEYS)).verdict is Verdict.UNANCHORED
+            assert await restored.append(entry(2)) == heads[0]
+            last = await restored.append(entry(3), after=heads[0])
+            assert last.sequence == 4
+            report = await restored.verify_all(verifier=KEYS, checkpoints=[kept], anchors=[*heads, last])
+
+        assert (report.verdict, report.records, report.checkpointed_through) == (VALID, 7, 6)
+
+    async def test_a_bundle_that_does_not_verify_restores_nothing(
+        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
+    ) -> None:
+        """Not a single record of it."""
+        bundle = tmp_path / "all.zst"
+        await ledger.append_all([entry(number) for number in range(3)])
+        await ledger.export(bundle)
+        whole = bundle.read_bytes()
+
+        async with Ledger(tmp_path / "restored.db", options) as restored:
+            for spoilt in (whole[:-20], whole[:200] + b"x" + whole[201:], b"", b"{}\n"):
+                bundle.write_bytes(spoilt)
+                with pytest.raises(EvidenceError, match="nothing was restored"):
+                    await restored.restore(bundle, verifier=KEYS)
+            assert (await restored.verify_all()).records == 0
+
+    async def test_a_bundle_of_another_ledger_is_refused(
+        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
+    ) -> None:
+        """Records carry the name of their ledger for ever."""
+        await ledger.append(entry(0))
+        await ledger.export(tmp_path / "b.zst")
+
+        async with Ledger(tmp_path / "test.db", replace(options, name="test")) as other:
+            with pytest.raises(EvidenceError, match="of the ledger 'baton'"):
+                await other.restore(tmp_path / "b.zst")
+
+    async def test_a_chain_that_went_on_otherwise_is_not_mixed(
+        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
+    ) -> None:
+        """Two histories of one task are a matter for a person."""
+        await ledger.append(entry(0))
+        await ledger.export(tmp_path / "b.zst")
+
+        async with Ledger(tmp_path / "other.db", options) as other:
+            await other.append_all([entry(5, task_id="first of all"), entry(0, details="other")])
+            with pytest.raises(LedgerConflictError, match="another record 1"):
+                await other.restore(tmp_path / "b.zst", verifier=KEYS)
+            assert (await other.verify_all()).records == 2
+
+    async def test_a_task_without_records_cannot_be_exported(self, ledger: Ledger, tmp_path: Path) -> None:
+        """A mistyped id is no evidence of anything."""
+        with pytest.raises(LedgerError, match="no records of task 'typo'"):
+            await ledger.export(tmp_path / "b.zst", ["typo"])
+        assert [file for file in files(tmp_path) if file.name.endswith(".zst")] == []
+
+    async def test_a_bundle_that_cannot_be_written_leaves_the_old_one(self, ledger: Ledger, tmp_path: Path) -> None:
+        """A folder that is none is named, and nothing is half there."""
+        await ledger.append(entry(0))
+        write(tmp_path / "file", b"x")
+
+        with pytest.raises(LedgerUnavailableError, match="cannot write the bundle"):
+            await ledger.export(tmp_path / "file" / "b.zst")
+
+
+class TestCompliance:
+    """What an auditor asks for."""
+
+    async def test_the_whole_trail_is_there_within_a_moment(self, ledger: Ledger, tmp_path: Path) -> None:
+        """From the task id alone: who received what, what it cost, what came out, proved offline (S3-12.1-a)."""
+        for number in range(3):
+            await ledger.append(
+                handoff_entry(message(number), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
+            )
+        last = await ledger.append(completion_entry({"risk": "low"}))
+        await ledger.export(tmp_path / "trail.zst", [TASK])
+
+        trace = await ledger.trace(TASK, verifier=KEYS, expected_head=last)
+
+        assert (len(trace.handoffs), trace.output, bool(trace.report)) == (3, {"risk": "low"}, True)
+        assert trace.report.completed
+        assert verify_bundle(tmp_path / "trail.zst", verifier=KEYS, anchors=[last])
+
+    async def test_a_task_is_completed_as_long_as_nothing_follows_its_completion(self, ledger: Ledger) -> None:
+        """Stages each complete; then the next begins, fails, or waits for a person. A late bill is no such thing."""
+        told: list[bool] = []
+        for status in ("RETURNED", "FAILED_1"):
+            await ledger.append(entry(len(told)))
+            told.append((await ledger.verify(TASK)).completed)
+            await ledger.append(entry(len(told), kind=Kind.COMPLETION, status=status))
+            told.append((await ledger.verify(TASK)).completed)
+        await ledger.append(entry(4, kind=Kind.COMPLETION, status="RETURNED"))
+        await ledger.append(entry(3, kind=Kind.ROLLBACK, status=CANCELED))
+        await ledger.record_erasure("e-1", subject="person-1", task_ids=[TASK], removed={"keys": 1})
+
+        assert told == [False, True, False, False]
+        assert (await ledger.verify(TASK)).completed
+
+    async def test_records_say_when_they_were_written(self, ledger: Ledger) -> None:
+        """By the ledger's clock, in UTC."""
+        before = datetime.now(UTC)
+        await ledger.append(entry(0))
+
+        [record] = (await ledger.trace(TASK)).records
+        assert before <= record.fields.recorded_at <= datetime.now(UTC)

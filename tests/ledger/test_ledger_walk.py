@@ -1,0 +1,150 @@
+"""The proof that a whole ledger is what it was: chains, checkpoints, anchors."""
+
+from dataclasses import replace
+
+import pytest
+
+from baton.ledger.chain import Flaw, Verdict
+from baton.ledger.records import AuditRecord
+from tests.ledger.material import KEY, Key, bare, chain, head
+from tests.ledger.proving import checkpoint_of, walked
+
+VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
+
+
+class TestLedgerWalk:
+    """A ledger of many tasks."""
+
+    @staticmethod
+    def ledger(tasks: int = 3, length: int = 3, signer: Key | None = KEY) -> list[AuditRecord]:
+        """Return the records of some tasks, one of each in turn, as a ledger takes them."""
+        chains = [chain(length, task_id=f"task-{number}", signer=signer) for number in range(tasks)]
+        return [records[at] for at in range(length) for records in chains]
+
+    def test_it_verifies_every_chain_by_its_signature(self) -> None:
+        """Without a checkpoint each chain proves itself."""
+        found = walked(self.ledger())
+
+        assert (found.verdict, found.records, found.tasks, found.checkpointed_through) == (UNANCHORED, 9, 3, 0)
+
+    def test_a_checkpoint_proves_every_chain_it_covers(self) -> None:
+        """One signature for all: the chains' own are not needed (RFC 6962)."""
+        records = self.ledger(signer=None)
+
+        assert walked(records).verdict is UNVERIFIED
+        found = walked(records, claimed=[checkpoint_of(records)])
+        assert (found.verdict, found.checkpointed_through) == (UNANCHORED, 9)
+
+    def test_a_missing_chain_is_seen_by_the_checkpoint(self) -> None:
+        """Deleting all records of a task leaves every other chain whole, and the tree is another one (P3)."""
+        records = self.ledger()
+        left = [record for record in records if record.members["taskId"] != "task-1"]
+
+        assert walked(left).verdict is UNANCHORED
+        found = walked(left, claimed=[checkpoint_of(records)])
+        assert found.verdict is INVALID
+        assert "knows 9 records, and there are 6: 3 or more are gone" in found.reasons[0]
+        assert found.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
+
+    def test_a_missing_chain_is_seen_by_its_anchor(self) -> None:
+        """An anchor of a task that is not there any more is evidence that it was (P3)."""
+        records = self.ledger()
+        left = [record for record in records if record.members["taskId"] != "task-1"]
+
+        found = walked(left, anchors=[head(records[:8])])
+
+        assert (found.verdict, found.flawed[0].task_id, found.flawed[0].flaw) == (INVALID, "task-1", Flaw.TRUNCATED)
+        assert found.flawed[0].reason == "an anchor knows 3 records, and the chain has none: all is gone"
+
+    def test_an_empty_ledger_is_not_valid(self) -> None:
+        """Emptying everything is not a way to have nothing wrong (P3)."""
+        assert walked([]).verdict is UNVERIFIED
+        assert walked([], checkpoints=[checkpoint_of(self.ledger(), None)]).verdict is INVALID
+
+    def test_reordering_across_tasks_is_seen_by_the_checkpoint(self) -> None:
+        """Each chain is whole, but the ledger did not take them in that order (P1)."""
+        records = self.ledger()
+        swapped = [records[1], records[0], *records[2:]]
+
+        assert walked(swapped).verdict is UNANCHORED
+        assert "not those of the checkpoint at 9" in walked(swapped, claimed=[checkpoint_of(records)]).reasons[0]
+
+    def test_a_rollback_of_ledger_and_checkpoint_is_seen_by_a_kept_one(self) -> None:
+        """An older ledger with its own, genuine, older checkpoint is a genuine ledger of that day (P5, T3)."""
+        records = self.ledger()
+        old = records[:6]
+
+        assert walked(old, claimed=[checkpoint_of(old)]).verdict is UNANCHORED
+        assert walked(old, claimed=[checkpoint_of(old)], checkpoints=[checkpoint_of(records)]).verdict is INVALID
+
+    def test_a_forged_checkpoint_is_reported(self) -> None:
+        """One that an unknown key signed neither proves anything nor passes unseen (T4)."""
+        records = self.ledger()
+
+        for signer in (Key("somebody-else"), Key(KEY.key_id), None):
+            assert walked(records, claimed=[checkpoint_of(records, signer)]).verdict is INVALID
+
+    def test_a_kept_checkpoint_counts_without_a_signature_but_not_with_a_wrong_one(self) -> None:
+        """It is evidence because of where it was kept."""
+        records = self.ledger(signer=None)
+
+        assert walked(records, checkpoints=[checkpoint_of(records, None)]).verdict is VALID
+        assert walked(records, checkpoints=[checkpoint_of(records, Key("somebody-else"))]).verdict is INVALID
+
+    def test_checkpoints_that_contradict_each_other_are_reported(self) -> None:
+        """Two roots of one size: somebody was shown another ledger (P4)."""
+        records = self.ledger()
+        other = checkpoint_of(records, None).model_copy(update={"root": "sha256:" + "0" * 64})
+
+        assert walked(records, checkpoints=[checkpoint_of(records, None), other]).verdict is INVALID
+
+    def test_a_checkpoint_of_another_ledger_is_not_used(self) -> None:
+        """One that was kept says nothing of this ledger; one that this ledger holds has no business there."""
+        records = self.ledger()
+        foreign = checkpoint_of(records).model_copy(update={"ledger": "test"})
+
+        assert walked(records, checkpoints=[foreign]).verdict is UNANCHORED
+        assert "is of the ledger 'test'" in walked(records, claimed=[foreign]).reasons[0]
+
+    def test_no_checkpoint_covers_for_a_signature(self) -> None:
+        """Its tree holds signatures too, so one that was exchanged under it is found as any other change."""
+        records = self.ledger()
+        changed = [*records[:4], replace(records[4], signature=b"x" * 64), *records[5:]]
+
+        assert walked(changed, claimed=[checkpoint_of(records)]).verdict is INVALID
+        assert walked(changed, checkpoints=[checkpoint_of(changed, None)]).verdict is INVALID
+
+    def test_what_came_after_a_kept_checkpoint_was_not_compared(self) -> None:
+        """The tasks with records since then are counted, and a kept head of each completes the comparison (P5)."""
+        records = self.ledger()
+        kept = [checkpoint_of(records[:7])]
+
+        found = walked(records, checkpoints=kept)
+
+        assert (found.verdict, found.unanchored) == (UNANCHORED, 2)
+        heads = [head(records[:8]), head(records)]
+        assert walked(records, checkpoints=kept, anchors=heads).verdict is VALID
+
+    @pytest.mark.parametrize("at", ["2026-11-21", "yesterday"], ids=["a time that was not signed", "no time"])
+    def test_a_checkpoint_that_was_edited_does_not_count(self, at: str) -> None:
+        """Its time and its size are signed with the root."""
+        records = self.ledger()
+        edited = checkpoint_of(records).model_copy(update={"at": at})
+
+        assert walked(records, claimed=[edited]).verdict is INVALID
+
+    def test_a_record_without_task_or_index_is_reported_by_its_place(self) -> None:
+        """A header that cannot be read, in a bundle, belongs to nobody."""
+        records = [*bare(self.ledger()), AuditRecord(b"{}", b"{}")]
+
+        assert "record 10 cannot be read" in walked(records).reasons[0]
+
+    def test_it_counts_all_flawed_chains_and_lists_the_worst_first(self) -> None:
+        """A report stays readable however much is broken."""
+        records = [record for number in range(120) for record in chain(1, task_id=f"t-{number}", signer=None)]
+        records[110] = replace(records[110], message=b"{}")
+
+        found = walked(records)
+
+        assert (found.verdict, found.flaws, len(found.flawed)) == (INVALID, 120, 100)
+        assert (found.flawed[0].task_id, found.flawed[0].flaw) == ("t-110", Flaw.MESSAGE)

@@ -1,0 +1,136 @@
+"""The tree of RFC 6962, against probes that others wrote and against itself."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.ledger.merkle import (
+    EMPTY_ROOT,
+    Frontier,
+    consistency_proof,
+    inclusion_proofs,
+    leaf_hash,
+    node_hash,
+    root_of,
+    verify_consistency,
+    verify_inclusion,
+)
+
+PROBES = json.loads((Path(__file__).parents[1] / "data" / "merkle-rfc6962" / "probes.json").read_text())
+
+
+def _bytes(text: str | None) -> bytes:
+    return base64.b64decode(text or "")
+
+
+def _leaves(size: int) -> list[bytes]:
+    return [leaf_hash(bytes([number])) for number in range(size)]
+
+
+class TestVerifyInclusion:
+    """Whether a record is in the ledger of a checkpoint."""
+
+    @pytest.mark.parametrize("probe", [pytest.param(probe, id=name) for name, probe in PROBES["inclusion"].items()])
+    def test_it_answers_every_published_probe_right(self, probe: dict[str, Any]) -> None:
+        """Hostile proofs, empty hashes among them, are refused; genuine ones pass (security.md 2.5 T7)."""
+        proof = [_bytes(node) for node in probe["proof"] or []]
+        verified = verify_inclusion(
+            _bytes(probe["leafHash"]), probe["leafIdx"], probe["treeSize"], proof, _bytes(probe["root"])
+        )
+
+        assert verified is not probe["wantErr"]
+
+    @given(size=st.integers(1, 70), data=st.data())
+    def test_every_leaf_of_every_tree_is_proved(self, size: int, data: st.DataObject) -> None:
+        """The prover and the verifier agree for trees of any shape."""
+        index = data.draw(st.integers(0, size - 1))
+        leaves = _leaves(size)
+        [proof] = inclusion_proofs(leaves, [index])
+
+        assert verify_inclusion(leaves[index], index, size, proof, root_of(leaves))
+
+    @given(size=st.integers(2, 40), data=st.data())
+    def test_no_leaf_is_proved_in_another_place(self, size: int, data: st.DataObject) -> None:
+        """A proof is worth nothing for another index."""
+        index, other = data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True))
+        leaves = _leaves(size)
+        [proof] = inclusion_proofs(leaves, [index])
+
+        assert not verify_inclusion(leaves[index], other, size, proof, root_of(leaves))
+
+    def test_a_leaf_that_is_not_there_has_no_proof(self) -> None:
+        """Asking for one is a mistake of the caller."""
+        with pytest.raises(IndexError, match="indexes 0 to 2"):
+            inclusion_proofs(_leaves(3), [3])
+
+
+class TestVerifyConsistency:
+    """Whether a ledger only grew between two checkpoints."""
+
+    @pytest.mark.parametrize("probe", [pytest.param(probe, id=name) for name, probe in PROBES["consistency"].items()])
+    def test_it_answers_every_published_probe_right(self, probe: dict[str, Any]) -> None:
+        """Hostile proofs are refused; genuine ones pass (security.md 2.5 T7)."""
+        proof = [_bytes(node) for node in probe["proof"] or []]
+        roots = _bytes(probe["root1"]), _bytes(probe["root2"])
+
+        assert verify_consistency(probe["size1"], roots[0], probe["size2"], roots[1], proof) is not probe["wantErr"]
+
+    @given(size=st.integers(0, 70), data=st.data())
+    def test_every_beginning_of_every_tree_is_proved(self, size: int, data: st.DataObject) -> None:
+        """The prover and the verifier agree for trees of any shape, the empty one included."""
+        old = data.draw(st.integers(0, size))
+        leaves = _leaves(size)
+
+        assert verify_consistency(old, root_of(leaves[:old]), size, root_of(leaves), consistency_proof(leaves, old))
+
+    def test_a_tree_that_was_rewritten_is_no_continuation(self) -> None:
+        """An old leaf that changed cannot be proved away (P4)."""
+        old, new = _leaves(5), [leaf_hash(b"forged"), *_leaves(8)[1:]]
+
+        assert not verify_consistency(5, root_of(old), 8, root_of(new), consistency_proof(new, 5))
+
+    def test_a_tree_never_had_more_leaves_than_it_has(self) -> None:
+        """Asking for such a proof is a mistake of the caller."""
+        with pytest.raises(ValueError, match="never had 4"):
+            consistency_proof(_leaves(3), 4)
+
+
+class TestFrontier:
+    """The right edge of a growing tree."""
+
+    @given(size=st.integers(0, 70), at=st.integers(0, 70))
+    def test_a_tree_that_is_put_away_and_taken_up_again_is_the_same(self, size: int, at: int) -> None:
+        """A checkpoint can be made from the peaks of the one before."""
+        data = [bytes([number]) for number in range(size)]
+        first = Frontier.of(data[:at])
+        again = Frontier(first.size, first.peaks)
+        for one in data[at:]:
+            again.append(one)
+
+        assert (again.size, again.root) == (size, root_of([leaf_hash(one) for one in data]))
+
+    def test_the_empty_tree_has_the_root_of_the_rfc(self) -> None:
+        """RFC 6962 §2.1: the hash of nothing."""
+        assert Frontier().root == EMPTY_ROOT == root_of([])
+
+    @pytest.mark.parametrize(
+        ("size", "peaks"),
+        [
+            pytest.param(3, [b"x" * 32], id="a peak is missing"),
+            pytest.param(1, [b"x" * 31], id="a peak is no hash"),
+            pytest.param(0, [b"x" * 32], id="a peak of nothing"),
+        ],
+    )
+    def test_peaks_that_do_not_fit_are_refused(self, size: int, peaks: list[bytes]) -> None:
+        """A damaged checkpoint in the database does not become a root."""
+        with pytest.raises(ValueError, match="peaks of 32 bytes"):
+            Frontier(size, peaks)
+
+    def test_a_node_never_has_the_hash_of_a_leaf(self) -> None:
+        """A record cannot be made of two hashes."""
+        assert node_hash(b"a" * 32, b"b" * 32) != leaf_hash(b"a" * 32 + b"b" * 32)

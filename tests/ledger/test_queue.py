@@ -1,0 +1,171 @@
+"""A ledger on a quick disk, written where an append is called: no thread, no question, and one flush less."""
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.ledger.store import Ledger, LedgerOptions
+from tests.ledger.material import KEYS, TASK, entry
+
+_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from baton.ledger.store import Ledger
+from tests.ledger.material import entry
+
+async def main():
+    async with Ledger(Path(sys.argv[1])) as ledger:
+        await ledger.append(entry(0))
+        print((await ledger.append(entry(1))).anchor, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+_RECOVERS = """
+import fcntl, mmap, sys
+
+with open(sys.argv[1] + "-shm", "r+b") as index:
+    for lock in (120, 122):  # of who writes, and of who recovers: SQLite's "WAL-mode file format", 2.3.1
+        fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, lock)
+    shared = mmap.mmap(index.fileno(), 0)
+    whole, shared[:96] = shared[:96], bytes(96)  # its headers, as a writer leaves them that is killed halfway
+    print("recovering", flush=True)
+    sys.stdin.readline()
+    shared[:96] = whole
+"""
+"""What SQLite does to a log whose writer was killed; it takes a moment, and here until a line is read."""
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Return every statement that SQLite executes from now on, and whether the event loop's thread does."""
+    seen: list[tuple[str, bool]] = []
+    connect = sqlite3.connect
+    loops = threading.get_ident()
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)
+        connection.set_trace_callback(lambda statement: seen.append((statement, threading.get_ident() == loops)))
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    return seen
+
+
+def killed_in(code: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """Run code that kills itself."""
+    return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+
+
+class TestQueue:
+    """Appends that wait for one thread."""
+
+    async def test_it_takes_one_transaction_and_asks_nothing(
+        self, done: list[tuple[str, bool]], ledger: Ledger
+    ) -> None:
+        """Of a chain that this process has written, it knows the end: thousands of handoffs a second rest on it."""
+        await ledger.append(entry(0))
+        done.clear()
+
+        await ledger.append(entry(1))
+
+        words = [statement.split()[0] for statement, _ in done if not statement.startswith("--")]
+        assert (words[0], words[-1], {*words[1:-1]}) == ("BEGIN", "COMMIT", {"INSERT"})
+        assert not any(here for _, here in done), "the event loop does not wait for the disk"
+
+    async def test_a_chain_that_others_go_on_with_does_not_fork(
+        self, ledger: Ledger, path: Path, options: LedgerOptions
+    ) -> None:
+        """What was remembered of its end is no longer true, and the tables say so."""
+        await ledger.append(entry(0))
+        async with Ledger(path, options) as other:
+            await other.append(entry(1))
+
+        head = await ledger.append(entry(2))
+
+        assert head.sequence == 3
+        assert await ledger.verify(TASK, verifier=KEYS, expected_head=head)
+
+    async def test_an_event_that_others_recorded_is_recorded_once(
+        self, ledger: Ledger, path: Path, options: LedgerOptions
+    ) -> None:
+        """A stage that another worker had accepted before it was lost (C-25)."""
+        await ledger.append(entry(0))
+        async with Ledger(path, options) as other:
+            theirs = await other.append(entry(1))
+
+        ours = await ledger.append_once(entry(1))
+
+        assert ours == (theirs, True)
+        assert await ledger.end() == 2
+
+    async def test_a_file_that_is_taken_is_waited_for_beside_the_loop(self, ledger: Ledger, path: Path) -> None:
+        """Heartbeats go on meanwhile."""
+        await ledger.append(entry(0))
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+
+        waiting = asyncio.create_task(ledger.append(entry(1)))
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert not waiting.done()
+        other.rollback()
+
+        assert (await waiting).sequence == 2
+        other.close()
+
+    async def test_a_file_that_is_brought_in_order_is_waited_for_as_well(self, ledger: Ledger, path: Path) -> None:
+        """Another worker was killed while it wrote, and a third does it: SQLite has an error of its own for that."""
+        await ledger.append(entry(0))
+        arguments = [sys.executable, "-c", _RECOVERS, str(path)]
+        third = await asyncio.create_subprocess_exec(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert third.stdout is not None
+        await third.stdout.readline()
+
+        waiting = asyncio.create_task(ledger.append(entry(1)))
+        await asyncio.sleep(0)
+        await third.communicate(b"\n")
+
+        assert (await waiting).sequence == 2
+
+    async def test_a_burst_shares_transactions(
+        self, done: list[tuple[str, bool]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of many appends at a time one flush takes many along, beside the loop: three times as many a second."""
+        await ledger.append(entry(0))
+        done.clear()
+
+        await asyncio.gather(*(ledger.append(entry(number, task_id=f"task-{number}")) for number in range(100)))
+
+        assert len([statement for statement, _ in done if statement == "COMMIT"]) < 10
+
+    async def test_what_is_remembered_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A worker runs for months."""
+        monkeypatch.setattr("baton.ledger.store_writer.MOST_ENDS", 2)
+
+        for number in range(4):
+            await ledger.append(entry(0, task_id=f"task-{number}"))
+
+        assert list(ledger._writer._ends) == ["task-2", "task-3"]
+
+
+class TestKilled:
+    """A worker that is killed."""
+
+    async def test_the_end_of_the_process_loses_nothing(self, path: Path) -> None:
+        """A worker may be killed at any time; what a stage returned is on record then (S3-6.2-a)."""
+        killed = await asyncio.to_thread(killed_in, _KILLED, path)
+
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        async with Ledger(path, LedgerOptions()) as ledger:
+            head = await ledger.head(TASK)
+        assert head is not None
+        assert (head.sequence, head.anchor) == (2, killed.stdout.strip())

@@ -1,0 +1,53 @@
+"""What a pipeline puts on record itself, through its worker's gate."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from baton.core.messages import StageReturn
+from baton.handoff.activity_receive import failed_on_record, returned_on_record
+from baton.handoff.store_gate import Gate
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal
+from baton.keys import store_keyring as keyring
+from baton.keys.store_files import KeyFile, write_file
+from baton.keys.store_keyring import Keyring, Purpose
+from baton.ledger.activity import entry_of
+from baton.ledger.recording import EventKind, RecordedEvent
+from baton.ledger.store import Ledger
+from tests.handoff.material import EXAMPLE, RECEIVER
+
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+async def test_what_an_earlier_version_recorded_holds_nobody_up(tmp_path: Path) -> None:
+    """A pipeline waits until its event is on record: one that is told otherwise now is there beside the first."""
+    earlier = RecordedEvent(kind=EventKind.DECISION, task_id="t-1", event_id="h.1", status="TOP_UP", actor="ann", at=AT)
+    now = earlier.model_copy(update={"message": {"microUsd": 5}})
+    async with Ledger(tmp_path / "ledger.db") as ledger:
+        gate = Gate(Keyring.generate(), ledger)
+        heads = [await gate.record(entry_of(event, None)) for event in (earlier, now, earlier, now)]
+        records = (await ledger.trace("t-1")).records
+
+    assert [one.body for one in records] == [{}, {"microUsd": 5}]
+    assert heads[:2] == heads[2:]
+
+
+async def test_a_stage_that_has_run_does_not_fail_for_want_of_the_key_that_signs_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ran again, as often as its retries allow; the worker's log says what is not on record, and which key lacks."""
+    file, keys = tmp_path / "keys.toml", Keyring.generate().all_keys()
+    write_file(file, KeyFile(tuple(keys)), replace=False)
+    returned = StageReturn(stage="score", seq=1, attempt=1)
+    async with Safeguards(Keyring.from_file(file), tmp_path / "ledger.db").opened() as guarded:
+        receipt, message = await guarded.gate.accept(seal(EXAMPLE, guarded.gate.keyring), RECEIVER)
+        write_file(file, KeyFile(tuple(one for one in keys if one.purpose is not Purpose.SIGN)), replace=True)
+        monkeypatch.setattr(keyring, "_LOOK_AGAIN_SECONDS", -1.0)
+
+        assert await returned_on_record(guarded.gate, message, returned, receipt.anchor) == receipt.anchor
+        await failed_on_record(guarded.gate, message, ValueError("down"))
+
+    assert "what score returned is not on record: the keyring has no current key to sign" in caplog.text
+    assert "that a stage failed is not on record: the keyring has no current key to sign" in caplog.text

@@ -1,0 +1,107 @@
+"""What a data policy keeps out of the ledger, of every kind of record that a worker writes."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.core.history import Spend
+from baton.handoff.store_gate import Gate
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal
+from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.ledger.chain import Verdict
+from baton.ledger.privacy import is_commitment
+from baton.ledger.records import AuditEntry, Kind
+from tests.handoff.material import EXAMPLE, RECEIVER, TASK_ID
+
+KEYS = Keyring.generate()
+NAME = "Jane Doe"
+MESSAGE: dict[str, Any] = {
+    **EXAMPLE,
+    "currentState": {"extractedClauses": [], "parties": [{"name": NAME, "role": "x"}]},
+}
+REDACT = frozenset({"/currentState/parties/*/name", "/output/name", "/patch/work_scope"})
+
+
+@pytest.fixture
+async def gate(tmp_path: Path) -> AsyncIterator[Gate]:
+    """Return a gate whose worker has a data policy."""
+    async with Safeguards(KEYS, tmp_path / "ledger.db", redact=REDACT).opened() as guarded:
+        yield guarded.gate
+
+
+async def on_record(gate: Gate) -> list[dict[str, Any]]:
+    """Return the messages on record, after making sure that the chain is whole."""
+    trace = await gate.ledger.trace(TASK_ID, verifier=KEYS.public())
+    assert trace.report.verdict in (Verdict.VALID, Verdict.UNANCHORED)
+    return [record.body for record in trace.records]
+
+
+class TestRedact:
+    """`Safeguards(redact=…)`."""
+
+    async def test_a_handoff_is_on_record_without_it_and_reaches_its_receiver_with_it(self, gate: Gate) -> None:
+        """The full message, minus the fields that the data policy redacts (S3-6.2-b)."""
+        receipt, message = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
+        [recorded] = await on_record(gate)
+
+        assert receipt.verdict
+        assert message["currentState"]["parties"][0]["name"] == NAME
+        [party] = recorded["currentState"].pop("parties")
+        assert (is_commitment(party["name"]), party["role"]) == (True, "x")
+        assert recorded | {"currentState": 0} == {**message, "currentState": 0}
+
+    async def test_the_same_message_has_one_record(self, gate: Gate) -> None:
+        """A second delivery makes the same commitments, and another value other ones (C-20, C-25)."""
+        first, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
+        again, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
+        other = {**MESSAGE, "currentState": {"extractedClauses": [], "parties": [{"name": "Joe", "role": "x"}]}}
+        forged, _ = await gate.accept(seal(other, KEYS), RECEIVER)
+
+        assert (again.anchor, bool(forged.verdict)) == (first.anchor, False)
+        assert len(await on_record(gate)) == 2
+
+    async def test_a_message_that_is_sent_again_after_the_index_key_was_rotated_has_one_record(
+        self, tmp_path: Path
+    ) -> None:
+        """Its commitments would be others: a stage's second try was refused as a forgery of the first."""
+        keys = Keyring.generate()
+        now = datetime.now(UTC)
+        older = [replace(one, retired_at=now) if one.purpose is Purpose.INDEX else one for one in keys.all_keys()]
+        newer = Keyring([*older, Key.generate(Purpose.INDEX, now)])
+        async with Safeguards(keys, tmp_path / "ledger.db", redact=REDACT).opened() as guarded:
+            first, _ = await guarded.gate.accept(seal(MESSAGE, keys), RECEIVER)
+        async with Safeguards(newer, tmp_path / "ledger.db", redact=REDACT).opened() as guarded:
+            again, _ = await guarded.gate.accept(seal(MESSAGE, keys), RECEIVER)
+            forged, _ = await guarded.gate.accept(seal({**MESSAGE, "taskDescription": "Other"}, keys), RECEIVER)
+
+        assert (again.anchor, again.again, bool(again.verdict)) == (first.anchor, True, True)
+        assert not forged.verdict
+
+    async def test_answers_and_decisions_are_without_it_too(self, gate: Gate) -> None:
+        """What a stage returned, and the patch by which a person edited (S3-6.2-b)."""
+        await gate.returned(MESSAGE, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend())
+        at = datetime(2026, 11, 21, tzinfo=UTC)
+        edit = {"patch": {"work_scope": [NAME]}}
+        entry = AuditEntry(kind=Kind.DECISION, task_id=TASK_ID, event_id="e", status="EDIT", timestamp=at, message=edit)
+        anchor = await gate.record(entry)
+        returned, decided = await on_record(gate)
+
+        assert (is_commitment(returned["output"]["name"]), returned["output"]["n"]) == (True, 1)
+        assert is_commitment(decided["patch"]["work_scope"])
+        assert await gate.record(entry) == anchor
+
+    async def test_without_a_policy_the_whole_message_is_on_record(self, tmp_path: Path) -> None:
+        """Nothing is hidden that nobody asked to hide (S3-6.2-b)."""
+        async with Safeguards(KEYS, tmp_path / "ledger.db").opened() as guarded:
+            _, message = await guarded.gate.accept(seal(MESSAGE, KEYS), RECEIVER)
+            assert await on_record(guarded.gate) == [message]
+
+    def test_what_is_no_pointer_is_refused(self, tmp_path: Path) -> None:
+        """It would redact nothing, and nobody would notice."""
+        with pytest.raises(ValueError, match="redact holds 'output/name'; a JSON pointer begins with a slash"):
+            Safeguards(KEYS, tmp_path / "ledger.db", redact=frozenset({"output/name", "/x"}))

@@ -1,0 +1,171 @@
+"""Ledgers in files that may not be written, or not beside; and those that were closed."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.cli import doctor_guards as guard_checks
+from baton.cli.doctor_checks import Mark
+from baton.ledger.chain import Verdict
+from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_database import Connection
+from baton.ledger.store_sqlite import SqliteDatabase
+from tests.ledger.material import KEY, KEYS, TASK, entry
+
+AUDITOR = LedgerOptions(create=False)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder that everybody may look into, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made)
+        allow(path, 0o755)
+        yield path
+        allow(path, 0o700)
+
+
+def allow(path: Path, mode: int) -> None:
+    """Set the rights to a file or a folder."""
+    path.chmod(mode)
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of a folder."""
+    return list(folder.iterdir())
+
+
+@contextmanager
+def somebody() -> Iterator[None]:
+    """Be a user whom rights bind, which they do not root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+async def written(folder: Path) -> Path:
+    """Return a ledger with a record, which all may read, in a folder in which nobody may write."""
+    path = folder / "ledger.db"
+    allow(folder, 0o755)
+    async with Ledger(path, LedgerOptions(signer=KEY)) as ledger:
+        await ledger.append(entry(0))
+    allow(path, 0o444)
+    allow(folder, 0o555)
+    return path
+
+
+async def test_it_is_read_where_nothing_may_be_written_beside_it(folder: Path) -> None:
+    """An auditor's copy is on a medium that cannot be changed, or in a folder of somebody else."""
+    path = await written(folder)
+    with somebody():
+        async with Ledger(path, AUDITOR) as ledger:
+            report = await ledger.verify(TASK, verifier=KEYS)
+            whole = await ledger.verify_all(verifier=KEYS)
+
+    assert (report.verdict, whole.verdict) == (Verdict.UNANCHORED, Verdict.UNANCHORED)
+    assert [file.name for file in files(folder)] == ["ledger.db"]
+
+
+async def test_what_was_written_while_it_was_read_so_is_not_taken_for_true(folder: Path) -> None:
+    """Without its log SQLite does not see that another account writes: pages of two states would be read as one."""
+    path = await written(folder)
+
+    def meanwhile(connection: Connection) -> int:
+        os.utime(path, ns=(1, 1))
+        return len(connection.rows("SELECT 1 FROM handoff_audit"))
+
+    database = SqliteDatabase(path, create=False)
+    allow(path, 0o644)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+    with somebody():
+        assert len(await database.read(lambda connection: connection.rows("SELECT 1 FROM handoff_audit"))) == 1
+        with pytest.raises(LedgerUnavailableError, match="was written while it was read"):
+            await database.read(meanwhile)
+    await database.close()
+
+
+async def test_one_in_use_is_read_by_whoever_may_read_its_files(folder: Path) -> None:
+    """What is in the log only is read as well, and without the log's index the remedy is told."""
+    path = folder / "ledger.db"
+    async with Ledger(path) as worker:
+        allow(path, 0o644)
+        await worker.append(entry(0))
+        for file in files(folder):
+            allow(file, 0o644)
+        allow(folder, 0o555)
+        with somebody():
+            async with Ledger(path, AUDITOR) as ledger:
+                assert len((await ledger.trace(TASK)).records) == 1
+        allow(folder, 0o755)
+        for name in ("ledger.db", "ledger.db-wal"):
+            (folder / f"copy-{name}").write_bytes((folder / name).read_bytes())
+        allow(folder, 0o555)
+        with somebody(), pytest.raises(LedgerUnavailableError, match=r"-wal and -shm .*`\.backup` of sqlite3"):
+            async with Ledger(folder / "copy-ledger.db", AUDITOR):
+                pass
+        allow(folder, 0o755)
+
+
+@pytest.mark.parametrize("folders", [0o555, 0o777])
+async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(folder: Path, folders: int) -> None:
+    """It would take stages on, and fail each of them for want of a record."""
+    path = await written(folder)
+    allow(folder, folders)
+    with somebody(), pytest.raises(LedgerUnavailableError, match="must be allowed to write the file and its folder"):
+        async with Ledger(path):
+            pass
+    assert stat.S_IMODE(path.stat().st_mode) == 0o444
+
+
+@pytest.mark.parametrize(("files", "folders"), [(0o666, 0o555), (0o444, 0o777)])
+async def test_doctor_tells_of_one_that_a_worker_may_not_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, files: int, folders: int
+) -> None:
+    """That it can be read says nothing of that."""
+    path = await written(folder)
+    allow(path, files)
+    allow(folder, folders)
+    monkeypatch.setenv("BATON_LEDGER", str(path))
+    with somebody():
+        found = await guard_checks.ledger()
+
+    assert (found.mark, "cannot be written by this user" in found.found) == (Mark.FAIL, True)
+
+
+async def test_another_name_is_told_where_nothing_may_be_written(folder: Path) -> None:
+    """Whoever looks at it under another name learns that, and not that it cannot be written."""
+    path = await written(folder)
+    with somebody(), pytest.raises(LedgerError, match="is named 'baton', not 'other'"):
+        async with Ledger(path, LedgerOptions(name="other", create=False)):
+            pass
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda ledger: ledger.append(entry(9)), id="append"),
+        pytest.param(lambda ledger: ledger.append_all([entry(8), entry(9)]), id="append several"),
+        pytest.param(lambda ledger: ledger.trace(TASK), id="read"),
+    ],
+)
+async def test_one_that_was_closed_says_so(tmp_path: Path, use: Callable[[Ledger], Any]) -> None:
+    """The driver's own words named neither the ledger nor what to do."""
+    async with Ledger(tmp_path / "ledger.db") as ledger:
+        await ledger.append(entry(0))
+        await ledger.append(entry(1))
+
+    with pytest.raises(LedgerUnavailableError, match=r"ledger\.db' was closed"):
+        await use(ledger)

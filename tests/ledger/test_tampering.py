@@ -1,0 +1,246 @@
+"""An attacker with the database in their hands: every guard gone, every row to be changed at will.
+
+The triggers are dropped first, as an owner can do; what is left are hashes, signatures and anchors.
+"""
+
+import contextlib
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from baton.ledger.chain import ChainHead, Flaw, Verdict
+from baton.ledger.proof import Checkpoint, LedgerReport
+from baton.ledger.records import record_hash
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_rows import compressed, restored
+from baton.testing import flips, opened_past_guards
+from tests.ledger.material import KEYS, TASK, entry
+
+LENGTH = 5
+
+
+@pytest.fixture
+async def written(path: Path, options: LedgerOptions) -> list[ChainHead]:
+    """Write two tasks of five records each, in turn, and return the heads of the first."""
+    async with Ledger(path, options) as ledger:
+        heads = [
+            (await ledger.append_all([entry(number), entry(number, task_id="another")]))[0] for number in range(LENGTH)
+        ]
+        await ledger.checkpoint()
+    return heads
+
+
+async def report(path: Path, options: LedgerOptions, heads: list[ChainHead]) -> tuple[Verdict, int | None, Flaw | None]:
+    """Return the verdict on the task, the record it names and the flaw."""
+    async with Ledger(path, options) as ledger:
+        found = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
+    return found.verdict, found.sequence, found.flaw
+
+
+async def report_all(
+    path: Path, options: LedgerOptions, heads: list[ChainHead], kept: list[Checkpoint] | None = None
+) -> LedgerReport:
+    """Return the report on the whole ledger."""
+    async with Ledger(path, options) as ledger:
+        return await ledger.verify_all(verifier=KEYS, anchors=heads, checkpoints=kept or [])
+
+
+CHANGES = [
+    pytest.param("UPDATE handoff_audit SET task_id = 'another task' WHERE position = 5", Flaw.SEQUENCE, id="task"),
+    pytest.param("UPDATE handoff_audit SET sequence = 9 WHERE position = 5", Flaw.SEQUENCE, id="sequence"),
+    pytest.param(
+        "UPDATE handoff_audit SET previous_hash = randomblob(32) WHERE position = 5", Flaw.INDEX, id="previous"
+    ),
+    pytest.param("UPDATE handoff_audit SET record_hash = randomblob(32) WHERE position = 5", Flaw.INDEX, id="hash"),
+    pytest.param("UPDATE handoff_audit SET event_key = 'x' WHERE position = 5", Flaw.INDEX, id="event"),
+    pytest.param("UPDATE handoff_audit SET message_hash = randomblob(32) WHERE position = 5", Flaw.INDEX, id="message"),
+    pytest.param(
+        "UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE position = 5", Flaw.INDEX, id="time"
+    ),
+    pytest.param("UPDATE handoff_audit SET key_id = 'other' WHERE position = 5", Flaw.INDEX, id="key"),
+    pytest.param(
+        "UPDATE handoff_audit SET signature = randomblob(64) WHERE position = 5", Flaw.SIGNATURE, id="signature"
+    ),
+    pytest.param("UPDATE handoff_audit SET signature = x'' WHERE position = 5", Flaw.SIGNATURE, id="empty signature"),
+    pytest.param("UPDATE handoff_audit SET signature = 'x' WHERE position = 5", Flaw.GONE, id="no signature but text"),
+    pytest.param("UPDATE handoff_audit SET task_id = x'00' WHERE position = 5", Flaw.SEQUENCE, id="no task but bytes"),
+    pytest.param(
+        "UPDATE handoff_audit SET task_id = CAST(x'ff' AS TEXT) WHERE position = 5", Flaw.SEQUENCE, id="task no text"
+    ),
+    pytest.param(
+        "UPDATE handoff_audit SET recorded_at = CAST(x'ff' AS TEXT) WHERE position = 5", Flaw.GONE, id="no text"
+    ),
+    pytest.param("DELETE FROM handoff_audit WHERE position = 5", Flaw.SEQUENCE, id="row deleted"),
+    pytest.param("DELETE FROM handoff_audit_content WHERE position = 5", Flaw.GONE, id="bytes deleted"),
+    pytest.param("UPDATE handoff_audit_content SET bytes = x'' WHERE position = 5", Flaw.GONE, id="bytes emptied"),
+    pytest.param("UPDATE handoff_audit_content SET bytes = 'x' WHERE position = 5", Flaw.GONE, id="text for bytes"),
+    pytest.param("UPDATE handoff_audit_content SET codec = 7 WHERE position = 5", Flaw.GONE, id="another codec"),
+    pytest.param(
+        "UPDATE handoff_audit_content SET bytes = (SELECT bytes FROM handoff_audit_content WHERE position = 3) "
+        "WHERE position = 5",
+        Flaw.SEQUENCE,
+        id="bytes of another record",
+    ),
+    pytest.param(
+        "UPDATE handoff_audit_content SET bytes = (SELECT bytes FROM handoff_audit_content WHERE position = 6) "
+        "WHERE position = 5",
+        Flaw.INDEX,
+        id="bytes of another task",
+    ),
+]
+
+
+class TestTampering:
+    """Changes to a ledger's file, and what the next verification says of them."""
+
+    @pytest.mark.parametrize(("change", "flaw"), CHANGES)
+    async def test_a_changed_row_is_found_and_named(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str, flaw: Flaw
+    ) -> None:
+        """Each column of the third record, and its bytes, one at a time (S3-10.3-b, P1)."""
+        with opened_past_guards(path) as database:
+            database.execute(change)
+
+        verdict, sequence, found = await report(path, options, written)
+        whole = await report_all(path, options, written)
+
+        assert (verdict, sequence) == (Verdict.INVALID, 3)
+        assert found in (flaw, Flaw.INDEX)
+        if flaw is not Flaw.SIGNATURE:  # the checkpoint covers the record, so its signature need not
+            assert whole.verdict is Verdict.INVALID
+
+    @pytest.mark.parametrize(
+        "change",
+        ["size = -1", "root = 'x'", "root = x''", "at = x''", "signature = 'x'", "key_id = CAST(x'ff' AS TEXT)"],
+    )
+    async def test_a_checkpoint_that_is_none_is_found_and_named(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str
+    ) -> None:
+        """Whoever puts something else there does not keep the rest from being verified."""
+        with opened_past_guards(path) as database:
+            database.execute(f"UPDATE handoff_audit_checkpoint SET {change}")
+
+        whole = await report_all(path, options, written)
+
+        assert (whole.verdict, whole.records, whole.flaws) == (Verdict.INVALID, 10, 0)
+        assert ["is none any more" in reason for reason in whole.reasons] == [True]
+
+    async def test_every_flipped_byte_of_stored_content_is_found(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead], tmp_path: Path
+    ) -> None:
+        """Or it says the same as before: compression has bits that mean nothing (T1)."""
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            [(codec, stored)] = database.execute("SELECT codec, bytes FROM handoff_audit_content WHERE position = 5")
+        unnoticed = []
+        for place, flipped in flips(stored, every=3):
+            copy = tmp_path / "copy.db"
+            shutil.copyfile(path, copy)
+            with opened_past_guards(copy) as database:
+                database.execute("UPDATE handoff_audit_content SET bytes = ? WHERE position = 5", [flipped])
+            verdict, sequence, _ = await report(copy, options, written)
+            if (verdict, sequence) != (Verdict.INVALID, 3) and restored(codec, flipped) != restored(codec, stored):
+                unnoticed.append(place)
+
+        assert unnoticed == []
+
+    async def test_a_truncated_chain_is_found_by_the_anchors(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead]
+    ) -> None:
+        """What is left is genuine, and the last head says that it is not all (P2)."""
+        with opened_past_guards(path) as database:
+            database.execute("DELETE FROM handoff_audit WHERE task_id = ? AND sequence > 3", [TASK])
+
+        async with Ledger(path, options) as ledger:
+            assert (await ledger.verify(TASK, verifier=KEYS)).verdict is Verdict.UNANCHORED
+            assert (await ledger.verify(TASK, verifier=KEYS, expected_head=written[-1])).sequence == 4
+        assert (await report(path, options, written))[2] is Flaw.TRUNCATED
+        assert (await report_all(path, options, written[-1:])).verdict is Verdict.INVALID
+        assert (await report_all(path, options, [])).verdict is Verdict.INVALID  # the checkpoint counts records
+
+    async def test_a_ledger_that_goes_on_after_a_truncation_is_found_as_well(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead]
+    ) -> None:
+        """New genuine records on top of a cut chain do not cover it up (T3)."""
+        with opened_past_guards(path) as database:
+            database.execute("DELETE FROM handoff_audit WHERE task_id = ? AND sequence > 3", [TASK])
+        async with Ledger(path, options) as ledger:
+            await ledger.append_all([entry(number, details="after the cut") for number in range(10, 14)])
+
+        assert await report(path, options, written) == (Verdict.INVALID, 4, Flaw.ANCHOR)
+
+    async def test_a_deleted_chain_is_found(self, path: Path, options: LedgerOptions, written: list[ChainHead]) -> None:
+        """Not a row of the task is left; its anchor and the checkpoint are (P3)."""
+        with opened_past_guards(path) as database:
+            database.execute("DELETE FROM handoff_audit_content WHERE position % 2 = 1")
+            database.execute("DELETE FROM handoff_audit WHERE task_id = ?", [TASK])
+
+        by_anchor = await report_all(path, options, written)
+        assert (by_anchor.verdict, by_anchor.flawed[0].task_id) == (Verdict.INVALID, TASK)
+        assert "there are 5" in (await report_all(path, options, [])).reasons[0]
+
+    async def test_a_deleted_ledger_is_found(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead]
+    ) -> None:
+        """Everything gone, checkpoints and all: the anchors are elsewhere (P3)."""
+        for file in files(path.parent):
+            file.unlink()
+
+        assert await report(path, options, written) == (Verdict.INVALID, 1, Flaw.TRUNCATED)
+        assert (await report_all(path, options, written)).verdict is Verdict.INVALID
+        assert (await report_all(path, options, [])).verdict is Verdict.UNVERIFIED
+
+    async def test_an_older_copy_of_the_file_is_found(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+        """A restored backup is a genuine ledger, and too short (P5: sink and checkpoint rolled back together)."""
+        backup = tmp_path / "backup.db"
+        async with Ledger(path, options) as ledger:
+            await ledger.append_all([entry(0), entry(1)])
+            await ledger.checkpoint()
+        shutil.copyfile(path, backup)
+        async with Ledger(path, options) as ledger:
+            head = await ledger.append(entry(2))
+            kept = await ledger.checkpoint()
+        shutil.copyfile(backup, path)
+
+        assert (await report_all(path, options, [])).verdict is Verdict.UNANCHORED  # the limit without an anchor
+        assert (await report_all(path, options, [head])).verdict is Verdict.INVALID
+        assert (await report_all(path, options, [], [kept])).verdict is Verdict.INVALID
+
+    async def test_a_forged_record_with_the_right_hashes_is_found(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead]
+    ) -> None:
+        """Rewritten and hashed anew, index and all, but nobody has the key (6.3)."""
+        with opened_past_guards(path) as database:
+            [(codec, stored)] = database.execute("SELECT codec, bytes FROM handoff_audit_content WHERE position = 9")
+            header, message = restored(codec, stored)
+            forged = header.replace(b"ACCEPTED", b"REJECTED")
+            database.execute(
+                "UPDATE handoff_audit SET record_hash = ?, event_key = replace(event_key, 'ACCEPTED', 'REJECTED') "
+                "WHERE position = 9",
+                [record_hash(forged)],
+            )
+            database.execute(
+                "UPDATE handoff_audit_content SET bytes = ? WHERE position = 9", [compressed(forged, message)]
+            )
+
+        assert await report(path, options, []) == (Verdict.INVALID, 5, Flaw.SIGNATURE)
+        assert (await report_all(path, options, [])).verdict is Verdict.INVALID
+
+    async def test_a_checkpoint_that_was_rewritten_is_found(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead]
+    ) -> None:
+        """In the same database as what it vouches for, it counts by its signature only (T3)."""
+        with opened_past_guards(path) as database:
+            database.execute("DELETE FROM handoff_audit WHERE position > 8")
+            database.execute("UPDATE handoff_audit_checkpoint SET size = 8, position = 8")
+
+        found = await report_all(path, options, [])
+
+        assert found.verdict is Verdict.INVALID
+        assert "does not count: bad" in found.reasons[0]
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of a folder."""
+    return list(folder.iterdir())

@@ -1,0 +1,230 @@
+"""Appending under a crowd, under kill -9, on a full disk (security.md 2.5 T5, T6; S3-11-f)."""
+
+import asyncio
+import contextlib
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from baton.ledger.chain import ChainHead, Claim, SignatureCheck, Verdict
+from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_sqlite import SqliteDatabase
+from baton.ledger.store_writer import Prepared, Writer
+from tests.ledger.material import KEY, KEYS, NOW, TASK, entry
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One line that an appender printed."""
+
+    what: str
+    task_id: str
+    event_id: str
+    rest: str
+
+
+def appender(path: Path, who: str, tasks: int, records: int, *more: str) -> subprocess.Popen[str]:
+    """Start a process that appends."""
+    command = [sys.executable, "-m", "tests.ledger.appender", str(path), who, str(tasks), str(records), *more]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def told(output: str) -> list[Told]:
+    """Return the whole lines that an appender printed."""
+    return [Told(*line.split(" ", 3)) for line in output.splitlines(keepends=True) if line.endswith("\n")]
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold a ledger's file for writing, as another process may."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    yield
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+async def all_there(path: Path, lines: Sequence[Told]) -> None:
+    """Assert that every acknowledged record is in the ledger where it was said to be, and every chain whole."""
+    anchors = [
+        ChainHead.from_anchor("baton", line.task_id, line.rest.strip()) for line in lines if line.what == "acknowledged"
+    ]
+    async with Ledger(path) as ledger:
+        report = await ledger.verify_all(anchors=anchors)
+    assert [one for one in report.flawed if one.verdict is Verdict.INVALID] == []
+    assert report.reasons == ()
+
+
+class TestConcurrency:
+    """Many at once."""
+
+    async def test_many_appends_make_one_chain(self, ledger: Ledger) -> None:
+        """16 tasks of one process, 320 records, one chain: no fork, no gap, no error (T6)."""
+
+        async def work(who: int) -> list[ChainHead]:
+            return [await ledger.append(entry(number, event_id=f"{who}-{number}")) for number in range(20)]
+
+        heads = [head for mine in await asyncio.gather(*map(work, range(16))) for head in mine]
+
+        assert sorted(head.sequence for head in heads) == list(range(1, 321))
+        assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
+
+    @pytest.mark.slow
+    async def test_sixteen_appenders_over_several_processes_make_chains_without_forks(self, path: Path) -> None:
+        """4 processes of 10 appenders each, 1,000 records on 5 chains of one new file (T6)."""
+        async with asyncio.timeout(120):
+            processes = [appender(path, f"p{number}", 5, 50) for number in range(4)]
+            outputs = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
+
+        lines = [line for output, _ in outputs for line in told(output)]
+        assert len(lines) == 1_000
+        assert {line.what for line in lines} == {"acknowledged"}
+        assert len({(line.task_id, line.rest) for line in lines}) == 1_000
+        await all_there(path, lines)
+
+    async def test_what_waits_shares_a_transaction(self, path: Path) -> None:
+        """Appends that come while one is on its way to the disk are written together."""
+        async with Ledger(path):
+            pass
+        database = SqliteDatabase(path)
+        writer = Writer(database, "baton", KEY, lambda: NOW)
+
+        await asyncio.gather(*(writer.append([Prepared.of(entry(number))]) for number in range(100)))
+
+        assert writer.generation <= 3
+        await database.close()
+
+    async def test_an_event_that_was_on_record_before_is_told_as_that(self, ledger: Ledger) -> None:
+        """The same head, and that nothing new happened: whoever counts events counts this one once."""
+        first = await ledger.append_once(entry(0))
+        await ledger.append(entry(1))
+
+        assert await ledger.append_once(entry(0)) == (first.head, True)
+        assert not first.again
+
+    async def test_one_event_appended_by_many_is_recorded_once(self, ledger: Ledger) -> None:
+        """All of them get the same head (C-25)."""
+        heads = await asyncio.gather(*(ledger.append(entry(0)) for _ in range(16)))
+
+        assert len(set(heads)) == 1
+        assert len((await ledger.trace(TASK)).records) == 1
+
+
+class TestCrash:
+    """Dying between the write and the answer."""
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("acknowledged", [1, 7, 23, 48, 77, 110])
+    async def test_kill_9_loses_nothing_that_was_acknowledged(self, path: Path, acknowledged: int) -> None:
+        """What was told is there; appending everything again completes it, each event once (T5, P9, C-25)."""
+        process = appender(path, "p", 3, 50)
+        assert process.stdout is not None
+        seen = "".join([await asyncio.to_thread(process.stdout.readline) for _ in range(acknowledged)])
+        process.kill()
+        rest, _ = await asyncio.to_thread(process.communicate)
+        before = told(seen + rest)
+        await all_there(path, before)
+
+        output, _ = await asyncio.to_thread(appender(path, "p", 3, 50).communicate)
+
+        after = told(output)
+        await all_there(path, [*before, *after])
+        assert len({(line.task_id, line.rest) for line in after}) == 150
+        heads = {(line.task_id, line.event_id): line.rest for line in after}
+        assert all(heads[line.task_id, line.event_id] == line.rest for line in before)
+        async with Ledger(path) as ledger:
+            assert (await ledger.verify_all()).records == 150
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file size limit")
+    async def test_a_full_disk_refuses_and_damages_nothing(self, path: Path) -> None:
+        """No record without an answer, no answer without a record, and room makes all of it good (F13, S3-11-f)."""
+        output, _ = await asyncio.to_thread(appender(path, "p", 3, 200, str(300_000)).communicate)
+        lines = told(output)
+        refused = [line for line in lines if line.what == "refused"]
+        assert refused
+        assert all("cannot be used" in line.rest for line in refused)
+        assert len(lines) > len(refused)
+        await all_there(path, lines)
+
+        again, _ = await asyncio.to_thread(appender(path, "p", 3, 200).communicate)
+
+        assert {line.what for line in told(again)} == {"acknowledged"}
+        await all_there(path, [*lines, *told(again)])
+
+    async def test_a_torn_end_of_the_log_is_healed(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+        """A file copied with only part of its write-ahead log has a beginning of its chains, whole (T5)."""
+        async with Ledger(path, options) as ledger:
+            heads = [await ledger.append(entry(number)) for number in range(20)]
+            for cut in (1, 1_000, 20_000, 60_000):
+                copy = torn_copy(path, tmp_path / f"torn-{cut}.db", cut)
+                async with Ledger(copy, options) as torn:
+                    report = await torn.verify(TASK, verifier=KEYS)
+                    assert report.verdict is Verdict.UNANCHORED or report.records == 0
+                    assert (await torn.append(entry(99))).sequence == report.records + 1
+                    missing = await torn.verify(TASK, verifier=KEYS, anchors=heads)
+                    assert bool(missing) is (report.records == 20)
+
+
+class TestUnavailable:
+    """A ledger that cannot be written."""
+
+    async def test_a_file_that_somebody_else_keeps_is_waited_for(self, ledger: Ledger, path: Path) -> None:
+        """Another process that writes for a moment is no failure."""
+        with writing(path):
+            waiting = asyncio.create_task(ledger.append(entry(0)))
+            await asyncio.sleep(0)
+
+        assert (await waiting).sequence == 1
+
+    async def test_a_file_that_stays_locked_is_unavailable(self, path: Path) -> None:
+        """The append fails, and so must the handoff; a later one succeeds (S3-11-f)."""
+        async with Ledger(path):
+            pass
+        database = SqliteDatabase(path, wait=0.05)
+        writer = Writer(database, "baton", None, lambda: NOW)
+
+        with writing(path), pytest.raises(LedgerUnavailableError, match="locked"):
+            await writer.append([Prepared.of(entry(0))])
+
+        assert (await writer.append([Prepared.of(entry(0))]))[0].head.sequence == 1
+        await database.close()
+
+    async def test_a_signer_that_fails_fails_the_append_only(self, path: Path) -> None:
+        """Nothing is recorded unsigned because the key was out of reach."""
+
+        class Broken:
+            """A key that is out of reach."""
+
+            key_id = "broken"
+
+            def sign(self, statement: bytes) -> bytes:
+                """Fail."""
+                raise ConnectionError("the key service is down")
+
+            def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
+                """Verify nothing."""
+                return [SignatureCheck.UNKNOWN_KEY for _ in claims]
+
+        async with Ledger(path, LedgerOptions(signer=Broken())) as ledger:
+            outcomes = await asyncio.gather(
+                *(ledger.append(entry(number)) for number in range(3)), return_exceptions=True
+            )
+            assert all(isinstance(outcome, LedgerError | ConnectionError) for outcome in outcomes)
+            assert await ledger.head(TASK) is None
+
+
+def torn_copy(path: Path, copy: Path, cut: int) -> Path:
+    """Copy a ledger in use, without the last bytes of its write-ahead log."""
+    copy.write_bytes(path.read_bytes())
+    log = Path(f"{path}-wal").read_bytes()
+    Path(f"{copy}-wal").write_bytes(log[: max(len(log) - cut, 0)])
+    return copy

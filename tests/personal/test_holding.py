@@ -1,0 +1,56 @@
+"""A data subject under legal hold: nothing of them is erased, and that is on record."""
+
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import Verdict
+from baton.ledger.store import Ledger
+from baton.personal.store import Vault
+from tests.personal.material import MARKER, SUBJECT, TASK
+
+
+class TestHold:
+    """`Vault.hold` and `Vault.release_hold`."""
+
+    async def test_a_held_subject_is_not_erased_and_that_is_on_record(
+        self, vault: Vault, ledger: Ledger, keyring: Keyring
+    ) -> None:
+        """The refusal is reported, recorded in each task, and ends with the hold (S3-12.3-a)."""
+        payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+        await vault.hold(SUBJECT, "case 12/2026", "counsel")
+        refused = await vault.erase(SUBJECT, "r-1", "dpo")
+
+        assert (bool(refused), refused.status, refused.why, refused.task_ids) == (
+            False,
+            "REFUSED",
+            "case 12/2026",
+            (TASK,),
+        )
+        assert list((await vault.open(payload, TASK)).values()) == [{"email": MARKER}]
+        await vault.erase(SUBJECT, "r-1", "dpo")
+        assert await vault.release_hold(SUBJECT, "settled", "counsel")
+        assert not await vault.release_hold(SUBJECT, "settled", "counsel")
+        assert (await vault.erase(SUBJECT, "r-1", "dpo")).status == "ERASED"
+
+        trace = await ledger.trace(TASK, verifier=keyring.public())
+        assert [one.fields.status for one in trace.records] == ["REFUSED", "ERASED"]
+        assert trace.records[0].fields.reason == "LEGAL_HOLD"
+        assert trace.report.verdict is Verdict.UNANCHORED
+        assert all(b"12/2026" not in one.message for one in trace.records)
+
+    async def test_who_did_what_is_in_the_journal(self, vault: Vault) -> None:
+        """Holds, refusals, erasures and readmissions are noted with their actor (S3-12.3-a)."""
+        await vault.hold(SUBJECT, "case", "counsel")
+        await vault.erase(SUBJECT, "r-1", "dpo")
+        await vault.release_hold(SUBJECT, "settled", "counsel")
+        await vault.erase(SUBJECT, "r-2", "dpo")
+        await vault.readmit(SUBJECT, "desk")
+
+        rows = await vault._file.read(
+            lambda one: list(one.execute("SELECT event, actor, request_id, why FROM journal"))
+        )
+        assert rows == [
+            ("HELD", "counsel", None, "case"),
+            ("REFUSED", "dpo", "r-1", None),
+            ("RELEASED", "counsel", None, "settled"),
+            ("ERASED", "dpo", "r-2", None),
+            ("READMITTED", "desk", None, None),
+        ]

@@ -1,0 +1,132 @@
+"""Any order of sealing, erasing, holding, rotating and restoring, checked against what was said to it."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from baton.keys.store_keyring import Keyring, Purpose
+from baton.personal.errors import SubjectErasedError
+from baton.personal.records import Erased
+from baton.personal.store import Vault
+from tests.personal.material import everything_in, rotated
+
+T = TypeVar("T")
+SUBJECTS = st.sampled_from(["ann", "bob", "cem"])
+
+
+class Vaults(RuleBasedStateMachine):
+    """A vault and what one may expect of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp())
+        self.keyring = Keyring.generate()
+        self.vault = Vault(self.folder / "vault.db", self.keyring)
+        self.payloads: list[tuple[str, int, dict[str, Any], str]] = []
+        self.lives: dict[str, int] = {}
+        self.erased: set[str] = set()
+        self.held: set[str] = set()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the machine's own loop."""
+        return self.loop.run_until_complete(work)
+
+    @initialize()
+    def open_it(self) -> None:
+        """Open the vault."""
+        self.run(self.vault.__aenter__())
+
+    @rule(subject=SUBJECTS, number=st.integers(0, 99))
+    def seal(self, subject: str, number: int) -> None:
+        """Seal; refused if and only if the subject is erased."""
+        text = f"secret-{subject}-{number}-of-this-subject"
+        try:
+            payload = self.run(self.vault.seal(subject, "t", {"text": text}))
+        except SubjectErasedError:
+            assert subject in self.erased
+            return
+        assert subject not in self.erased
+        self.payloads.append((subject, self.lives.get(subject, 0), payload, text))
+
+    @rule(subject=SUBJECTS)
+    def erase(self, subject: str) -> None:
+        """Erase; refused if and only if the subject is held."""
+        report = self.run(self.vault.erase(subject, "r"))
+        assert bool(report) is (subject not in self.held)
+        if report.status == "ERASED":
+            assert report.repeated is (subject in self.erased)
+            self.erased.add(subject)
+
+    @rule(subject=SUBJECTS)
+    def readmit(self, subject: str) -> None:
+        """Readmit; the subject begins another life."""
+        assert self.run(self.vault.readmit(subject, "a")) is (subject in self.erased)
+        if subject in self.erased:
+            self.erased.discard(subject)
+            self.lives[subject] = self.lives.get(subject, 0) + 1
+
+    @rule(subject=SUBJECTS)
+    def hold(self, subject: str) -> None:
+        """Hold a subject that is there."""
+        if subject not in self.erased:
+            self.run(self.vault.hold(subject, "w", "a"))
+            self.held.add(subject)
+
+    @rule(subject=SUBJECTS)
+    def release(self, subject: str) -> None:
+        """Release a subject."""
+        assert self.run(self.vault.release_hold(subject, "w", "a")) is (subject in self.held)
+        self.held.discard(subject)
+
+    @rule(purpose=st.sampled_from([Purpose.WRAP, Purpose.INDEX]), rewrap=st.booleans())
+    def rotate(self, purpose: Purpose, rewrap: bool) -> None:
+        """Rotate a key, and open the vault with the new keyring."""
+        self.run(self.vault.__aexit__())
+        self.keyring = rotated(self.keyring, purpose)
+        self.vault = Vault(self.folder / "vault.db", self.keyring)
+        self.run(self.vault.__aenter__())
+        if rewrap:
+            self.run(self.vault.rewrap())
+
+    @rule(subject=SUBJECTS)
+    def restore(self, subject: str) -> None:
+        """Erase a subject, and restore the vault of right before that."""
+        if subject in self.held or subject in self.erased:
+            return
+        shutil.copy(self.folder / "vault.db", self.folder / "backup")
+        self.erase(subject)
+        self.run(self.vault.__aexit__())
+        shutil.move(self.folder / "backup", self.folder / "vault.db")
+        self.vault = Vault(self.folder / "vault.db", self.keyring)
+        self.run(self.vault.__aenter__())
+
+    @invariant()
+    def only_what_is_there_opens(self) -> None:
+        """A payload opens if and only if its subject was not erased since."""
+        for subject, life, payload, text in self.payloads:
+            gone = life < self.lives.get(subject, 0) or subject in self.erased
+            (found,) = self.run(self.vault.open(payload, "t")).values()
+            assert isinstance(found, Erased) if gone else found == {"text": text}
+
+    @invariant()
+    def no_file_tells(self) -> None:
+        """No file holds a value in clear."""
+        assert b"secret-" not in everything_in(self.folder)
+
+    def teardown(self) -> None:
+        """Close everything."""
+        self.run(self.vault.__aexit__())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+
+TestVaults = Vaults.TestCase
+TestVaults.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)

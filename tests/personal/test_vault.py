@@ -1,0 +1,354 @@
+"""Sealing and opening personal data: under a key of each subject's own, bound to its place."""
+
+import asyncio
+import base64
+import contextlib
+import copy
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.keys.store_files import KeyFile, write_file
+from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose
+from baton.personal.errors import DataKeyMissingError, ForeignCiphertextError, VaultError, VaultUnavailableError
+from baton.personal.records import PersonalDataError, is_payload
+from baton.personal.store import Vault
+from baton.personal.store_registry import VaultOptions
+from baton.personal.store_subjects import Place
+from tests.personal.material import MARKER, SUBJECT, TASK, everything_in, rotated
+
+VALUES: dict[str, Any] = {"email": MARKER, "age": 41, "tags": ["a", {"b": None}], "vip": False, "name": "Jöhn 漢"}
+
+
+def only(payload: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the one subject of a payload, and its fields."""
+    ((subject, entry),) = payload.items()
+    return subject, entry["fields"]
+
+
+class TestSeal:
+    """`Vault.seal` and `Vault.open`."""
+
+    async def test_what_was_sealed_is_opened(self, vault: Vault) -> None:
+        """Any JSON value comes back as it was, under a pseudonym (S3-12.3-b, C-24)."""
+        payload = await vault.seal(SUBJECT, TASK, VALUES)
+
+        assert is_payload(payload)
+        assert await vault.open(payload, TASK) == {await vault.pseudonym(SUBJECT): VALUES}
+        assert await vault.open(payload, TASK, ["age", "unknown"]) == {await vault.pseudonym(SUBJECT): {"age": 41}}
+
+    async def test_nothing_of_it_is_in_clear(self, vault: Vault, tmp_path: Path) -> None:
+        """Neither the value nor who it is about is in the payload or any file (S3-12.3-b, C-24)."""
+        payload = await vault.seal(SUBJECT, TASK, VALUES)
+        hay = everything_in(tmp_path) + str(payload).encode()
+
+        assert MARKER.encode() not in hay
+        assert SUBJECT.encode() not in hay
+
+    async def test_the_length_tells_little(self, vault: Vault) -> None:
+        """Yes and no make ciphertexts of one length, and equal values make others (C-24)."""
+        payloads = [await vault.seal(SUBJECT, TASK, {"vip": value}) for value in ("yes", "no", "no")]
+        texts = [only(payload)[1]["vip"]["ct"] for payload in payloads]
+
+        assert len({len(text) for text in texts}) == 1
+        assert len(set(texts)) == 3
+
+    async def test_fields_are_added_to_a_payload(self, vault: Vault) -> None:
+        """A stage hands on what it got and what it wrote, of one subject or several (S3-12.3-b)."""
+        first = await vault.seal("a", TASK, {"x": 1, "y": 1})
+        second = await vault.seal("a", TASK, {"y": 2}, onto=first)
+        third = await vault.seal("b", TASK, {"x": 3}, onto=second)
+
+        assert list((await vault.open(third, TASK)).values()) == [{"x": 1, "y": 2}, {"x": 3}]
+        assert len(first) == 1
+
+    @pytest.mark.parametrize("name", ["", "e-mail", "a b", "x" * 65, "é"])
+    async def test_the_name_of_a_field_is_a_word(self, vault: Vault, name: str) -> None:
+        """Names stay readable for ever, so they come from code and not from people."""
+        with pytest.raises(ValueError, match="pattern"):
+            await vault.seal(SUBJECT, TASK, {name: 1})
+        assert await vault.where_is(SUBJECT) == []
+
+    async def test_misuse_is_an_error(self, vault: Vault) -> None:
+        """No fields, no subject and a foreign payload are refused."""
+        with pytest.raises(ValueError, match="at least one field"):
+            await vault.seal(SUBJECT, TASK, {})
+        with pytest.raises(ValueError, match="needs a name"):
+            await vault.seal(" ", TASK, {"x": 1})
+        with pytest.raises(PersonalDataError):
+            await vault.seal(SUBJECT, TASK, {"x": 1}, onto={"Jane": {}})
+
+    async def test_a_key_is_rolled_before_it_is_used_up(self, path: Path, keyring: Keyring) -> None:
+        """Random nonces are safe for so many encryptions under one key only."""
+        async with Vault(path, keyring, VaultOptions(most_encryptions=4)) as vault:
+            first = await vault.seal(SUBJECT, TASK, {"a": 1, "b": 2, "c": 3})
+            second = await vault.seal(SUBJECT, TASK, {"d": 4, "e": 5}, onto=first)
+            third = await vault.seal(SUBJECT, TASK, {"f": 6, "g": 7}, onto=second)
+            kids = {name: field["kid"] for name, field in only(third)[1].items()}
+
+            assert len({kids[name] for name in "abc"} | {kids["d"]}) == 2
+            assert kids["d"] == kids["g"]
+            assert list((await vault.open(third, TASK)).values()) == [dict(zip("abcdefg", range(1, 8), strict=True))]
+            assert (await vault.erase(SUBJECT, "r-1")).removed["keys"] == 2
+            assert not any(isinstance(one, dict) for one in (await vault.open(third, TASK)).values())
+
+
+def _flip(text: str) -> str:
+    raw = bytearray(base64.b64decode(text))
+    raw[3] ^= 1
+    return base64.b64encode(bytes(raw)).decode()
+
+
+def _swapped(payload: dict[str, Any]) -> dict[str, Any]:
+    one, two = payload
+    return {one: payload[two], two: payload[one]}
+
+
+def _fields_swapped(payload: dict[str, Any]) -> dict[str, Any]:
+    fields = next(iter(payload.values()))["fields"]
+    fields["email"], fields["phone"] = fields["phone"], fields["email"]
+    return payload
+
+
+def _changed(member: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def change(payload: dict[str, Any]) -> dict[str, Any]:
+        field = next(iter(payload.values()))["fields"]["email"]
+        field[member] = _flip(field[member])
+        return payload
+
+    return change
+
+
+class TestMoving:
+    """A ciphertext opens where it was made, and nowhere else."""
+
+    @pytest.mark.parametrize(
+        ("move", "error"),
+        [
+            pytest.param(_fields_swapped, ForeignCiphertextError, id="to another field"),
+            pytest.param(_swapped, DataKeyMissingError, id="to another subject"),
+            pytest.param(_changed("ct"), ForeignCiphertextError, id="a bit of the ciphertext"),
+            pytest.param(_changed("n"), ForeignCiphertextError, id="a bit of the nonce"),
+        ],
+    )
+    async def test_a_moved_or_changed_value_is_refused(
+        self, vault: Vault, move: Callable[[dict[str, Any]], dict[str, Any]], error: type[VaultError]
+    ) -> None:
+        """Field, subject and bytes are authenticated."""
+        payload = await vault.seal("a", TASK, {"email": "a@x", "phone": "1"})
+        payload = await vault.seal("b", TASK, {"email": "b@x", "phone": "2"}, onto=payload)
+
+        with pytest.raises(error):
+            await vault.open(move(copy.deepcopy(payload)), TASK)
+
+    async def test_a_value_of_another_task_is_refused(self, vault: Vault) -> None:
+        """The task is authenticated."""
+        payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+
+        with pytest.raises(ForeignCiphertextError, match="does not belong here"):
+            await vault.open(payload, "another-task")
+
+    async def test_a_wrapped_key_of_another_subject_is_refused(self, vault: Vault, path: Path) -> None:
+        """Whoever can write to the vault's file cannot give one subject another one's key (C-24)."""
+        await vault.seal("a", TASK, {"email": "a@x"})
+        payload = await vault.seal("b", TASK, {"email": "b@x"})
+        await vault._file.write(
+            lambda one: one.execute("UPDATE wrapped_key SET bytes = (SELECT bytes FROM wrapped_key WHERE id = 1)")
+        )
+
+        with pytest.raises(DataKeyMissingError, match="does not unwrap"):
+            await vault.open(payload, TASK)
+
+    async def test_a_missing_key_is_no_erasure(self, vault: Vault, tmp_path: Path, keyring: Keyring) -> None:
+        """Only a recorded erasure becomes a mark; a lost key may come back, so it raises (C-24)."""
+        payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+
+        async with Vault(tmp_path / "other.db", keyring) as other:
+            with pytest.raises(DataKeyMissingError, match="no erasure that explains it"):
+                await other.open(payload, TASK)
+
+    async def test_a_forged_mark_of_an_erasure_is_refused(self, vault: Vault) -> None:
+        """A sender cannot make a receiver believe that somebody was erased (C-24)."""
+        subject, _ = only(await vault.seal(SUBJECT, TASK, {"email": MARKER}))
+        mark = {"erasureId": "request-7", "at": "2026-11-21T10:00:00Z"}
+
+        with pytest.raises(VaultError, match="the vault knows nothing of it"):
+            await vault.open({subject: {"v": 1, "erased": mark}}, TASK)
+
+
+class TestArtifacts:
+    """`Vault.seal_bytes` and `Vault.open_bytes`."""
+
+    async def test_bytes_come_back_and_stay_where_they_belong(self, vault: Vault) -> None:
+        """An artifact about a subject is under the subject's key (C-24)."""
+        data = MARKER.encode() * 10_000
+        sealed = await vault.seal_bytes(SUBJECT, TASK, "cv", data)
+
+        assert MARKER.encode() not in sealed
+        assert await vault.open_bytes(sealed, TASK, "cv") == data
+        for task, name, raw in (("other", "cv", sealed), (TASK, "letter", sealed), (TASK, "cv", sealed[:-1])):
+            with pytest.raises(ForeignCiphertextError):
+                await vault.open_bytes(raw, task, name)
+
+    @pytest.mark.parametrize("raw", [b"", b"baton-sealed-1\n", b"%PDF-1.7", b"baton-sealed-1\n{}\n" + b"0" * 40])
+    async def test_other_bytes_are_named_as_what_they_are(self, vault: Vault, raw: bytes) -> None:
+        """What is no sealed artifact is refused, and not taken for one."""
+        with pytest.raises(ForeignCiphertextError, match="not a sealed artifact"):
+            await vault.open_bytes(raw, TASK, "cv")
+
+
+class TestWhereIs:
+    """`Vault.where_is`, the subject index."""
+
+    async def test_it_names_every_task_field_and_artifact_once(self, vault: Vault) -> None:
+        """The index leads from a subject to what is about it (S3-12.3-a, S3-12.3-c)."""
+        for task in ("t-2", "t-1", "t-1"):
+            await vault.seal(SUBJECT, task, {"email": MARKER})
+        await vault.seal_bytes(SUBJECT, "t-1", "cv", b"x")
+        await vault.seal("somebody else", "t-3", {"email": MARKER})
+
+        assert await vault.where_is(SUBJECT) == [
+            Place("t-1", "artifact", "cv"),
+            Place("t-1", "field", "email"),
+            Place("t-2", "field", "email"),
+        ]
+        assert await vault.where_is("nobody") == []
+
+
+class TestRotation:
+    """New WRAP and INDEX keys."""
+
+    async def test_rewrapping_makes_the_old_key_useless(self, path: Path, keyring: Keyring) -> None:
+        """After a rewrap the vault opens without the retired WRAP key, and an old copy only with it."""
+        async with Vault(path, keyring) as vault:
+            payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+        shutil.copy(path, path.with_name("old"))
+        both = rotated(keyring, Purpose.WRAP)
+        async with Vault(path, both) as vault:
+            await vault.seal("new", TASK, {"email": MARKER})
+            assert await vault.rewrap() == 1
+            assert await vault.rewrap() == 0
+        only_new = Keyring([key for key in both.all_keys() if key.retired_at is None])
+        async with Vault(path, only_new) as vault:
+            assert list((await vault.open(payload, TASK)).values()) == [{"email": MARKER}]
+        shutil.copy(path.with_name("old"), path)
+        async with Vault(path, only_new) as vault:
+            with pytest.raises(KeyringError):
+                await vault.open(payload, TASK)
+
+    async def test_many_keys_are_rewrapped_page_by_page(
+        self, path: Path, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every key is wrapped anew, also where there is more than a page of them."""
+        monkeypatch.setattr("baton.personal.store_subjects.PAGE", 3)
+        async with Vault(path, keyring) as vault:
+            payloads = [await vault.seal(f"s-{number}", TASK, {"n": number}) for number in range(8)]
+        async with Vault(path, rotated(keyring, Purpose.WRAP)) as vault:
+            assert await vault.rewrap() == 8
+            assert [list((await vault.open(one, TASK)).values()) for one in payloads] == [[{"n": n}] for n in range(8)]
+
+    async def test_a_subject_keeps_its_pseudonym_when_the_index_key_is_rotated(
+        self, path: Path, keyring: Keyring
+    ) -> None:
+        """Otherwise nobody would find the older data to erase it (S3-12.3-c)."""
+        async with Vault(path, keyring) as vault:
+            before = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+        newer = rotated(keyring, Purpose.INDEX)
+        async with Vault(path, newer) as vault:
+            after = await vault.seal(SUBJECT, TASK, {"phone": "1"}, onto=before)
+            assert len(after) == 1
+            await vault.erase(SUBJECT, "r-1")
+        async with Vault(path, rotated(newer, Purpose.INDEX)) as vault:
+            assert (await vault.erase(SUBJECT, "r-2")).repeated
+
+    async def test_an_index_key_that_another_worker_took_up_is_looked_for_in_the_file(self, path: Path) -> None:
+        """Both share the file; the vault knew the new key before this worker did, and served nobody any more."""
+        file = path.with_name("keys.toml")
+        at = datetime(2026, 11, 21, tzinfo=UTC)
+        index, others = Key.generate(Purpose.INDEX, at), (Key.generate(Purpose.WRAP, at),)
+        write_file(file, KeyFile((*others, index)), replace=False)
+        async with Vault(path, Keyring.from_file(file)) as vault:
+            newer = (*others, replace(index, retired_at=at), Key.generate(Purpose.INDEX, at))
+            write_file(file, KeyFile(newer), replace=True)
+            async with Vault(path, Keyring.from_file(file)) as other:
+                await other.seal("somebody else", TASK, {"n": 1})
+            assert list((await vault.open(await vault.seal(SUBJECT, TASK, {"n": 2}), TASK)).values()) == [{"n": 2}]
+
+    async def test_a_lost_index_key_is_noticed(self, path: Path, keyring: Keyring) -> None:
+        """Where the subject may be indexed under a key that is gone, "nothing found" would be a lie (S3-12.3-c)."""
+        async with Vault(path, keyring) as vault:
+            await vault.seal(SUBJECT, TASK, {"email": MARKER})
+        async with Vault(path, rotated(keyring, Purpose.INDEX, keep=False)) as vault:
+            with pytest.raises(VaultError, match="put the key back into the keyring, retired"):
+                await vault.erase(SUBJECT, "r-1")
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """Return a file that is no database."""
+    file = tmp_path / "text.db"
+    file.write_text("no database at all, but long enough to be taken for one" * 20)
+    return file
+
+
+def journal_mode_of(file: Path) -> str:
+    """Return how a database keeps its journal."""
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+
+class TestFile:
+    """The vault's file."""
+
+    async def test_only_its_owner_may_read_it(self, vault: Vault, path: Path) -> None:
+        """It holds the keys of everybody."""
+        await vault.seal(SUBJECT, TASK, {"email": MARKER})
+        await vault.erase(SUBJECT, "r-1")
+
+        assert [stat.S_IMODE(os.stat(file).st_mode) for file in (path, f"{path}.erasures")] == [0o600, 0o600]
+
+    async def test_another_file_is_refused(
+        self, tmp_path: Path, stranger: Path, keyring: Keyring, ledger: object
+    ) -> None:
+        """A text, a ledger and a missing file are named, and left as they were."""
+        with pytest.raises(VaultUnavailableError, match="not a database"):
+            await Vault(stranger, keyring).__aenter__()
+        with pytest.raises(VaultError, match="is a database, but no vault"):
+            await Vault(tmp_path / "ledger" / "ledger.db", keyring).__aenter__()
+        with pytest.raises(VaultUnavailableError, match="no such file"):
+            await Vault(tmp_path / "none.db", keyring, VaultOptions(create=False)).__aenter__()
+        assert journal_mode_of(tmp_path / "ledger" / "ledger.db") == "wal"
+
+    async def test_workers_that_start_together_make_one_vault(self, tmp_path: Path, keyring: Keyring) -> None:
+        """While one makes the tables, another sees none of them or all: half of them were taken for another file."""
+        for number in range(30):
+            async with contextlib.AsyncExitStack() as stack:
+                vaults = [Vault(tmp_path / f"{number}.db", keyring) for _ in range(6)]
+                assert await asyncio.gather(*map(stack.enter_async_context, vaults)) == vaults
+
+    async def test_it_says_that_it_is_locked(self, path: Path, keyring: Keyring) -> None:
+        """Unavailable is another thing than erased: trying again helps."""
+        options = VaultOptions(wait=0.01)
+        async with Vault(path, keyring, options) as one, Vault(path, keyring, options) as two:
+            begun, end = asyncio.Event(), asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def hold(_: object) -> None:
+                loop.call_soon_threadsafe(begun.set)
+                asyncio.run_coroutine_threadsafe(end.wait(), loop).result()
+
+            holding = asyncio.create_task(one._file.write(hold))
+            await begun.wait()
+            with pytest.raises(VaultUnavailableError, match="locked"):
+                await two.seal(SUBJECT, TASK, {"email": MARKER})
+            end.set()
+            await holding
+            await two.seal(SUBJECT, TASK, {"email": MARKER})

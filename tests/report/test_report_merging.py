@@ -1,0 +1,133 @@
+"""Several reports as the one that their coordinator reads."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.report.parsing import parse_report
+from baton.report.records import (
+    HandoffReport,
+    Note,
+    Readiness,
+    RelevantFile,
+    ReportContext,
+    ReportDecision,
+    ReportFindings,
+    Severity,
+    Status,
+)
+from baton.report.rendering import render_report
+from baton.report.rules import lint_report, merge_reports
+from tests.report.report_material import report, reports
+
+AUDIT = report(
+    sender="security-auditor",
+    task="Review the change",
+    confidence=90,
+    readiness=Readiness.YES,
+    findings=ReportFindings(discoveries=["Key in `a.py:3`", "Slow loop in `b.py:9`"]),
+    context=ReportContext(
+        relevant_files=[RelevantFile(file="a.py", lines="3", reason="The key")],
+        patterns=["Guards"],
+        decisions=[ReportDecision(decision="Rotate", rationale="it leaked")],
+    ),
+    blockers=["Who rotates it?"],
+    verification_script="bandit .",
+    notes=[Note(heading="Tools", items=["bandit"])],
+)
+SPEED = report(
+    sender="performance-opt",
+    task="Review the change",
+    status=Status.PARTIAL,
+    confidence=70,
+    handoff_confidence=60,
+    readiness=Readiness.WITH_CAVEATS,
+    findings=ReportFindings(discoveries=["Slow loop in `b.py:9`"]),
+    context=ReportContext(relevant_files=[RelevantFile(file="a.py", lines="3", reason="The key")]),
+    resolved_blockers=["Who rotates it?", "Is it hot?"],
+    verification_script="bandit .",
+)
+
+
+def merged(*several: HandoffReport) -> HandoffReport:
+    """Return the report of the coordinator."""
+    return merge_reports(several, sender="coordinator", receiver="code-reviewer")
+
+
+class TestMergeReports:
+    """`merge_reports`."""
+
+    def test_entries_are_united_with_their_authors(self) -> None:
+        """S4-use-2, C-34's neighbour on the merge rule: union with provenance."""
+        found = merged(AUDIT, SPEED)
+
+        assert found.findings.discoveries == [
+            "Key in `a.py:3` (from security-auditor)",
+            "Slow loop in `b.py:9` (from security-auditor, performance-opt)",
+        ]
+        assert [one.reason for one in found.context.relevant_files] == [
+            "The key (from security-auditor, performance-opt)"
+        ]
+        assert found.context.patterns == ["Guards (from security-auditor)"]
+        assert found.context.decisions == [
+            ReportDecision(decision="Rotate (from security-auditor)", rationale="it leaked")
+        ]
+        assert found.verification_script == "# From security-auditor, performance-opt\nbandit ."
+        assert [one.heading for one in found.notes] == ["Tools (from security-auditor)"]
+        assert found.task == "Review the change"
+        assert found.summary.startswith("security-auditor: ")
+
+    def test_the_worst_and_the_lowest_count(self) -> None:
+        """S4-use-2: worst status, lowest confidences, ready only as far as all are."""
+        found = merged(AUDIT, SPEED)
+
+        assert (found.status, found.confidence, found.handoff_confidence) == (Status.PARTIAL, 70, 60)
+        assert found.readiness is Readiness.WITH_CAVEATS
+
+    def test_what_one_leaves_open_is_open(self) -> None:
+        """S4-use-2: another's answer may be to another question."""
+        found = merged(AUDIT, SPEED)
+
+        assert found.blockers == ["Who rotates it? (from security-auditor)"]
+        assert found.resolved_blockers == ["Is it hot? (from performance-opt)"]
+
+    @pytest.mark.parametrize(("first", "second"), list(itertools.product(Status, repeat=2)))
+    def test_status_gets_worse_only(self, first: Status, second: Status) -> None:
+        """S4-use-2: completed, partial, blocked, failed, in that order."""
+        order = ["completed", "partial", "blocked", "failed"]
+        worst = max(first, second, key=order.index)
+
+        assert merged(report(status=first), report(status=second)).status is worst
+
+    @pytest.mark.parametrize(("first", "second"), list(itertools.product(Readiness, repeat=2)))
+    def test_it_is_ready_only_if_all_are(self, first: Readiness, second: Readiness) -> None:
+        """S4-use-2, C-29: one No is enough."""
+        found = merged(report(readiness=first), report(readiness=second))
+
+        assert found.ready_for_next_phase == (Readiness.NO not in (first, second))
+        assert (found.readiness is Readiness.YES) == (first is second is Readiness.YES)
+
+    @given(st.lists(reports, min_size=1, max_size=3))
+    def test_it_keeps_the_rules_if_each_report_does(self, several: list[HandoffReport]) -> None:
+        """S4-use-2: no merge makes an error that nobody made, nothing is lost, and it can be read (C-33, C-34)."""
+        found = merged(*several)
+
+        assert Severity.ERROR not in {one.severity for one in lint_report(found)}
+        assert parse_report(render_report(found)).report == found
+        for one in several:
+            assert all(any(text in entry for entry in found.blockers) for text in one.blockers)
+            assert all(any(text in entry for entry in found.findings.discoveries) for text in one.findings.discoveries)
+            assert len(found.verification_commands) >= len(one.verification_commands)
+
+    def test_nothing_cannot_be_merged(self) -> None:
+        """Misuse is told where it starts."""
+        with pytest.raises(ValueError, match="at least one report"):
+            merged()
+
+    def test_a_coordinator_may_say_it_in_its_own_words(self) -> None:
+        """Task and summary are its own, if it gives them."""
+        found = merge_reports([AUDIT], sender="a", receiver="b", task="All", summary="Both agree. It is slow.")
+
+        assert (found.task, found.summary) == ("All", "Both agree. It is slow.")

@@ -1,0 +1,214 @@
+"""From reports to batons and back."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from baton.artifacts.records import ArtifactRef
+from baton.core.baton import Baton
+from baton.core.patching import apply_patch, patch_effect
+from baton.report.parsing import parse_report
+from baton.report.records import (
+    HandoffReport,
+    Readiness,
+    RelevantFile,
+    ReportContext,
+    ReportDecision,
+    ReportError,
+    ReportFindings,
+    Status,
+)
+from baton.report.rendering import render_report
+from baton.report.rules import baton_report, from_log, logged, report_patch
+from tests.core.material import GOLDEN, batons, ref
+from tests.report.report_material import EXAMPLE, nasty, report, reports
+
+
+class TestReportPatch:
+    """`report_patch`."""
+
+    def test_the_example_becomes_a_patch(self) -> None:
+        """X-3: decisions, blockers and paths find their fields, and the rest is what is true now."""
+        patch = report_patch(parse_report(EXAMPLE).report, Baton(goal="Add OAuth"))
+
+        assert patch["decision_log"] == [
+            "OAuth should be added to existing NextAuth setup — because Minimal changes, follows existing patterns "
+            "(rejected: Separate OAuth flow, rejected as duplicative)"
+        ]
+        assert patch["open_questions"] == [
+            "Which OAuth providers to support? (Google, GitHub, both?)",
+            "Should we add email/password fallback?",
+        ]
+        assert patch["work_scope"] == ["src/lib/auth.ts", "src/middleware.ts", "src/components/withAuth.tsx"]
+        state = patch["current_state"]
+        assert isinstance(state, list)
+        assert state[:2] == [
+            "Explored existing authentication implementation.",
+            "Found NextAuth.js with Supabase adapter.",
+        ]
+        assert state[-1] == "Next: Avoid modifying session handling - current JWT approach is solid"
+        assert sorted(patch) == ["current_state", "decision_log", "open_questions", "work_scope"]
+
+    @given(found=reports, baton=batons)
+    def test_every_consistent_report_can_be_applied(self, found: HandoffReport, baton: Baton) -> None:
+        """S4-use-1: whatever an agent reports, the chain goes on with a whole baton, and no decision is lost."""
+        after = apply_patch(baton, report_patch(found, baton))
+
+        assert after.decision_log[: len(baton.decision_log)] == baton.decision_log
+        assert {logged(one) for one in found.context.decisions} <= set(after.decision_log)
+        assert set(found.blockers) <= set(after.open_questions)
+
+    def test_what_was_there_is_kept_and_stands_once(self) -> None:
+        """X-3: a report speaks of its own stage, and takes nothing away from the others."""
+        baton = Baton(
+            goal="g", open_questions=["A?", "B?"], work_scope=["src/a.ts"], artifacts=[ref("art-0"), ref("art-1")]
+        )
+        found = report(
+            blockers=["B?", "C?"],
+            findings=ReportFindings(
+                artifacts_created=["`src/b.ts` - new"], artifacts_modified=["src/a.ts:5-9 — changed", "`c d.ts:1` - x"]
+            ),
+        )
+        patch = report_patch(found, baton, [ref("art-1"), ref("art-2")])
+
+        assert patch["open_questions"] == ["A?", "B?", "C?"]
+        assert patch["work_scope"] == ["src/a.ts", "src/b.ts", "c d.ts"]
+        after = apply_patch(baton, patch)
+        assert [one.id for one in after.artifacts] == ["art-0", "art-1", "art-2"]
+
+    def test_settled_questions_leave_the_baton(self) -> None:
+        """C-33: a checked box is an answer."""
+        baton = Baton(goal="g", open_questions=["Which port?"])
+
+        assert report_patch(report(resolved_blockers=["Which port?"]), baton)["open_questions"] == []
+
+    def test_a_field_that_does_not_change_is_left_out(self) -> None:
+        """S1 L50-64: a patch holds what the stage changed."""
+        assert list(report_patch(report(), Baton(goal="g", open_questions=["x"]))) == ["current_state"]
+
+    def test_a_list_that_was_not_shown_is_left_alone(self) -> None:
+        """S4-purpose-b: who sees a part of the baton cannot wipe out the rest, and its blockers are not lost."""
+        whole = Baton(goal="g", open_questions=["A?"], work_scope=["src/a.ts"], artifacts=[ref("art-1")])
+        shown = frozenset({"current_state"})
+        found = report(blockers=["B?"], findings=ReportFindings(artifacts_created=["`src/b.ts` - new"]))
+
+        after = apply_patch(whole, report_patch(found, whole.restricted(shown, None), shown=shown))
+
+        assert (after.open_questions, after.work_scope) == (["A?"], ["src/a.ts"])
+        assert [one.id for one in after.artifacts] == ["art-1"]
+        assert after.current_state[-1] == "Open: B?"
+
+    def test_caveats_keep_their_questions(self) -> None:
+        """C-29: blockers of work that is ready with caveats are copied into open_questions."""
+        found = report(readiness=Readiness.WITH_CAVEATS, blockers=["Slow?"])
+
+        assert found.may_proceed
+        assert report_patch(found, Baton(goal="g"))["open_questions"] == ["Slow?"]
+
+    def test_a_report_that_contradicts_itself_is_refused(self) -> None:
+        """C-34: blocked and ready is an error wherever a report comes from."""
+        with pytest.raises(ReportError, match="readiness: is Yes, but the status is failed"):
+            report_patch(report(status=Status.FAILED, readiness=Readiness.YES), Baton(goal="g"))
+
+
+class TestLogged:
+    """`logged` and `from_log`."""
+
+    @pytest.mark.parametrize(
+        ("decision", "entry"),
+        [
+            (ReportDecision(decision="X"), "X"),
+            (ReportDecision(decision="X", rationale="Y"), "X — because Y"),
+            (ReportDecision(decision="X", alternatives="Z (z)"), "X (rejected: Z (z))"),
+            (ReportDecision(decision="X", rationale="Y", alternatives="Z"), "X — because Y (rejected: Z)"),
+        ],
+    )
+    def test_a_decision_is_an_entry_of_the_log(self, decision: ReportDecision, entry: str) -> None:
+        """X-3: both ways."""
+        assert logged(decision) == entry
+        assert from_log(entry) == decision
+
+    @given(nasty)
+    @example("X (rejected: Y")
+    def test_no_entry_of_a_log_is_lost(self, text: str) -> None:
+        """X-3: an entry of another form is the decision as it is."""
+        entry = ReportDecision(decision=text).decision
+
+        assert logged(from_log(entry)) == entry
+
+
+class TestBatonReport:
+    """`baton_report`."""
+
+    @given(baton=batons, status=st.sampled_from(Status), confidence=st.integers(0, 100))
+    def test_every_baton_has_a_report_that_can_be_read(self, baton: Baton, status: Status, confidence: int) -> None:
+        """X-3, S4-use-3: the Markdown of any baton is read back to the same report, and has its questions."""
+        found = baton_report(baton, sender="a", receiver="b", status=status, confidence=confidence)
+
+        assert parse_report(render_report(found)).report == found
+        assert len(found.blockers) <= len(baton.open_questions)
+
+    def test_every_field_of_the_baton_is_in_it(self) -> None:
+        """S4-purpose-b, X-3: all critical context is preserved, and a decision has its reason apart."""
+        found = baton_report(
+            Baton(
+                goal="GOAL", current_state=["STATE"], decision_log=["DECISION — because REASON"], constraints=["RULE"],
+                work_scope=["src/SCOPE"], artifacts=[ArtifactRef(id="ID", type="TYPE", hash="a" * 64, path="PATH")],
+                open_questions=["QUESTION"], acceptance=["CHECK"],
+            ),
+            sender="a", receiver="b", status=Status.PARTIAL, confidence=60, verification="make test",
+        )  # fmt: skip
+        page = render_report(found)
+
+        for marker in (
+            *("GOAL", "STATE", "DECISION", "REASON", "RULE", "src/SCOPE", "ID", "TYPE", "PATH", "QUESTION", "CHECK"),
+            "aaaaaaaaaaaa",
+        ):
+            assert marker in page
+        assert found.context.decisions == [ReportDecision(decision="DECISION", rationale="REASON")]
+
+    @pytest.mark.parametrize(
+        ("status", "questions", "expected"),
+        [
+            (Status.COMPLETED, [], Readiness.YES),
+            (Status.COMPLETED, ["?x"], Readiness.WITH_CAVEATS),
+            (Status.PARTIAL, [], Readiness.WITH_CAVEATS),
+            (Status.BLOCKED, ["?x"], Readiness.NO),
+            (Status.FAILED, [], Readiness.NO),
+        ],
+    )
+    def test_readiness_follows_from_the_status(self, status: Status, questions: list[str], expected: Readiness) -> None:
+        """C-34: a report that is made can be acted on; C-29: caveats are said."""
+        baton = Baton(goal="g", open_questions=questions)
+
+        assert baton_report(baton, sender="a", receiver="b", status=status, confidence=90).readiness is expected
+
+    def test_what_is_given_is_said(self) -> None:
+        """The defaults are for who has nothing better."""
+        found = baton_report(
+            GOLDEN, sender="a", receiver="parent", status=Status.COMPLETED, confidence=90, task="Look",
+            summary="I looked. It is empty.", readiness=Readiness.NO,
+        )  # fmt: skip
+
+        assert (found.task, found.summary, found.readiness) == ("Look", "I looked. It is empty.", Readiness.NO)
+        assert found.receiver == "parent"
+
+    def test_a_way_there_and_back_keeps_decisions_and_questions(self) -> None:
+        """X-3: the baton stays the source."""
+        before = GOLDEN.model_copy(update={"open_questions": ["Which port?"]})
+        found = baton_report(before, sender="a", receiver="b", status=Status.COMPLETED, confidence=90)
+        effect = patch_effect(before, report_patch(found, before))
+
+        assert effect.baton.decision_log == before.decision_log
+        assert effect.baton.constraints == before.constraints
+        bare = Baton(goal=before.goal)  # what it has afterwards came by the report
+        told = apply_patch(bare, report_patch(found, bare))
+        assert (told.decision_log, told.open_questions) == (before.decision_log, ["Which port?"])
+
+    def test_relevant_files_are_the_scope(self) -> None:
+        """S4-parse-f: and back in the next patch."""
+        found = report(context=ReportContext(relevant_files=[RelevantFile(file="src/a.ts", lines="All")]))
+        after = apply_patch(Baton(goal="g"), report_patch(found, Baton(goal="g")))
+        again = baton_report(after, sender="a", receiver="b", status=Status.COMPLETED, confidence=90)
+
+        assert [one.file for one in again.context.relevant_files] == ["src/a.ts"]

@@ -1,0 +1,110 @@
+"""The decision as a whole: its verdict, what it presupposes, and that it fits the registered schema."""
+
+from typing import Any
+
+import pytest
+
+from activities.compliance_review.agents import DECISION, SCHEMAS
+from activities.compliance_review.claims import Evidence, InForce, Known, Message, Phrases, Recipients
+from activities.compliance_review.records import ComplianceDecision, Concern, Verdict
+from activities.compliance_review.rules import Case, decide, undecided
+from baton.contract.store import output_check
+from tests.shipped.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
+
+PHRASES = {"id": "PHR-1", "kind": "phrases", "forbidden": ["we guarantee"]}
+LENIENT = {**PHRASES, "id": "PHR-2", "severity": "review"}
+RULES = policy(OWN, PHRASES, LENIENT)
+HOME = Recipients(domains={"own.example": 1})
+
+
+def phrases(rule: str, *found: int) -> Phrases:
+    """Return what was found of a rule's phrases."""
+    return Phrases(rule=rule, of=1, found=found)
+
+
+def decided(*claims: Any, concerns: tuple[Concern, ...] = ()) -> ComplianceDecision:
+    """Return the decision over some facts, those that all presuppose included."""
+    return decide(case(RULES, *premises(RULES), HOME, *claims), "h-1", concerns)
+
+
+class TestDecide:
+    """What follows from the rules."""
+
+    @pytest.mark.parametrize(
+        ("facts", "verdict"),
+        [
+            pytest.param([phrases("PHR-1"), phrases("PHR-2")], "approved", id="all met"),
+            pytest.param([phrases("PHR-1", 1), phrases("PHR-2")], "violates_policy", id="a rule that blocks"),
+            pytest.param([phrases("PHR-1"), phrases("PHR-2", 1)], "needs_review", id="a rule for a person's look"),
+            pytest.param([phrases("PHR-1")], "needs_review", id="a fact is missing"),
+            pytest.param([phrases("PHR-1", 1)], "violates_policy", id="a violation and a missing fact"),
+        ],
+    )
+    def test_gives_the_verdict(self, facts: list[Phrases], verdict: Verdict) -> None:
+        """Approved takes every rule to be met; whatever is not certain needs a person."""
+        assert decided(*facts).verdict == verdict
+
+    def test_is_held_back_by_a_concern(self) -> None:
+        """A model can hold an e-mail back."""
+        concern = Concern(text="Odd hour", facts=("e1",), by="small")
+        assert decided(phrases("PHR-1"), phrases("PHR-2"), concerns=(concern,)).verdict == "needs_review"
+
+    @pytest.mark.parametrize(
+        ("premise", "rule"),
+        [
+            pytest.param(Message(digest=DIGEST), "POLICY", id="no fact names the policy"),
+            pytest.param(InForce(digest=RULES.digest), "MESSAGE", id="no fact names the e-mail"),
+        ],
+    )
+    def test_presupposes_an_email_and_a_policy(self, premise: Message | InForce, rule: str) -> None:
+        """Without knowing what is decided on, and by what, nothing is approved."""
+        decision = decide(case(RULES, premise, HOME, phrases("PHR-1"), phrases("PHR-2")), "h-1")
+        assert decision.verdict == "needs_review"
+        assert [one.rule for one in decision.results("unknown")] == [rule]
+
+    def test_notices_that_the_policy_changed_meanwhile(self) -> None:
+        """Facts that were gathered for another policy approve nothing under this one."""
+        facts = (Message(digest=DIGEST), InForce(digest=DIGEST), HOME, phrases("PHR-1"), phrases("PHR-2"))
+        decision = decide(case(RULES, *facts), "h-1")
+        assert [one.because for one in decision.results("unknown")] == ["The policy was changed meanwhile."]
+
+    def test_names_what_it_set_aside(self) -> None:
+        """What a person said is named, and decides nothing."""
+        said = Known("e9", "The boss approved it.", "user", "unverified")
+        evidence = Evidence([*known(*premises(RULES), HOME, phrases("PHR-1"), phrases("PHR-2")), said])
+        decision = decide(Case(RULES, evidence, TODAY), "h-1")
+        assert (decision.verdict, decision.set_aside) == ("approved", ("e9",))
+
+
+class TestSchema:
+    """The output schema ComplianceDecision 1.2."""
+
+    @pytest.mark.parametrize(
+        "decision",
+        [
+            pytest.param(decided(phrases("PHR-1", 1)), id="a violation"),
+            pytest.param(decided(concerns=(Concern(text="x", facts=("e1",), by="m"),)), id="a concern"),
+            pytest.param(undecided("h-1", "the policy cannot be read", ("e1",)), id="no policy"),
+        ],
+    )
+    def test_is_fitted_by_every_decision(self, decision: ComplianceDecision) -> None:
+        """What is returned fits the schema under the name and version that the contract has (S5-fields-l)."""
+        assert output_check(SCHEMAS, DECISION)(decision.model_dump(mode="json")) == []
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"verdict": "fine"}, id="another verdict"),
+            pytest.param({"outcomes": "none"}, id="no list"),
+            pytest.param({"note": "x"}, id="a member more"),
+        ],
+    )
+    def test_is_not_fitted_by_anything_else(self, change: dict[str, Any]) -> None:
+        """A decision that says something else, or more, is refused with the place."""
+        output = {**decided().model_dump(mode="json"), **change}
+        (finding,) = output_check(SCHEMAS, DECISION)(output)
+        assert DECISION in finding
+
+    def test_undecided_needs_a_person(self) -> None:
+        """Without a policy there is no approval."""
+        assert undecided("h-1", "there is none").verdict == "needs_review"

@@ -1,0 +1,47 @@
+"""What a decision may rest on: certain facts of the right tool, in words of a known form, that nothing contradicts."""
+
+import pytest
+
+from activities.compliance_review.claims import Claim, Evidence, Known, Recipients, Status
+from tests.shipped.compliance_review.material import known
+
+ACTIVE = Status(customer="C-7", status="active")
+
+
+class TestEvidence:
+    """Taking facts, or setting them aside."""
+
+    def test_takes_what_the_right_tool_said_with_success(self) -> None:
+        """High confidence, the source that can say it, and words that a rule reads."""
+        found = Evidence(known(ACTIVE)).one(Status, customer="C-7")
+        assert found is not None
+        assert (found.claim, found.event) == (ACTIVE, "e1")
+
+    @pytest.mark.parametrize(
+        "fact",
+        [
+            pytest.param(Known("e1", ACTIVE.sentence, ACTIVE.tool, "medium"), id="a model's word"),
+            pytest.param(Known("e1", ACTIVE.sentence, ACTIVE.tool, "low"), id="a fallback"),
+            pytest.param(Known("e1", ACTIVE.sentence, "user", "unverified"), id="a person's word"),
+            pytest.param(Known("e1", ACTIVE.sentence, "policy.search", "high"), id="another tool"),
+            pytest.param(Known("e1", "The account is fine.", ACTIVE.tool, "high"), id="free words"),
+        ],
+    )
+    def test_sets_the_rest_aside(self, fact: Known) -> None:
+        """It is named as set aside, and proves nothing (S5-fields-i)."""
+        evidence = Evidence([fact])
+        assert evidence.one(Status) is None
+        assert evidence.set_aside == ("e1",)
+
+    def test_believes_neither_of_two_that_contradict_each_other(self) -> None:
+        """Two tools' answers about the same thing that differ are no evidence for either."""
+        evidence = Evidence(
+            known(ACTIVE, Status(customer="C-7", status="closed"), Status(customer="C-8", status="active"))
+        )
+        assert [found.claim.customer for found in evidence.all(Status)] == ["C-8"]
+        assert evidence.set_aside == ("e1", "e2")
+
+    @pytest.mark.parametrize("again", [ACTIVE, Recipients(domains={})])
+    def test_takes_what_is_said_twice_once(self, again: Claim) -> None:
+        """An answer that was asked for twice is one fact."""
+        assert len(Evidence(known(ACTIVE, again, ACTIVE)).all(Status)) == 1

@@ -1,0 +1,153 @@
+"""Asking the registers: what they say, how old it is, and registers that cannot be asked."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from activities.compliance_review.claims import Agreement, Approval, Claim, Customer, Quote, Status
+from activities.compliance_review.records import Amount, RegisterError
+from activities.compliance_review.registers import Answer, Registers
+from tests.shipped.compliance_review.material import NOON, RECORDS
+
+Ask = Callable[[Registers], list[Answer]]
+SAMPLE = Registers(RECORDS, lambda: NOON)
+EUR_48K = Amount(currency="EUR", cents=4_800_000)
+
+
+def registers(folder: Path, name: str, content: str) -> Registers:
+    """Return registers of one file."""
+    (folder / name).write_text(content)
+    return Registers(folder, lambda: NOON)
+
+
+class TestLookUps:
+    """What each look-up says of the sample registers."""
+
+    @pytest.mark.parametrize(
+        ("ask", "claim"),
+        [
+            pytest.param(
+                lambda it: it.lookup_customer("acme.example"),
+                Customer(domain="acme.example", customer="C-1007", tier="enterprise"),
+                id="a customer's domain",
+            ),
+            pytest.param(
+                lambda it: it.lookup_customer("stranger.example"),
+                Customer(domain="stranger.example"),
+                id="nobody's domain",
+            ),
+            pytest.param(
+                lambda it: it.search_contracts("C-1007", "DPA"),
+                Agreement(customer="C-1007", agreement="DPA", signed_on=date(2024, 3, 14)),
+                id="an agreement",
+            ),
+            pytest.param(
+                lambda it: it.search_contracts("C-1019", "DPA"),
+                Agreement(customer="C-1019", agreement="DPA"),
+                id="none",
+            ),
+            pytest.param(
+                lambda it: it.lookup_pricing("C-1007"),
+                Quote(customer="C-1007", quote="Q-2231", quoted_on=date(2026, 6, 2), amount=EUR_48K),
+                id="a quote",
+            ),
+            pytest.param(lambda it: it.lookup_pricing("C-1012"), Quote(customer="C-1012"), id="no quote"),
+            pytest.param(
+                lambda it: it.search_approvals("C-1007", "finance-lead", "EUR"),
+                Approval(
+                    customer="C-1007",
+                    role="finance-lead",
+                    amount=Amount(currency="EUR", cents=6_000_000),
+                    until=date(2026, 6, 30),
+                ),
+                id="an approval",
+            ),
+            pytest.param(
+                lambda it: it.search_approvals("C-1007", "board", "EUR"),
+                Approval(customer="C-1007", role="board"),
+                id="no approval of that role",
+            ),
+            pytest.param(
+                lambda it: it.read_customer_status("C-1012"),
+                Status(customer="C-1012", status="suspended"),
+                id="a status",
+            ),
+        ],
+    )
+    def test_say_what_is_on_record(self, ask: Ask, claim: Claim) -> None:
+        """What is there is said, and that something is not there is said as well."""
+        assert [answer.claim for answer in ask(SAMPLE)] == [claim]
+
+    def test_an_approval_that_ended_is_none(self) -> None:
+        """What was approved for last quarter does not approve this one."""
+        later = Registers(RECORDS, lambda: datetime(2026, 7, 1, tzinfo=UTC))
+        (answer,) = later.search_approvals("C-1007", "finance-lead", "EUR")
+        assert answer.claim == Approval(customer="C-1007", role="finance-lead")
+
+    def test_a_domain_is_known_however_it_is_spelt(self, tmp_path: Path) -> None:
+        """One capital letter in the register made every customer of it unknown."""
+        (tmp_path / "customers.csv").write_text("customer,domain\nC-1,Acme.Example\nC-2,müller.example\n", "utf-8")
+        registers = Registers(tmp_path, lambda: NOON)
+        [answer] = registers.lookup_customer("acme.example")
+        assert answer.claim == Customer(domain="acme.example", customer="C-1", tier="standard")
+
+    def test_the_agreement_that_holds_longest_counts(self, tmp_path: Path) -> None:
+        """Of two agreements of a kind, the one without an end."""
+        rows = "customer,agreement,signed_on,until\nC-1,DPA,2025-01-01,2025-12-31\nC-1,DPA,2023-01-01,\n"
+        (answer,) = registers(tmp_path, "contracts.csv", rows).search_contracts("C-1", "DPA")
+        assert isinstance(answer.claim, Agreement)
+        assert answer.claim.signed_on == date(2023, 1, 1)
+
+
+class TestRetrieval:
+    """When the data was retrieved."""
+
+    def test_is_now_for_a_register_that_is_read_now(self) -> None:
+        """A live register's answer is fresh."""
+        assert SAMPLE.lookup_customer("acme.example")[0].retrieved_at == NOON
+
+    def test_is_when_it_was_copied_for_a_copy(self) -> None:
+        """A fact bears the time at which its data was retrieved, and not that at which it was asked for (S5-fm-b)."""
+        assert SAMPLE.lookup_pricing("C-1007")[0].retrieved_at == datetime(2026, 6, 27, 8, 40, tzinfo=UTC)
+
+
+class TestBrokenRegisters:
+    """Registers that cannot be asked."""
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            pytest.param("others.csv", "", "found 0 registers 'customers'", id="missing"),
+            pytest.param("customers.json", "{", "is not JSON", id="no JSON"),
+            pytest.param("customers.json", "{}", "expected a list of rows", id="no list"),
+            pytest.param("customers.csv", "customer\nC-7", "see domain", id="a row without a domain"),
+            pytest.param(
+                "customers.csv", "customer,domain\nJane Doe,acme.example", "see customer", id="a name as reference"
+            ),
+            pytest.param(
+                "customers.csv",
+                "customer,domain\nC-1,acme.example\nC-2,acme.example",
+                "2 customers at the domain 'acme.example'",
+                id="two answers",
+            ),
+            pytest.param(
+                "customers.csv",
+                "customer,domain,retrieved_at\nC-1,acme.example,yesterday",
+                "see retrieved_at",
+                id="no time",
+            ),
+        ],
+    )
+    def test_say_nothing(self, tmp_path: Path, name: str, content: str, message: str) -> None:
+        """What cannot be read is an error of the tool, and never an answer of no; no cell is in the message."""
+        with pytest.raises(RegisterError, match=message) as raised:
+            registers(tmp_path, name, content).lookup_customer("acme.example")
+        assert "Jane" not in str(raised.value)
+
+    def test_two_files_of_one_name_are_an_error(self, tmp_path: Path) -> None:
+        """Which of the two is right, nobody can say."""
+        (tmp_path / "customers.json").write_text("[]")
+        with pytest.raises(RegisterError, match="found 2 registers"):
+            registers(tmp_path, "customers.csv", "").lookup_customer("acme.example")

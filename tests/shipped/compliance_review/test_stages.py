@@ -1,0 +1,221 @@
+"""The three stages without a server: what each is given, what each leaves, and what can be wrong with parameters."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from activities.compliance_review.agents import AGENTS, DECISION, FORBIDDEN, SCHEMAS
+from activities.compliance_review.records import ComplianceError
+from activities.compliance_review.report import Review
+from activities.compliance_review.stages import STAGES, explain_decision, gather_facts, review_email
+from baton import Baton, StageContext, StageResult
+from baton.artifacts.store import MemoryArtifactStore
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest
+from baton.contract.records import EventType, HandoffContract
+from baton.contract.store import output_check
+from tests.shipped.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
+
+Context = StageContext[Baton]
+PARAMS: dict[str, JsonValue] = {"policy": str(SAMPLES / "policy.toml"), "records": str(RECORDS)}
+
+
+@pytest.fixture(autouse=True)
+def _by_rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away whatever model this machine has configured."""
+    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def researched(mailbox: Path, **params: JsonValue) -> Context:
+    """Return the context of the research once it is done."""
+    given = {**PARAMS, "mailbox": str(mailbox), "output": "out", **params}
+    context = StageContext.for_test(Baton(goal="May this go out?"), stage="ResearchAgent", params=given)
+    await gather_facts(context)
+    return context
+
+
+def contract_of(context: Context, *allowed: str) -> HandoffContract:
+    """Return the contract that follows from a research, with some tools allowed."""
+    spec = review_email.spec
+    request = ContractRequest(
+        "h-1", spec.name, spec.task or "", "t-1", datetime.now(UTC), spec.tools, frozenset(allowed), spec.forbids
+    )
+    return compile_contract(context.session.events, request).contract
+
+
+async def decided(contract: HandoffContract, **params: JsonValue) -> tuple[StageResult, Context]:
+    """Return what the compliance agent decides under a contract."""
+    given = {**PARAMS, **params}
+    context = StageContext.for_test(Baton(goal="May this go out?"), params=given, contract=contract)
+    return await review_email(context), context
+
+
+class TestGatherFacts:
+    """The research."""
+
+    async def test_records_what_the_story_names(self) -> None:
+        """Calls and results, a brainstorm, a rejected assumption, notes, history, and what a person said.
+
+        S5-compiler-a, S5-check-b.
+        """
+        context = await researched(OFFER, request="Lena approved it; ask lena.voss@northwind.example")
+        kinds = {event.type for event in context.session.events}
+        assert kinds == {
+            EventType.TOOL_CALL,
+            EventType.TOOL_RESULT,
+            EventType.BRAINSTORM,
+            EventType.REJECTED_ASSUMPTION,
+            EventType.INTERNAL_NOTE,
+            EventType.USER_MESSAGE,
+        }
+        (history, request) = [one for one in context.session.events if one.type is EventType.USER_MESSAGE]
+        assert history.exclude_from_handoff
+        assert request.content == "Lena approved it; ask (an address)"
+
+    async def test_bears_the_time_at_which_a_copy_was_made(self) -> None:
+        """The quote's event is as old as the register's copy of it (S5-fm-b)."""
+        context = await researched(OFFER)
+        (quote,) = [
+            one
+            for one in context.session.events
+            if (one.tool_name, one.type) == ("crm.lookup_pricing", EventType.TOOL_RESULT)
+        ]
+        assert quote.at == datetime(2026, 6, 27, 8, 40, tzinfo=UTC)
+
+    async def test_goes_on_where_a_register_is_missing(self, tmp_path: Path) -> None:
+        """A tool that failed says so in the session, and the others are asked all the same."""
+        (tmp_path / "customers.csv").write_bytes((RECORDS / "customers.csv").read_bytes())
+        context = await researched(OFFER, records=str(tmp_path))
+        failed = [one.tool_name for one in context.session.events if one.success is False]
+        assert failed == ["contracts.search", "crm.lookup_pricing", "approvals.search"]
+
+    async def test_goes_on_where_a_tool_is_forbidden(self) -> None:
+        """A tool that the contract withholds is not called, and what it would have said is not known (S5-fields-k)."""
+        contract = contract_of(await researched(OFFER)).model_copy(update={"allowed_tools": ["mailbox.read"]})
+        given = {**PARAMS, "mailbox": str(OFFER), "output": "out"}
+        context = StageContext.for_test(Baton(goal="?"), params=given, contract=contract)
+        await gather_facts(context)
+        answered = {one.tool_name for one in context.session.events if one.success}
+        denied = {one.content for one in context.session.events if one.success is False}
+        assert (answered, denied) == ({"mailbox.read"}, {"TOOL_DENIED"})
+
+    async def test_asks_only_what_the_policy_wants_to_know(self) -> None:
+        """A reply without amounts and files needs no quote and no approval."""
+        context = await researched(REPLY)
+        asked = {one.tool_name for one in context.session.events if one.type is EventType.TOOL_CALL}
+        assert asked.isdisjoint({"crm.lookup_pricing", "approvals.search"})
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            pytest.param({"mailbox": None}, "needs the parameter 'mailbox'", id="no mailbox"),
+            pytest.param({"output": 3}, "needs the parameter 'output'; found 3", id="output is no text"),
+            pytest.param({"message": 7}, "'message' must be the Message-ID", id="message is no text"),
+            pytest.param({"policy": "rules.txt"}, "found '.txt'", id="another format"),
+        ],
+    )
+    async def test_refuses_parameters_with_the_reason(self, change: dict[str, JsonValue], message: str) -> None:
+        """The first stage says what is wrong, before anything is asked."""
+        given: dict[str, JsonValue] = {**PARAMS, "mailbox": str(OFFER), "output": "out", **change}
+        with pytest.raises(ComplianceError, match=message):
+            await gather_facts(StageContext.for_test(Baton(goal="?"), params=given))
+
+
+class TestReviewEmail:
+    """The decision under a contract."""
+
+    async def test_rests_on_the_contract_alone(self) -> None:
+        """With the facts it approves; with the same policy and registers and no facts, nothing (S5-contract-c)."""
+        contract = contract_of(await researched(REPLY), "policy.search", "crm.read_customer_status")
+        whole, _ = await decided(contract)
+        empty, _ = await decided(contract.model_copy(update={"facts": []}))
+        assert isinstance(whole.output, dict)
+        assert isinstance(empty.output, dict)
+        assert (whole.output["verdict"], empty.output["verdict"]) == ("approved", "needs_review")
+
+    async def test_cites_the_event_of_each_fact(self) -> None:
+        """Every rule that is met or violated names events that the contract or its own tools have (S5-fields-h)."""
+        contract = contract_of(await researched(OFFER), "policy.search", "crm.read_customer_status")
+        result, context = await decided(contract)
+        output: Any = result.output
+        known = {fact.event_id for fact in contract.facts} | {one.id for one in context.session.events}
+        settled = [one for one in output["outcomes"] if one["result"] != "unknown"]
+        assert len(settled) > 5
+        assert all(one["facts"] and set(one["facts"]) <= known for one in settled)
+        assert output_check(SCHEMAS, DECISION)(output) == []
+
+    async def test_needs_a_person_without_its_tools(self) -> None:
+        """A contract that allows no tool leaves it without policy; it decides nothing, and calls nothing else."""
+        contract = contract_of(await researched(REPLY)).model_copy(update={"allowed_tools": []})
+        result, context = await decided(contract)
+        output: Any = result.output
+        assert (output["verdict"], output["policy"]) == ("needs_review", "")
+        assert [one.success for one in context.session.events] == [False]
+
+    async def test_notices_a_policy_that_changed(self, tmp_path: Path) -> None:
+        """What was gathered for one policy is not judged by another."""
+        contract = contract_of(await researched(REPLY), "policy.search", "crm.read_customer_status")
+        changed = tmp_path / "policy.toml"
+        changed.write_text((SAMPLES / "policy.toml").read_text().replace("max_days = 30", "max_days = 90"))
+        result, _ = await decided(contract, policy=str(changed))
+        output: Any = result.output
+        assert output["verdict"] == "needs_review"
+
+    async def test_refuses_to_decide_without_a_contract(self) -> None:
+        """Nobody may run it over a transcript by mistake."""
+        with pytest.raises(ComplianceError, match="decides under a contract"):
+            await review_email(StageContext.for_test(Baton(goal="?"), params=PARAMS))
+
+    def test_declares_the_storys_terms(self) -> None:
+        """Tools, what it may never call, its output and its task (S5-fields-c, S5-fields-k, S5-fields-l)."""
+        spec = review_email.spec
+        assert (spec.name, spec.output) == ("ComplianceReviewAgent", "ComplianceDecision@1.2")
+        assert spec.tools == {"policy.search", "crm.read_customer_status"}
+        assert spec.forbids == set(FORBIDDEN) == {"email.send", "crm.update_customer"}
+        assert spec.task == "Evaluate whether the proposed outbound email violates internal policy."
+
+    def test_is_in_the_registry_with_its_tools(self) -> None:
+        """Each stage is an agent of the registry, able to do what it declares (S5-check-n)."""
+        for one in (gather_facts, review_email, explain_decision):
+            assert one in STAGES
+            entry = AGENTS.route(one.spec.name, one.spec.version, tools=one.spec.tools)
+            assert entry.tools == one.spec.tools
+
+
+class TestExplainDecision:
+    """The explanation for a person."""
+
+    async def test_shows_claims_as_text(self, tmp_path: Path) -> None:
+        """A requester's words are shown, and start neither a heading, a table nor a link."""
+        request = "# Approved | [here](http://evil.example) <b>now</b> `x`"
+        research = await researched(OFFER, request=request)
+        result, context = await decided(contract_of(research, "policy.search", "crm.read_customer_status"))
+        store = context.parts.artifacts or MemoryArtifactStore()
+        baton = Baton(goal="?", artifacts=context.artifacts.refs)
+        last = StageContext.for_test(baton, params={"output": str(tmp_path)}, artifacts=store)
+        await explain_decision(last)
+        shown = (tmp_path / "COMPLIANCE.md").read_text()
+        (row,) = [line for line in shown.splitlines() if "evil.example" in line]
+        assert row.startswith("| `")
+        assert r"\[here\](http" in row
+        assert r"\<b>" in row
+        told = Review.model_validate_json((tmp_path / "decision.json").read_bytes())
+        assert told.decision.model_dump(mode="json") == result.output
+        assert json.loads((tmp_path / "decision.json").read_bytes())["contract"]["handoffId"] == "h-1"
+
+    async def test_says_that_the_folder_cannot_be_written(self, tmp_path: Path) -> None:
+        """A file in the folder's place is named, and nothing is tried again."""
+        _, context = await decided(contract_of(await researched(REPLY), "policy.search"))
+        (tmp_path / "out").write_text("")
+        last = StageContext.for_test(
+            Baton(goal="?", artifacts=context.artifacts.refs),
+            params={"output": str(tmp_path / "out")},
+            artifacts=context.parts.artifacts,
+        )
+        with pytest.raises(ComplianceError, match="cannot be written"):
+            await explain_decision(last)

@@ -1,0 +1,325 @@
+"""Changes in real repositories: exactly what was ordered, nothing before it is approved, nothing of their own runs."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.delivery.changes import environment_of, find_test_command, make_change, read_patch, run_tests
+from activities.delivery.records import Change, DeliveryError, Order, Plan, TestRun
+from activities.delivery.repository import Checkout, Repository
+from tests.shipped.delivery.material import FILES, FIX, TEST, at, git, has_sandbox, repository, state, write
+
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository, and keep checkouts in the test's own folder; do without a sandbox where none works."""
+    if not has_sandbox():
+        monkeypatch.setenv("BATON_DELIVERY_SANDBOX", "none")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return repository(tmp_path / "project", {**FILES, "app/more.py": "A = 1\nB = 1\n"})
+
+
+def plan_of(repo: Path, **order: Any) -> Plan:
+    """Return the plan of an order."""
+    asked = Order.of({"repository": str(repo), "test": [*TEST], **order})
+    base = git(repo, "rev-parse", "HEAD").strip()
+    changes = asked.all_changes
+    return Plan(repository=str(repo), base=base, branch="b/x", changes=changes, test=asked.test or (), order=asked)
+
+
+async def made(repo: Path, **order: Any) -> tuple[Repository, Plan, str]:
+    """Make the first change of an order and commit it."""
+    plan = plan_of(repo, **order)
+    opened = await Repository.of(repo, "t-1")
+    async with opened.checkout(plan.base) as checkout:
+        await make_change(opened, checkout, plan, plan.changes[0])
+        return opened, plan, await opened.commit(checkout, plan.base, "Change", NOW)
+
+
+class TestMakeChange:
+    """Diffs, edits and commands."""
+
+    async def test_replaces_texts_and_keeps_line_ends(self, repo: Path) -> None:
+        """In every tracked file that the pattern means, also with the line ends of Windows."""
+        opened, _, commit = await made(repo, edits=[{"path": "app/**/*.py", "find": "= 1", "replace": "= 2"}])
+        assert await opened.text(commit, "app/more.py") == "A = 2\nB = 2\n"
+        (repo / "app/more.py").write_bytes(b"A = 1\r\nB = 1\r\n")
+        git(repo, "commit", "-qam", "Windows")
+        edit = {"path": "app/more.py", "find": "= 1\nB", "replace": "= 2\n\nB"}
+        opened, _, commit = await made(repo, edits=[edit])
+        assert await opened.text(commit, "app/more.py") == "A = 2\r\n\r\nB = 1\r\n"
+
+    async def test_writes_new_files_also_ignored_ones(self, repo: Path) -> None:
+        """They were ordered by name; characters of patterns in a new name mean themselves."""
+        write(repo, {".gitignore": "build/\n"})
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "ignore")
+        edits = [{"path": "build/[a]?.py", "replace": "new\n"}, {"path": "docs/a/new.md", "replace": "new\n"}]
+        opened, plan, commit = await made(repo, edits=edits)
+        changed = [diff.path for diff in await opened.changes(plan.base, commit)]
+        assert changed == ["build/[a]?.py", "docs/a/new.md"]
+
+    async def test_refuses_an_edit_that_is_not_exactly_so(self, repo: Path) -> None:
+        """No text is guessed, nothing outside of the checkout is written."""
+        os.symlink(repo.parent, repo / "out")
+        os.symlink(repo.parent / "x", repo / "nowhere")
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "link")
+        for edit, message in (
+            ({"path": "app/*.py", "find": "absent", "replace": ""}, "finds it 0 times"),
+            ({"path": "app/*.py", "find": "= 1", "replace": "", "expect": 1}, "1 times, and finds it 2 times"),
+            ({"path": "../x", "replace": "x"}, "not a path in the repository"),
+            ({"path": "/tmp/x", "replace": "x"}, "not a path in the repository"),
+            ({"path": ".git/hooks/x", "replace": "x"}, "not a path in the repository"),
+            ({"path": "out/x", "replace": "x"}, "exists already"),
+            ({"path": "nowhere", "replace": "x"}, "exists already"),
+            ({"path": "app/more.py", "replace": "x"}, "exists already"),
+            ({"path": "app/more.py/x", "replace": "x"}, "cannot write"),
+        ):
+            with pytest.raises(DeliveryError, match=message):
+                await made(repo, edits=[edit])
+        assert not (repo.parent / "x").exists()
+
+    async def test_gives_a_command_a_home_and_no_key(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What it leaves beside the files is in no commit."""
+        monkeypatch.setenv("PROJECT_MODE", "fast")
+        line = "env > seen.txt; echo x > $HOME/.cache-of-mine; echo x > $TMPDIR/t"
+        opened, plan, commit = await made(repo, command=line, environment=["PROJECT_MODE"])
+        seen = await opened.text(commit, "seen.txt") or ""
+        assert "PROJECT_MODE=fast" in seen
+        assert "BATON" not in seen
+        assert [diff.path for diff in await opened.changes(plan.base, commit)] == ["seen.txt"]
+
+    async def test_refuses_what_cannot_be_committed(self, repo: Path) -> None:
+        """A repository of its own, of which git would keep a link alone; and a change that changes nothing."""
+        for line, message in (
+            ("git init -q inner && echo 1 > inner/a.txt", "repository of its own in 'inner/'"),
+            ("true", "changes nothing"),
+            ("exit 7", "exit code 7"),
+        ):
+            with pytest.raises(DeliveryError, match=message):
+                await made(repo, command=line)
+
+    async def test_reads_a_diff_from_its_file_or_as_text(self, tmp_path: Path) -> None:
+        """One that is not UTF-8 cannot be passed on to the letter, so it is refused."""
+        (tmp_path / "fix.diff").write_text(FIX)
+        assert await read_patch(str(tmp_path / "fix.diff")) == await read_patch(FIX) == FIX
+        (tmp_path / "latin.diff").write_bytes("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+é\n".encode("latin-1"))
+        with pytest.raises(DeliveryError, match="not UTF-8"):
+            await read_patch(str(tmp_path / "latin.diff"))
+
+
+class TestRepository:
+    """Commits that are nobody's until they are offered."""
+
+    async def test_touches_nothing_before_it_offers(self, repo: Path) -> None:
+        """The same change at the same time is the same commit, so a stage may be repeated."""
+        before = state(repo)
+        opened, plan, commit = await made(repo, patch=FIX)
+        again = (await made(repo, patch=FIX))[2]
+        assert again == commit
+        assert state(repo)[:4] == before[:4]
+        await opened.offer("b/x", plan.base, commit)
+        await opened.offer("b/x", plan.base, commit)
+        await opened.close()
+        assert git(repo, "log", "--format=%an %s", "HEAD..b/x").splitlines() == ["Baton Change"]
+        assert "one + two" in at(repo, "b/x", "app/sums.py")
+        assert state(repo)[4] == before[4]
+        assert not [*repo.parent.glob("baton-delivery-*")]
+
+    async def test_takes_no_branch_of_somebody_else(self, repo: Path) -> None:
+        """One of that name, or one in its way, which was made meanwhile."""
+        opened, plan, commit = await made(repo, patch=FIX)
+        for taken in ("b/x", "b"):
+            git(repo, "branch", taken)
+            with pytest.raises(DeliveryError, match="name another with --param branch"):
+                await opened.offer("b/x", plan.base, commit)
+            assert git(repo, "rev-parse", taken).strip() == plan.base
+            git(repo, "branch", "-D", taken)
+
+    async def test_runs_nothing_that_the_repository_configures(self, repo: Path, tmp_path: Path) -> None:
+        """Neither a hook nor a filter, a monitor or a difference program, whoever set them up."""
+        sprung = tmp_path / "sprung"
+        for name in ("post-checkout", "pre-commit", "commit-msg", "reference-transaction", "post-index-change"):
+            hook = repo / ".git" / "hooks" / name
+            hook.parent.mkdir(exist_ok=True)
+            hook.write_text(f"#!/bin/sh\ntouch {sprung}\n")
+            hook.chmod(0o755)
+        write(repo, {".gitattributes": "*.py filter=evil diff=evil\n"})
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "attributes", "--no-verify")
+        sprung.unlink(missing_ok=True)
+        spring = f"sh -c 'touch {sprung}; cat'"
+        for name in ("filter.evil.smudge", "filter.evil.clean", "filter.evil.process", "diff.evil.textconv"):
+            git(repo, "config", name, spring)
+        for name in ("core.fsmonitor", "diff.external", "diff.evil.command", "core.pager"):
+            git(repo, "config", name, f"touch {sprung}")
+        git(repo, "config", "filter.evil.required", "true")
+        (repo / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+        sprung.unlink(missing_ok=True)
+        opened, plan, commit = await made(repo, patch=FIX)
+        await opened.changes(plan.base, commit)
+        await opened.diff(plan.base, commit)
+        await opened.text(commit, "app/sums.py")
+        await opened.offer("b/x", plan.base, commit)
+        await opened.close()
+        assert not sprung.exists()
+
+    @pytest.mark.skipif(not has_sandbox(), reason="no sandbox works here")
+    async def test_a_command_cannot_set_up_what_git_runs_later(self, repo: Path, tmp_path: Path) -> None:
+        """It finds no git directory that anybody uses: neither ours nor the repository's is in its reach."""
+        sprung = tmp_path / "sprung"
+        line = (
+            f"mkdir -p .git/hooks; printf '#!/bin/sh\\ntouch {sprung}\\n' > .git/hooks/pre-commit; "
+            f"chmod +x .git/hooks/pre-commit; printf '[core]\\nfsmonitor = touch {sprung}\\n' > .git/config; "
+            f"echo x >> {repo}/.git/config; echo 2 > b.txt"
+        )
+        before = (repo / ".git" / "config").read_text()
+        opened, plan, commit = await made(repo, command=line)
+        assert [diff.path for diff in await opened.changes(plan.base, commit)] == ["b.txt"]
+        assert (repo / ".git" / "config").read_text() == before
+        assert not sprung.exists()
+
+    @pytest.mark.skipif(not has_sandbox(), reason="no sandbox works here")
+    async def test_a_command_cannot_put_a_link_in_the_files_place(self, repo: Path, tmp_path: Path) -> None:
+        """The worker would commit what the link leads to, secrets among it."""
+        secret = tmp_path / "worker" / "keys.toml"
+        secret.parent.mkdir()
+        secret.write_text("secret")
+        line = f"echo x > new.txt; cd ..; mv tree aside && ln -s {secret.parent} tree; true"
+        opened, plan, commit = await made(repo, command=line)
+        assert "keys.toml" not in await opened.paths(commit)
+        assert "secret" not in await opened.diff(plan.base, commit)
+
+    async def test_reads_differences_to_the_line(self, repo: Path) -> None:
+        """Names with spaces, texts that attributes hide, binaries, deletions, changes of type and mode."""
+        write(repo, {".gitattributes": "*.py -diff\n", "x y.txt": "1\n2\n3\n", "kind": "file\n", "gone.txt": "a\n"})
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "more")
+        line = (
+            "sed -i 's/2/two\\n--- a/' 'x y.txt'; printf '\\0\\1' > logo.bin; rm kind gone.txt; ln -s app kind; "
+            "chmod +x app/sums.py; echo C=1 >> app/more.py"
+        )
+        opened, plan, commit = await made(repo, command=line)
+        diffs = {diff.path: diff for diff in await opened.changes(plan.base, commit)}
+        assert [(path, diffs[path].status) for path in sorted(diffs)] == [
+            ("app/more.py", "M"),
+            ("app/sums.py", "M"),
+            ("gone.txt", "D"),
+            ("kind", "T"),
+            ("logo.bin", "A"),
+            ("x y.txt", "M"),
+        ]
+        assert diffs["x y.txt"].added == ((2, "two"), (3, "--- a"))
+        assert diffs["x y.txt"].removed == ("2",)
+        assert diffs["app/more.py"].added == ((3, "C=1"),)
+        assert diffs["gone.txt"].removed == ("a",)
+        assert diffs["logo.bin"].binary
+
+    async def test_works_in_a_linked_worktree_and_a_shallow_clone(self, repo: Path, tmp_path: Path) -> None:
+        """Where `.git` is a file, or history ends early."""
+        git(repo, "worktree", "add", "-q", "-b", "linked", str(tmp_path / "linked"))
+        git(repo, "commit", "-qm", "second", "--allow-empty")
+        git(tmp_path, "clone", "-q", "--depth=1", f"file://{repo}", "shallow")
+        for place in (tmp_path / "linked", tmp_path / "shallow"):
+            opened, plan, commit = await made(place, patch=FIX)
+            await opened.offer("b/x", plan.base, commit)
+            assert "one + two" in at(place, "b/x", "app/sums.py")
+            git(place, "branch", "-D", "b/x")
+
+    async def test_refuses_what_is_not_a_checkout(self, tmp_path: Path) -> None:
+        """A folder without a repository, and no folder at all."""
+        for place in (tmp_path, tmp_path / "none"):
+            with pytest.raises(DeliveryError, match=r"--param repository=DIR|name one"):
+                await Repository.of(place, "t-1")
+
+
+class TestRunTests:
+    """The project's tests."""
+
+    async def test_tells_a_failure_from_a_pass(self, repo: Path) -> None:
+        """By the exit code; the output is kept."""
+        opened, plan, commit = await made(repo, patch=FIX)
+        failed, passed = [await run_tests(opened, plan, one) for one in (plan.base, commit)]
+        assert (failed.passed, passed.passed) == (False, True)
+        assert "AssertionError: -1 != 3" in failed.output
+
+    async def test_prepares_first(self, repo: Path) -> None:
+        """What the preparation makes, the tests find; if it fails they do not run."""
+        for prepare, test, outcome in (
+            ("touch made", "test -f made", (True, True, 0)),
+            ("echo no; exit 3", "exit 9", (False, False, 3)),
+        ):
+            plan = plan_of(repo, patch=FIX, prepare=prepare, test=test)
+            run = await run_tests(await Repository.of(repo, "t-1"), plan, plan.base)
+            assert (run.passed, run.prepared, run.code) == outcome
+
+    async def test_tests_the_change_and_not_what_is_installed(self, repo: Path) -> None:
+        """The repository's virtual environment is first on the path, imports come from the checkout."""
+        (repo / ".venv" / "bin").mkdir(parents=True)
+        plan, checkout = plan_of(repo, patch=FIX), Checkout(repo.parent / "work")
+        environment = environment_of(plan, checkout)
+        assert environment["PATH"].startswith(f"{repo}/.venv/bin:")
+        assert environment["PYTHONPATH"].split(":")[0] == f"{checkout.tree}/src"
+
+    async def test_finds_the_command_that_the_project_shows(self, tmp_path: Path) -> None:
+        """A project that shows none is asked for one."""
+        for number, (files, line) in enumerate(
+            (
+                ({"Makefile": "all:\n\ntest: all\n\tpytest -q\n"}, "make test"),
+                ({"package.json": '{"scripts": {"test": "jest"}}'}, "npm test"),
+                ({"pyproject.toml": "[tool.pytest.ini_options]\n"}, "python -m pytest"),
+                ({"go.mod": "module x\n"}, "go test ./..."),
+            )
+        ):
+            opened = await Repository.of(repository(tmp_path / str(number), files), "t-1")
+            assert await find_test_command(opened, "HEAD") == ("sh", "-c", line)
+        opened = await Repository.of(repository(tmp_path / "none", {"readme.txt": "nothing\n"}), "t-1")
+        with pytest.raises(DeliveryError, match="name one with --param test="):
+            await find_test_command(opened, "HEAD")
+
+    def test_knows_when_no_test_ran(self) -> None:
+        """Test programs that end with exit code 0 print it; one that prints nothing of it is believed."""
+        for output, none in (
+            ("\n-----\nRan 0 tests in 0.000s\n\nOK\n", True),
+            ("Ran 10 tests in 0.001s\n\nOK\n", False),
+            ("?   \texample.com/a\t[no test files]\n", True),
+            ("?   \texample.com/a\t[no test files]\nok  \texample.com/b\t0.003s\n", False),
+            ("running 2 tests\ntest result: ok. 2 passed; 0 failed\n\nrunning 0 tests\n0 passed; 0 failed\n", False),
+            ("  0 passing (1ms)\n", True),
+            ("10 passed in 0.2s\n", False),
+            ("all good\n", False),
+        ):
+            run = TestRun(commit="0" * 40, command=("make", "test"), code=0, seconds=1, output=output)
+            assert run.ran_none is none, output
+
+
+class TestOrder:
+    """What can be ordered."""
+
+    def test_is_refused_with_a_reason(self) -> None:
+        """Each fault is named."""
+        cases: tuple[tuple[dict[str, Any], str], ...] = (
+            ({}, "repository: Field required"),
+            ({"command": ""}, "command"),
+            ({"changes": [{"patch": "x", "command": ["y"]}]}, "exactly one"),
+            ({"test": True}, "test: .*put it in quotation marks"),
+            ({"rounds": 0}, "greater than or equal to 1"),
+            ({"tests": "x"}, "tests: Extra inputs"),
+            ({"branch": "-x"}, "not a valid branch name"),
+            ({"branch": "a..b"}, "not a valid branch name"),
+        )
+        for order, message in cases:
+            with pytest.raises(DeliveryError, match=message):
+                Order.of(order and {"repository": "r", **order})
+
+    def test_has_short_forms_before_further_changes(self) -> None:
+        """The first round is the short form's."""
+        order = Order.of({"repository": "r", "command": "make fix", "changes": [{"command": ["make", "more"]}]})
+        assert [change.in_words() for change in order.all_changes] == ["run `make fix`", "run `make more`"]
+        assert Change(patch="x", title="  Fix\nit ").in_words() == "Fix it"

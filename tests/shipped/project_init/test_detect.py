@@ -1,0 +1,161 @@
+"""Detection: what is said of small projects, each finding with its evidence."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from activities.project_init.commands import best_command, purpose_of
+from activities.project_init.detect import detect
+from activities.project_init.files import survey
+from activities.project_init.records import TechStack
+from tests.shipped.project_init.conftest import Files
+from tests.shipped.project_init.projects import GO, MIT, NODE, PROJECTS, PYTHON, RUST
+
+StackOf = Callable[[Files], TechStack]
+
+
+def lines(stack: TechStack, purpose: str) -> list[str]:
+    """Return the command lines for a purpose."""
+    return [each.line for each in stack.commands if each.purpose == purpose]
+
+
+class TestDetect:
+    """The findings."""
+
+    def test_a_python_project(self, stack_of: StackOf) -> None:
+        """Names, versions, commands, services and rules, all with evidence (S1-ex-a)."""
+        stack = stack_of(PYTHON)
+        assert (stack.name, stack.description) == ("shop", "A small shop.")
+        found = {each.name: (each.version, str(each.evidence)) for each in stack.technologies}
+        assert found["db"] == ("postgres:16", "compose.yaml:2")
+        assert found["GitHub Actions"] == ("", ".github/workflows/ci.yml")
+        assert lines(stack, "install") == ["uv sync"]
+        assert lines(stack, "test") == ["make test", "uv run python -m pytest"]
+        assert lines(stack, "run") == ["uv run shop", "docker compose -f compose.yaml up -d"]
+        assert [(each.line, str(each.evidence)) for each in stack.ci] == [
+            ("make test", ".github/workflows/ci.yml:8"),
+            ("ruff check .\nmypy\n", ".github/workflows/ci.yml:11"),
+        ]
+        starts = [(each.name, each.target) for each in stack.entry_points]
+        assert starts == [("shop", "shop.cli:main"), ("shop", "python -m shop")]
+        assert [each.spdx for each in stack.licenses] == ["MIT", "MIT"]
+        assert "Tests are run with `make test` (declared, Makefile:2)" in stack.decisions
+        assert "Lines have at most 100 characters (pyproject.toml:27)" in stack.constraints
+        assert stack.open_questions == ()
+
+    def test_other_projects(self, stack_of: StackOf) -> None:
+        """Node with pnpm, Rust with tests inside its sources, Go without indirect modules."""
+        node, rust, go = stack_of(NODE), stack_of(RUST), stack_of(GO)
+        assert [each.line for each in node.commands] == [
+            "pnpm install",
+            "pnpm run dev",
+            "pnpm run test",
+            "pnpm run lint",
+            "pnpm run build",
+            "cd packages/ui && pnpm run build",
+        ]
+        assert "Node >=20 (package.json)" in node.constraints
+        assert rust.tests == ("src/count.rs",)
+        assert lines(rust, "test") == ["cargo test"]
+        assert not any("which holds" in question for question in rust.open_questions)
+        assert lines(go, "test") == ["go test ./..."]
+        assert [each.name for each in go.manifests[0].dependencies] == ["github.com/gin-gonic/gin", "go.uber.org/zap"]
+
+    def test_an_empty_project(self, stack_of: StackOf) -> None:
+        """Nothing is claimed, and the first questions are asked (S1-ex-a)."""
+        stack = stack_of({})
+        assert stack.summary == ("Project directory is uninitialized, no source files found",)
+        assert stack.decisions == ("Confirmed project is empty",)
+        assert len(stack.open_questions) == 3
+
+    def test_the_summary_is_short_and_everything_is_json(self, project: Callable[[Files], Path]) -> None:
+        """At most 8 sentences are true now, and the same folder gives the same findings (S1-fields-d)."""
+        for name, files in PROJECTS.items():
+            folder = project(files)
+            stack = detect(survey(folder))
+            assert 1 <= len(stack.summary) <= 8, name
+            assert TechStack.model_validate_json(stack.model_dump_json()) == stack == detect(survey(folder)), name
+
+    def test_open_questions(self, stack_of: StackOf) -> None:
+        """Each thing that is missing or contradictory becomes one question."""
+        table: list[tuple[Files, str]] = [
+            ({"a.py": "x"}, "No licence is stated"),
+            ({"a.py": "x"}, "There are no tests"),
+            ({"a.py": "x"}, "There is no continuous integration"),
+            ({"a.py": "x"}, "There is no README"),
+            ({"a.py": "x"}, "There is no manifest"),
+            ({"a.rb": "x", "tests/a_test.rb": "x"}, "no command is known"),
+            ({"package.json": '{"dependencies": {"a": "1"}}'}, "No lock file pins the Node"),
+            ({"pyproject.toml": "[project\n"}, "pyproject.toml cannot be read"),
+            ({"package.json": '{"scripts": {"a": "b"}, "bin": 3, "dependencies": [1]}\n]'}, "package.json cannot be"),
+            ({"LICENSE": MIT, "package.json": '{"license": "ISC"}'}, "package.json:1 declares ISC"),
+            ({"package.json": '{"license": "ISC"}'}, "there is no licence text"),
+        ]
+        for files, question in table:
+            assert any(question in each for each in stack_of(files).open_questions), question
+
+    def test_pytest_settings_say_which_files_are_tests(self, stack_of: StackOf) -> None:
+        """A project with `python_files = "test.py"` has tests, wherever the setting is."""
+        code = {"app/test.py": "def test_x(): ...\n", "app/models.py": ""}
+        for name, text in {
+            "pyproject.toml": '[tool.pytest.ini_options]\npython_files = "test.py"\n',
+            "pytest.ini": "[pytest]\npython_files = test.py check_*.py\n",
+            "setup.cfg": "[tool:pytest]\npython_files = test.py\n",
+            "tox.ini": "[pytest]\npython_files = test.py\n",
+        }.items():
+            stack = stack_of({**code, name: text})
+            assert stack.tests == ("app/test.py",), name
+            assert lines(stack, "test") == ["python -m pytest"], name
+            assert "There are no tests: how is a change known to be right?" not in stack.open_questions, name
+        assert stack_of(code).tests == ()
+
+    def test_hostile_yaml_costs_little(self, stack_of: StackOf) -> None:
+        """Aliases that would unfold to billions of nodes are visited once; what is not YAML says nothing."""
+        bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+        stack = stack_of({".github/workflows/a.yml": bomb + "run: make\n", "compose.yaml": "services: [\n"})
+        assert [each.line for each in stack.ci] == ["make"]
+
+
+class TestCommands:
+    """How to install, run, test and build."""
+
+    def test_names_tell_their_purpose(self) -> None:
+        """The first word that means something decides."""
+        table = {"test:unit": "test", "lint-fix": "lint", "build": "build", "docker-build": "build", "zzz": "other"}
+        assert {name: purpose_of(name) for name in table} == table
+
+    def test_names_are_quoted_and_what_cannot_be_typed_is_left_out(self, stack_of: StackOf) -> None:
+        """A name from a file cannot add a command of its own."""
+        stack = stack_of({"package.json": '{"scripts": {"a; rm -rf ~": "x", "b\\nrm": "y"}}'})
+        assert [each.line for each in stack.commands if each.origin == "declared"] == ["npm run 'a; rm -rf ~'"]
+
+    def test_the_best_command_is_declared_and_at_the_top(self, stack_of: StackOf) -> None:
+        """A makefile's file targets, patterns and variables are not commands."""
+        stack = stack_of(
+            {
+                "sub/Makefile": "test:\n",
+                "Makefile": "unit-test:\ntest:\nX := 1\n%.o: %.c\nfile:\n",
+                "file": "",
+                "go.mod": "module x\n",
+            }
+        )
+        best = best_command(stack, "test")
+        assert best is not None
+        assert (best.line, str(best.evidence)) == ("make test", "Makefile:2")
+        assert lines(stack, "other") == []
+
+    @pytest.mark.parametrize(
+        ("files", "line"),
+        [
+            ({"poetry.lock": "", "pyproject.toml": '[project]\nname = "a"\n'}, "poetry install"),
+            ({"requirements.txt": "a\n"}, "python -m pip install -r requirements.txt"),
+            ({"package.json": "{}", "package-lock.json": ""}, "npm ci"),
+            ({"tox.ini": "[testenv:lint]\n"}, "tox -e lint"),
+            ({"justfile": "check *args:\n  x\n"}, "just check"),
+            ({"test_a.py": "def test_a(): ...\n"}, "python -m pytest"),
+        ],
+    )
+    def test_tools_and_their_customs(self, stack_of: StackOf, files: Files, line: str) -> None:
+        """The command that a user of the tool would type is among those found."""
+        assert line in [each.line for each in stack_of(files).commands]

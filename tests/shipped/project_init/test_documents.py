@@ -1,0 +1,269 @@
+"""The documents, the index and the proof: what a reader finds, and what no hostile project can make of them."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from activities.project_init.__main__ import main
+from activities.project_init.knowledge import LONGEST, WINDOW, cut, query
+from activities.project_init.markdown import code, fence, parse, prose, slug, table, text
+from activities.project_init.records import Check, ProjectError, Verification
+from tests.shipped.project_init.conftest import Files, Run, run_stages, write_files
+from tests.shipped.project_init.projects import GO, HOSTILE, PROJECTS, PYTHON
+
+RunOf = Callable[[Files], Run]
+PAGES = ("PROJECT.md", "ARCHITECTURE.md", "COMMANDS.md", "ROADMAP.md", "AGENTS.md")
+
+
+@pytest.fixture
+def shop(run: RunOf) -> Run:
+    """Return the run over the Python project."""
+    return run(PYTHON)
+
+
+class TestPages:
+    """The five documents (S1-ex-b)."""
+
+    def test_every_project_gets_all_and_they_hold(self, run: RunOf) -> None:
+        """Each kind of project, the empty and the hostile one too; what was written is true (S1-ex-b, S1-ex-d)."""
+        for name, files in {**PROJECTS, "hostile": HOSTILE}.items():
+            done = run(files)
+            assert tuple(file.path for file in done.documents.files) == PAGES, name
+            verified = done.verified()
+            assert verified.ready, (name, verified.failures)
+            assert Verification.model_validate_json(verified.model_dump_json()) == verified
+            assert len(verified.checks) >= 15
+
+    def test_the_same_project_gives_the_same_bytes_and_stays_as_it_is(self, tmp_path: Path) -> None:
+        """Neither clock nor chance is in a document or the index; not even a time in the project changes."""
+        folder = write_files(tmp_path / "project", PYTHON)
+        before = {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+        first, second = run_stages(folder, tmp_path / "one"), run_stages(folder, tmp_path / "two")
+        assert (first.documents, first.index) == (second.documents, second.index)
+        assert {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == before
+        inside = run_stages(folder, folder / ".baton/init")
+        assert inside.tree.listing == first.tree.listing
+        assert inside.verified().ready
+
+    def test_they_say_what_a_newcomer_needs(self, shop: Run, run: RunOf) -> None:
+        """What it is, how to work on it, how it hangs together, and what to do next, each with a link to its file."""
+        project, commands, agents = (shop.page(name) for name in ("PROJECT.md", "COMMANDS.md", "AGENTS.md"))
+        assert "> Shop sells things over HTTP and keeps its books in Postgres." in project
+        assert "| `fastapi` | `>=0.110` | runtime | [`pyproject.toml:12`](../project/pyproject.toml#L12) |" in project
+        assert "```sh\nmake test\n```" in commands
+        assert "| `make test` | run every test | declared, [`Makefile:2`](../project/Makefile#L2) |" in commands
+        assert "```text\nruff check .\nmypy\n" in commands
+        assert "```sh\nmake test\n```" in agents
+        assert len(agents) < 4000
+        assert "[`uv.lock`](../project/uv.lock): written by a tool" in agents
+        architecture = shop.page("ARCHITECTURE.md")
+        assert "| [`src/shop/orders.py`](../project/src/shop/orders.py) | 3 |" in architecture
+        assert "| `cmd/ferry` | binary | `cmd/ferry/main.go` |" in run(GO).page("ARCHITECTURE.md")
+        assert "- [`src/shop/payments.py:8`](../project/src/shop/payments.py#L8) FIXME: handle declined cards" in (
+            shop.page("ROADMAP.md")
+        )
+
+    def test_nothing_hostile_gets_out_of_its_place(self, run: RunOf) -> None:
+        """Every link leads to a page or into the project, no HTML gets through, and no secret is quoted."""
+        done = run(HOSTILE)
+        for name in PAGES:
+            tokens = parse(done.page(name))
+            kinds = {child.type for token in tokens for child in token.children or ()} | {each.type for each in tokens}
+            assert not kinds & {"html_inline", "html_block", "image"}
+            targets = [str(child.attrGet("href") or "") for token in tokens for child in token.children or ()]
+            known = (*PAGES, "knowledge.sqlite3")
+            assert all(target.startswith("../project/") or target in known for target in filter(None, targets))
+            assert "\u202e" not in done.page(name)
+        everything = b"".join(path.read_bytes() for path in done.out.rglob("*") if path.is_file())
+        assert b"hunter2" not in everything
+        assert b"SECRET-KEY-MATERIAL" not in everything
+        assert "Never quote the content of .env, id_rsa" in done.page("AGENTS.md").replace("\\_", "_")
+
+
+class TestMarkdown:
+    """Texts of others in a page."""
+
+    @given(st.lists(st.text(max_size=60), min_size=1, max_size=4))
+    def test_any_text_stays_in_its_cell_or_block(self, values: list[str]) -> None:
+        """A table has the rows that it was given, and a block of code the lines."""
+        rows = [(code(value), text(value), prose(value)) for value in values]
+        tokens = parse(table(("A", "B", "C"), rows))
+        assert sum(token.type == "tr_open" for token in tokens) == len(values) + 1
+        assert not {child.type for token in tokens for child in token.children or ()} & {"link_open", "html_inline"}
+        [block] = parse(fence(values, "sh"))
+        assert (block.type, block.content.count("\n")) == ("fence", len(values))
+
+    def test_anchors(self) -> None:
+        """As forges make them."""
+        assert slug("How to build & test") == "how-to-build--test"
+
+
+class TestRoadmap:
+    """Items with priority, reason and evidence (S1-ex-b)."""
+
+    def test_each_weakness_becomes_an_item(self, run: RunOf) -> None:
+        """The evidence names the file; what is not wrong is not on the list."""
+        function = "def long():\n" + "    x = 1\n" * 90
+        done = run(
+            {
+                "a.py": f"import b\n\n# TODO: later\n{function}",
+                "b.py": "import a\n",
+                "c.py": "def (\n",
+                "package.json": '{"dependencies": {"x": "*"}}',
+                "id_rsa": "key",
+                "tests/test_a.py": "import a\n\ndef test_a(): ...\n",
+                "lonely.py": "x = 1\n" * 20,
+                "LICENSE": "MIT License\n",
+            }
+        )
+        found = {title: (item.priority, item.evidence) for title, item in done.roadmap.items()}
+        assert found["Break import circles"] == ("P2", ("a.py ↔ b.py",))
+        assert found["Do or drop the TODO comments"] == ("P3", ("a.py:3 TODO: later",))
+        assert found["Split long functions"] == ("P3", ("a.py:4 long (91 lines)",))
+        assert found["Repair files that cannot be parsed"][0] == "P1"
+        assert found["Give a version to dependencies that have none"][1] == ("package.json:1 x",)
+        assert found["Remove files that may hold secrets"] == ("P1", ("id_rsa",))
+        assert found["Test the modules that no test imports"] == ("P2", ("lonely.py (20 lines)",))
+        assert "Write tests" not in found
+        assert [item.priority for item in done.documents.roadmap] == sorted(
+            item.priority for item in done.documents.roadmap
+        )
+
+    def test_an_empty_project_starts_with_a_goal(self, run: RunOf) -> None:
+        """There is work, though there are no files."""
+        assert next(iter(run({}).roadmap)) == "Say what is to be built"
+
+
+class TestKnowledge:
+    """One file in which everything can be found (S1-ex-c)."""
+
+    @given(st.lists(st.sampled_from(["", "x", "# A", "## B", "def f():", "    pass", "class C:"]), max_size=400))
+    def test_chunks_cover_every_line(self, lines: list[str]) -> None:
+        """Each chunk is exactly the lines it names, and together they leave nothing out."""
+        for name in ("a.md", "a.py", "a.txt"):
+            chunks = cut(name, "\n".join(lines))
+            covered = {number for each in chunks for number in range(each.start, each.end + 1)}
+            assert {number for number, line in enumerate(lines, 1) if line.strip()} <= covered
+            assert all(each.text == "\n".join(lines[each.start - 1 : each.end]) for each in chunks)
+            assert all(each.end - each.start < max(WINDOW, LONGEST) for each in chunks)
+
+    def test_questions_find_the_lines_that_answer(self, shop: Run) -> None:
+        """By words, their stems, and the parts of names; documents and sources together (S1-ex-c)."""
+        for question, path, title in (
+            ("how do I run the tests", "COMMANDS.md", "Test"),
+            ("order book", "src/shop/orders.py", "class OrderBook"),
+            ("placing an order", "src/shop/orders.py", "def place"),
+            ("which licence", "PROJECT.md", "Licence"),
+            ("declined cards", "src/shop/payments.py", "def charge"),
+        ):
+            hits = query(shop.out / shop.index.path, question)
+            assert any(hit.path == path and title in hit.title for hit in hits[:3]), (question, hits)
+        index = shop.out / shop.index.path
+        for strange in ("", "???", '" OR NEAR(', "\0", "zzzzqqq"):
+            assert query(index, strange) == []
+        with pytest.raises(ValueError, match="limit is 0"):
+            query(index, "x", limit=0)
+        with pytest.raises(ProjectError, match="run stage build-knowledge first"):
+            query(shop.out / "gone", "x")
+
+    def test_what_is_left_out_is_counted(self, run: RunOf) -> None:
+        """Binary, generated, secret and endless things."""
+        done = run(
+            {
+                "a.bin": b"\0",
+                "uv.lock": "x",
+                ".env": "KEY=1",
+                "b.js": "y" * 10_000,
+                "c.csv": "1,2\n" * 20_000,
+                "d.py": "x = 1\n",
+            }
+        )
+        assert {each.reason: each.examples for each in done.index.left_out} == {
+            "not indexed: binary or unread": ("a.bin",),
+            "not indexed: generated": ("uv.lock",),
+            "not indexed: too long, unreadable, or may hold secrets": (".env",),
+            "not indexed: lines of thousands of characters": ("b.js",),
+            "not indexed: data over 64 KiB": ("c.csv",),
+        }
+
+    def test_the_command_line_asks_it(self, shop: Run, capsys: pytest.CaptureFixture[str]) -> None:
+        """0 for an answer, 1 for none, 2 for a question that cannot be asked."""
+        assert main(["query", str(shop.out), "order book"]) == 0
+        assert "src/shop/orders.py:" in capsys.readouterr().out
+        assert main(["query", str(shop.out), "zzzzqqq", "--json"]) == 1
+        assert main(["query", str(shop.out / "gone"), "x"]) == 2
+        assert main(["inspect", str(shop.tree.root)]) == 0
+
+
+class TestVerify:
+    """The proof (S1-ex-d)."""
+
+    def test_each_lie_is_caught(self, run: RunOf) -> None:
+        """One change is one failed check that says what was found (S1-ex-d)."""
+
+        def edit(place: Path, old: str, new: str) -> None:
+            content = place.read_text("utf-8")
+            assert old in content
+            place.write_text(content.replace(old, new), "utf-8")
+
+        lies: list[tuple[Callable[[Run], object], str]] = [
+            (lambda done: (done.tree.root / "src/shop/cli.py").write_text("x\n"), "source is unchanged"),
+            (lambda done: (done.tree.root / "new.py").write_text("x\n"), "source is unchanged"),
+            (lambda done: (done.tree.root / "uv.lock").unlink(), "source is unchanged"),
+            (lambda done: (done.tree.root / "pyproject.toml").write_text("\n"), "evidence exists"),
+            (lambda done: edit(done.out / "PROJECT.md", "shop", "shed"), "PROJECT.md is as written"),
+            (lambda done: (done.out / "AGENTS.md").unlink(), "AGENTS.md is as written"),
+            (lambda done: edit(done.out / "PROJECT.md", "](ROADMAP.md)", "](PLAN.md)"), "links of PROJECT.md resolve"),
+            (
+                lambda done: edit(done.out / "COMMANDS.md", "Makefile#L2)", "Makefile#L200)"),
+                "links of COMMANDS.md resolve",
+            ),
+            (
+                lambda done: edit(done.out / "COMMANDS.md", "\nmake test\n", "\nmake tests\n"),
+                "commands of COMMANDS.md exist",
+            ),
+            (
+                lambda done: edit(done.tree.root / "Makefile", "test: ##", "check: ##"),
+                "commands of AGENTS.md exist",
+            ),
+            (lambda done: (done.out / "knowledge.sqlite3").unlink(), "index is as built"),
+            (lambda done: (done.out / "knowledge.sqlite3").write_bytes(b"x"), "index opens"),
+        ]
+        for number, (lie, check) in enumerate(lies):
+            done = run(PYTHON)
+            lie(done)
+            verified = done.verified()
+            assert not verified.ready, number
+            assert check in {one.name for one in verified.failures if one.severity == "error"}, number
+
+    def test_changes_within_the_index_are_caught(self, run: RunOf) -> None:
+        """Whatever is changed inside shows, beside the digest of the file."""
+        for statement, check in (
+            ("UPDATE chunks SET text = 'x' WHERE path = 'src/shop/cli.py'", "index matches the files"),
+            ("UPDATE chunks SET start = start + 1 WHERE id = 1", "index matches the files"),
+            ("DELETE FROM chunks WHERE id = 3", "index matches the files"),
+            ("DELETE FROM files WHERE path = 'ROADMAP.md'", "documents are indexed"),
+            ("INSERT INTO words(words) VALUES ('delete-all')", "index answers"),
+        ):
+            done = run(PYTHON)
+            with closing(sqlite3.connect(done.out / done.index.path)) as connection:
+                connection.execute(statement)
+                connection.commit()
+            assert {check, "index is as built"} <= {one.name for one in done.verified().failures}
+
+    def test_a_warning_does_not_make_a_project_unready(self, run: RunOf) -> None:
+        """Only errors count; of many faults a message names a few."""
+        warning = Check(name="w", ok=False, severity="warning", message="x")
+        assert Verification(checks=(warning,)).ready
+        done = run({f"f{number}.py": "x\n" for number in range(9)})
+        for path in done.tree.by_path:
+            (done.tree.root / path).unlink()
+        assert done.verified().failures[0].message.endswith("; and 4 more")
+        done.tree.root.rmdir()
+        with pytest.raises(ProjectError, match="does not exist"):
+            done.verified()

@@ -1,0 +1,188 @@
+"""The survey and the output folder: what is read, what is left out and why, and what is never touched."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from activities.project_init.files import Limits, survey
+from activities.project_init.records import Documents, Listing, ProjectError, TechStack
+from activities.project_init.store import STATE, load, load_tree, prepare_output, save, write_bytes
+from activities.source_files import as_text
+from tests.shipped.project_init.conftest import Files
+
+Project = Callable[[Files], Path]
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git in a folder."""
+    subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+class TestSurvey:
+    """What is listed."""
+
+    def test_files_have_kind_lines_and_hash_in_a_fixed_order(self, project: Project) -> None:
+        """The least deep files come first; a limit cuts the deepest, and says so."""
+        folder = project({"b/deep/x.py": "", "b.bin": b"\0\1\2", "a.py": "x\ny", "b/y.py": "", "empty": ""})
+        tree = survey(folder)
+        found = {file.path: (file.kind, file.lines, file.size) for file in tree.listing.files}
+        assert found == {
+            "a.py": ("text", 2, 3),
+            "b.bin": ("binary", 0, 3),
+            "empty": ("text", 0, 0),
+            "b/y.py": ("text", 0, 0),
+            "b/deep/x.py": ("text", 0, 0),
+        }
+        assert list(tree.by_path) == list(found)
+        assert tree.by_path["empty"].sha256 == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        assert survey(folder) == tree
+        cut = survey(folder, limits=Limits(files=4))
+        assert [each.examples for each in cut.listing.left_out if "limit" in each.reason] == [("b/deep/x.py",)]
+
+    def test_what_is_not_a_folder_is_refused(self, tmp_path: Path) -> None:
+        """The error says what was found."""
+        (tmp_path / "file").touch()
+        for name, message in (("gone", "does not exist"), ("file", "is a file")):
+            with pytest.raises(ProjectError, match=message):
+                survey(tmp_path / name)
+
+    def test_links_and_pipes_are_not_entered_and_huge_files_not_read(self, project: Project) -> None:
+        """They are named; a sparse file of 5 GiB costs nothing."""
+        folder = project({"a.py": ""})
+        (folder / "out").symlink_to("/etc")
+        (folder / "loop").symlink_to("loop")
+        os.mkfifo(folder / "pipe")
+        with (folder / "huge.bin").open("wb") as file:
+            file.truncate(5 * 1024**3)
+        tree = survey(folder)
+        assert {file.path: file.kind for file in tree.listing.files} == {"a.py": "text", "huge.bin": "unread"}
+        reasons = {each.reason: each.count for each in tree.listing.left_out}
+        assert reasons["symbolic link, not followed"] == 2
+        assert reasons["not a regular file"] == 1
+
+    def test_a_folder_without_git_is_walked_under_its_own_rules(self, project: Project) -> None:
+        """Caches, packages and what a `.gitignore` excludes are left out with their reasons."""
+        tree = survey(
+            project(
+                {
+                    ".gitignore": "*.log\n/kept/*\n!/kept/this.txt\n",
+                    "a.py": "",
+                    "x.log": "",
+                    "kept/this.txt": "",
+                    "kept/that.txt": "",
+                    "sub/.gitignore": "*.tmp\n",
+                    "sub/b.tmp": "",
+                    "sub/c.log": "",
+                    "build/out.js": "",
+                    "pkg/build/__init__.py": "",
+                    "node_modules/m.js": "",
+                    "env/pyvenv.cfg": "",
+                    "env/lib.py": "",
+                }
+            )
+        )
+        assert tree.listing.method == "walk"
+        assert set(tree.by_path) == {".gitignore", "a.py", "kept/this.txt", "sub/.gitignore", "pkg/build/__init__.py"}
+        assert {each.reason: each.count for each in tree.listing.left_out} == {
+            "ignored by .gitignore": 4,
+            "installed packages, caches and build output": 3,
+        }
+
+    def test_git_says_what_belongs_to_a_checkout(self, project: Project, tmp_path: Path) -> None:
+        """A tracked `build` is source; a folder that became a link, a nested checkout and hostile settings are not."""
+        folder = project({"a.py": "", "build/b.py": "", "x.log": "", ".gitignore": "*.log\n", "was/c.py": ""})
+        git(folder, "init", "-q")
+        git(folder, "add", "a.py", "build", "was")
+        shutil.rmtree(folder / "was")
+        (folder / "was").symlink_to(tmp_path)
+        (folder / "inner").mkdir()
+        git(folder / "inner", "init", "-q")
+        (folder / "inner/x.py").touch()
+        trap = tmp_path / "trap.sh"
+        trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+        trap.chmod(0o755)
+        git(folder, "config", "core.fsmonitor", str(trap))
+        tree = survey(folder)
+        assert (tree.listing.method, list(tree.by_path)) == ("git", [".gitignore", "a.py", "build/b.py"])
+        assert {each.reason for each in tree.listing.left_out} == {
+            "ignored by .gitignore",
+            "nested git repository",
+            "symbolic link, not followed",
+        }
+        assert not (tmp_path / "sprung").exists()
+
+    def test_texts_are_read_within_limits(self, project: Project, tmp_path: Path) -> None:
+        """Line ends and encodings are made plain; secrets, long texts and swapped files are not read."""
+        folder = project(
+            {
+                "crlf": b"a\r\nb\rc",
+                "latin": b"caf\xe9 au lait",
+                "wide": "héllo".encode("utf-16"),
+                "mark": b"\xef\xbb\xbfx",
+                ".env": b"KEY=1",
+                "long": b"x" * 200,
+                "swapped": b"mine",
+            }
+        )
+        tree = survey(folder, limits=Limits(text_bytes=100))
+        (folder / "swapped").unlink()
+        (folder / "swapped").symlink_to(folder / "crlf")
+        assert {name: tree.text(name) for name in tree.by_path} == {
+            "crlf": "a\nb\nc",
+            "latin": "caf\ufffd au lait",
+            "wide": "héllo",
+            "mark": "x",
+            ".env": None,
+            "long": None,
+            "swapped": None,
+        }
+        assert as_text(bytes(range(256))).startswith("\x00")
+
+
+class TestOutput:
+    """The folder that is written to."""
+
+    def test_only_our_own_folder_is_written_to(self, project: Project, tmp_path: Path) -> None:
+        """Not the project, nor a folder in it, a link to it, somebody's files, or a file."""
+        source = project({"a.py": ""})
+        (tmp_path / "link").symlink_to(source)
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other/PROJECT.md").write_text("mine")
+        for wrong in (source, source / "docs", source / "x.baton/y", tmp_path / "link", tmp_path / "other"):
+            with pytest.raises(ProjectError):
+                prepare_output(source, wrong)
+        with pytest.raises(ProjectError, match="cannot be used"):
+            prepare_output(source, tmp_path / "other/PROJECT.md")
+        assert (tmp_path / "other/PROJECT.md").read_text() == "mine"
+        assert [path.name for path in source.iterdir()] == ["a.py"]
+        for right in (tmp_path / "deep/out", source / ".baton/init"):
+            assert prepare_output(source, right) == prepare_output(source, right) == right
+        assert (list(survey(source).by_path), survey(source).listing.left_out) == (["a.py"], ())
+
+    def test_files_are_replaced_whole_and_links_not_followed(self, tmp_path: Path) -> None:
+        """A planted link in the output folder leads nowhere, and nothing is left behind."""
+        (tmp_path / "victim").write_text("safe")
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/a.md").symlink_to(tmp_path / "victim")
+        write_bytes(tmp_path / "out", "a.md", b"new")
+        assert (tmp_path / "victim").read_text() == "safe"
+        assert [(path.name, path.read_text()) for path in (tmp_path / "out").iterdir()] == [("a.md", "new")]
+        assert (tmp_path / "out/a.md").stat().st_mode & 0o777 == 0o644
+
+    def test_a_result_comes_back_equal(self, project: Project, tmp_path: Path) -> None:
+        """What one worker saved another loads, without a path of the first machine (S1-ex-e)."""
+        tree = survey(project({"a.py": "x\n"}))
+        save(tmp_path, tree.listing)
+        assert load_tree(tmp_path, tree.root) == tree
+        assert load(tmp_path, Listing) == tree.listing
+        assert str(tree.root) not in (tmp_path / STATE / "files.json").read_text()
+        with pytest.raises(ProjectError, match="run stage generate-docs first"):
+            load(tmp_path, Documents)
+        (tmp_path / STATE / "stack.json").write_text('{"secret": 1}')
+        with pytest.raises(ProjectError, match="damaged") as caught:
+            load(tmp_path, TechStack)
+        assert "secret" not in str(caught.value)

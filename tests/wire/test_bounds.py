@@ -1,0 +1,196 @@
+"""No input decides how long its reader works: bounds on counts, first faults only, one wall for a workflow's code."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from baton.core.baton import Baton
+from baton.core.messages import PipelineInput, StageReturn
+from baton.core.patching import patch_effect
+from baton.core.state import PipelineState
+from baton.errors import PatchError
+from baton.handoff.errors import MalformedMessageError
+from baton.handoff.store_schema import SchemaGate, handoff_gate
+from baton.handoff.validation import schema_findings
+from baton.report.parsing import LONGEST, parse_report
+from baton.report.records import ReportError
+from baton.wire.json_values import MOST_MESSAGE_VALUES, MOST_VALUES, excess, loads_strict
+from baton.wire.text import MOST_FAULTS, faults, misfit
+from tests.wire.hostile import WIRE_RECORDS, messages, read, steps, values
+
+SIZE = 60_000
+MOST_STEPS = 20 * SIZE
+"""Lines of Python that one check may take: a few for each of `SIZE` values, and not more for what is beyond a bound."""
+
+
+class TestExcess:
+    """The count that comes before everything else."""
+
+    def test_it_names_the_container_that_holds_too_much(self) -> None:
+        """The place is named from the outside in, and the sentence says how much is allowed."""
+        found = excess({"artifacts": [{"notes": [0] * 20_000}]})
+
+        assert found is not None
+        assert found.path == ("artifacts", 0, "notes")
+        assert "20,000 entries; at most 10,000" in found.text
+
+    def test_the_bound_itself_is_allowed(self) -> None:
+        """At the bound a value is read, one beyond it is not."""
+        assert excess([0] * MOST_VALUES) is None
+        assert excess([0] * (MOST_VALUES + 1)) is not None
+        assert excess({"a": [[0] * (MOST_VALUES - 2)]}) is None
+
+    def test_depth_is_bounded(self) -> None:
+        """Deep values are refused without recursion."""
+        deep = values(10)["deep"]
+
+        found = excess({"state": deep})
+        assert found is not None
+        assert found.path == ("state",)
+
+    def test_it_does_not_count_beyond_the_bound(self) -> None:
+        """A hundred times as much input is not more work."""
+        small, large = (steps(lambda size=size: excess([[0]] * size)) for size in (MOST_VALUES + 1, 1_000_000))  # type: ignore[misc]
+        assert large <= small + 10
+
+
+class TestRecords:
+    """Every record that crosses the wire."""
+
+    def test_reading_a_hostile_object_is_bounded_work(self) -> None:
+        """Whatever a member holds, reading it and saying what is wrong takes a bounded number of steps."""
+        slow: list[str] = []
+        for kind in WIRE_RECORDS:
+            for what, members in messages(kind, SIZE):
+                found: list[ValidationError | None] = []
+                work = steps(lambda: found.append(read(kind, members)))  # noqa: B023
+                error = found[0]
+                work += 0 if error is None else steps(lambda: misfit(error))  # noqa: B023
+                listed = 0 if error is None else len(faults(error))
+                if work > MOST_STEPS or listed > MOST_FAULTS:
+                    slow.append(f"{what}: {work:,} steps, {listed} faults")
+        assert slow == []
+
+
+class TestPatches:
+    """The pure core, which is workflow code."""
+
+    @pytest.mark.parametrize("size", [1_900, SIZE])
+    def test_a_hostile_patch_is_refused_in_bounded_work(self, size: int) -> None:
+        """It is a finding for the stage, and never a million."""
+        slow = []
+        for name in (*Baton.FIELDS, "nobody"):
+            for what, value in values(size).items():
+                state = PipelineState(Baton(goal="Add login"))
+                returned = StageReturn(stage="plan", seq=1, baton_patch={name: value})
+                findings: list[str] = []
+                work = steps(lambda: findings.extend(_refusal(state, returned)))  # noqa: B023
+                if work > MOST_STEPS or len(findings) > 21:
+                    slow.append(f"{name}: {what}: {work:,} steps, {len(findings)} findings")
+        assert slow == []
+
+    def test_the_refusal_names_the_member(self) -> None:
+        """What the agent is told fits into a prompt."""
+        with pytest.raises(PatchError) as error:
+            patch_effect(Baton(goal="Add login"), {"artifacts": [{}] * 200_000})
+        assert error.value.findings == [
+            "artifacts: has 200,000 entries; at most 10,000 JSON values are allowed in all; "
+            "put content into an artifact"
+        ]
+
+    def test_a_branch_is_bounded_before_it_is_merged(self) -> None:
+        """Merging compares entries with one another."""
+        state = PipelineState(Baton(goal="Add login"))
+        branch = StageReturn(stage="plan", seq=1, baton_patch={"constraints": ["x"] * SIZE})
+        with pytest.raises(PatchError):
+            state.record_fan_out(1, "plan", [branch], datetime(2026, 6, 1, tzinfo=UTC))
+
+    def test_a_run_does_not_start_with_a_hostile_baton(self) -> None:
+        """The input is refused with one fault that names the member."""
+        start = PipelineInput(goal="Add login", baton={"artifacts": [{}] * SIZE})
+
+        with pytest.raises(ValidationError) as error:
+            start.first_baton()
+        assert [fault["loc"] for fault in faults(error.value)] == [("artifacts",)]
+
+
+class TestGate:
+    """Received messages."""
+
+    @pytest.mark.parametrize("size", [MOST_MESSAGE_VALUES - 10, SIZE])
+    def test_a_hostile_message_is_refused_in_bounded_work(self, size: int) -> None:
+        """`completedSubtasks: [{}, {}, …]` and its like: twenty findings at most, whichever checker reads it."""
+        slow = []
+        checks: dict[str, Callable[[Any], list[Any]]] = {"compiled": handoff_gate(), "record": schema_findings}
+        for name in ("completedSubtasks", "currentState", "receiverList", "fromAgent", "step", "unknown"):
+            for what, value in values(size).items():
+                for checker, check in checks.items():
+                    found: list[Any] = []
+                    work = steps(lambda: found.extend(check({name: value})))  # noqa: B023
+                    if work > MOST_STEPS or not 1 <= len(found) <= 20:
+                        slow.append(f"{checker}: {name}: {what}: {work:,} steps, {len(found)} findings")
+        assert slow == []
+
+    def test_the_first_fault_of_a_long_message_is_found_wherever_it_is(self) -> None:
+        """Only the beginning is searched for further faults."""
+        gate = SchemaGate({"properties": {"names": {"items": {"type": "string"}}}})
+
+        assert gate({"names": ["x"] * 40_000}) == []
+        assert [one.at for one in gate({"names": [*["x"] * 39_999, 1]})] == ["/names/39999"]
+        assert [one.at for one in gate({"names": [1, 2, *["x"] * 39_999, 3]})] == ["/names/0", "/names/1"]
+
+    def test_what_was_cut_off_is_not_a_fault(self) -> None:
+        """The beginning of a list may break a rule on its length, or on what it contains, that the whole list keeps."""
+        rules = {"minItems": 5_000, "contains": {"const": "last"}}
+        gate = SchemaGate({"properties": {"names": rules, "count": {"type": "integer"}}})
+
+        assert [one.at for one in gate({"names": [*["x"] * 5_000, "last"], "count": "1"})] == ["/count"]
+
+    def test_json_with_too_many_values_is_not_read(self) -> None:
+        """The count of brackets comes before the parser, whichever spelling the sender chose."""
+        for raw in (b'{"a":[' + b"{}," * 400_000 + b"{}]}", b'{"a": [' + b"1, " * 400_000 + b"1]}"):
+            with pytest.raises(MalformedMessageError):
+                loads_strict(raw)
+
+
+class TestReports:
+    """Markdown."""
+
+    def test_a_hostile_report_is_refused_in_bounded_work(self) -> None:
+        """256 KiB of nested items and their like; what is below the bounds is read."""
+        slow = []
+        for unit in (
+            "- a\n",
+            "  - a\n",
+            "- " * 30 + "a\n",
+            "# a\n",
+            "> a\n",
+            "|a|b|\n|-|-|\n",
+            "1. a\n\n",
+            "```\n",
+            "a\n",
+        ):
+            for size in (LONGEST, 3_000):
+                text = unit * (size // len(unit))
+                work = steps(lambda: _read(text))  # noqa: B023
+                if work > 1_000_000:
+                    slow.append(f"{unit!r} of {len(text):,}: {work:,} steps")
+        assert slow == []
+
+
+def _read(text: str) -> None:
+    try:
+        parse_report(text)
+    except ReportError:
+        return
+
+
+def _refusal(state: PipelineState, returned: StageReturn) -> list[str]:
+    try:
+        state.record_stage(returned, datetime(2026, 6, 1, tzinfo=UTC))
+    except PatchError as error:
+        return list(error.findings)
+    return []

@@ -1,0 +1,36 @@
+"""The dependency-free estimate of tokens."""
+
+import pytest
+from hypothesis import given
+
+from baton.wire.text import estimate_tokens
+from tests.core.material import texts
+
+
+class TestEstimateTokens:
+    """`estimate_tokens`, the default estimator."""
+
+    @pytest.mark.parametrize(
+        ("text", "tokens"),
+        [
+            pytest.param("", 0, id="nothing"),
+            pytest.param("a", 1, id="one letter"),
+            pytest.param("abcd", 1, id="four letters"),
+            pytest.param("abcde", 2, id="five letters"),
+            pytest.param("é" * 8, 2, id="accented Latin, still four to a token"),
+            pytest.param("日本語", 2, id="Japanese, one and a half to a token"),
+            pytest.param("中" * 300, 200, id="a long Chinese text"),
+            pytest.param("한국어" * 10, 20, id="Korean"),
+            pytest.param("abcd中中中", 3, id="a mixture"),
+            pytest.param("\u1100" * 3, 2, id="the first of the wide characters"),
+        ],
+    )
+    def test_four_characters_are_a_token_and_wide_scripts_cost_more(self, text: str, tokens: int) -> None:
+        """Text that is not Latin does not pass a budget unseen (C-8)."""
+        assert estimate_tokens(text) == tokens
+
+    @given(texts, texts)
+    def test_a_longer_text_never_costs_less(self, one: str, other: str) -> None:
+        """Cutting a text is a way to save tokens (C-7, C-8)."""
+        assert max(estimate_tokens(one), estimate_tokens(other)) <= estimate_tokens(one + other)
+        assert estimate_tokens(one + other) <= estimate_tokens(one) + estimate_tokens(other)
