@@ -1,4 +1,4 @@
-"""A handoff to several receivers at once, and when their answers are enough to go on (S3-14.2)."""
+"""A handoff to several receivers at once, and when their answers are enough to go on."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""A handoff that is streamed: chunks in any order and number of copies, and one whole at the end (S3-14.1).
+"""A handoff that is streamed: chunks in any order and number of copies, and one whole at the end.
 
 The handoff itself goes first and passes the receiver's gate; the chunks follow it, each sealed and checked on its
 own. The receiver may begin once it has enough of them, and knows that it missed nothing when the last one's count

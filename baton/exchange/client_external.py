@@ -193,7 +193,7 @@ class OutsideAgents:
     async def accept(self, found: Found, agent: str, *, holder: str | None = None, version: str = "1.0.0") -> Receipt:
         """Lead a claimed handoff through the gate, and take it on if it passes; the answer is on record first.
 
-        If its contract has expired while it waited, its pipeline makes a new one before the gate sees it (C-36).
+        If its contract has expired while it waited, its pipeline makes a new one before the gate sees it.
 
         Args:
             found: The handoff.

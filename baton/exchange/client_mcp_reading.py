@@ -71,7 +71,7 @@ class HandedOver:
         )
 
     def checked(self, agent: str, now: datetime) -> Self:
-        """Return this, if its contract may be worked under: it is whole, not expired, and the agent's (X-7, C-36)."""
+        """Return this, if its contract may be worked under: it is whole, not expired, and the agent's."""
         if self.contract is None:
             return self
         faults = [single_line(one.text) for one in validate_contract(self.contract, now=now).errors]
@@ -87,7 +87,7 @@ class HandedOver:
         return self
 
     def text(self) -> str:
-        """Return it for an agent's user turn, inside a fence that its authors could not foresee (X-6)."""
+        """Return it for an agent's user turn, inside a fence that its authors could not foresee."""
         rows = [f"**From:** {single_line(self.sender)}"]
         if self.contract is None:
             rows.append(f"**Task:** {single_line(self.description)}")

@@ -1,4 +1,4 @@
-"""Handoffs between pipelines as messages that may come twice, late, out of order or not at all (S3-6.5, C-20).
+"""Handoffs between pipelines as messages that may come twice, late, out of order or not at all.
 
 A sender keeps what it sent in an `Outbox`, a receiver what it answered in `ProcessedHandoffs`. Both are plain data that
 survives continuing as new, and neither trusts the transport: a handoff is accepted once, and its first answer counts.
@@ -157,12 +157,12 @@ class Outbox:
             del self._sent[old]
 
     def attempt(self, handoff_id: str) -> int:
-        """Return which attempt the next message under an id is, from 1; only a mended one is another (C-20)."""
+        """Return which attempt the next message under an id is, from 1; only a mended one is another."""
         before = self._sent.get(handoff_id)
         return 1 if before is None else before.mended + 2
 
     def again(self, handoff_id: str) -> Sent:
-        """Count another attempt of the same handoff; the message is the same (C-20)."""
+        """Count another attempt of the same handoff; the message is the same."""
         return self._change(handoff_id, attempts=self._sent[handoff_id].attempts + 1)
 
     def extend(self, handoff_id: str, deadline: datetime) -> Sent:

@@ -32,9 +32,8 @@ async def hand_off_to_all(
 ) -> Broadcast:
     """Hand the same task to several pipelines, and wait until all, or as many as declared, have accepted.
 
-    Each copy is a handoff of its own, with its own id and record; all of them list all the receivers
-    (S3-14.2). A receiver whose answer comes after a quorum was reached has the handoff all the same, and is
-    started for it if need be.
+    Each copy is a handoff with its own id and record, and lists all the receivers. A receiver whose answer comes after
+    a quorum was reached has the handoff all the same, and is started for it if need be.
 
     Args:
         exchange: The pipeline's exchange.

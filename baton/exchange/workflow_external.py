@@ -99,7 +99,7 @@ class Outside:
 
         A patch that it returns is checked by this pipeline's rules before it is taken, so that the agent can
         mend it, and is applied like that of a stage. In a pipeline with contracts it gets one, as stages do;
-        one that expires before it is accepted is compiled anew when an agent claims the handoff (C-36).
+        one that expires before it is accepted is compiled anew when an agent claims the handoff.
 
         Args:
             agent: The agent's name, by which its token knows it.
@@ -229,7 +229,7 @@ class Outside:
         return after.model_copy(update={"end": after.end.remembered()})  # who moves knows what they brought
 
     def _renew_contract(self, claimed: OutsideHandoff, now: datetime) -> None:
-        """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it (C-36)."""
+        """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it."""
         id, waiting = claimed.handoff_id, self._waiting[claimed.handoff_id]
         works = claimed.accepted and claimed.held_by(now) is not None
         if works or not waiting.has_expired_contract(now):

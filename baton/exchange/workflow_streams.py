@@ -1,7 +1,7 @@
 """`Streams`: attached to an exchange, it hands on in chunks, so that the receiver can begin before the sender is done.
 
 The handoff goes first and passes the gate like any other. Then come the chunks, each sealed; the last one has the
-digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it (S3-14.1).
+digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it.
 """
 
 import contextlib

@@ -83,7 +83,7 @@ def requirements(spec: StageSpec) -> ReceiverRequirements:
 
 
 def not_empty(fields: frozenset[str]) -> Check:
-    """Return the check that required fields of the baton hold something; one that is empty was not sent (S3-6.1-g)."""
+    """Return the check that required fields of the baton hold something; one that is empty was not sent."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         state = message["currentState"]

@@ -1,4 +1,4 @@
-"""The handoff builder: what an agent knows at the end of its execution, made into a message (S3-7.1.2).
+"""The handoff builder: what an agent knows at the end of its execution, made into a message.
 
 Ids and times are arguments, so a workflow that replays builds the same message again. The sender's own cost is
 deducted in here and nowhere else: what was spent and what is left together stay the budget, to the millionth.
@@ -144,7 +144,7 @@ def build_handoff(
 
 
 def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
-    """Return the cost figures after an agent's own cost was deducted (S3-9-a, S3-9-b)."""
+    """Return the cost figures after an agent's own cost was deducted."""
     if not spend:
         return cost
     return CostTracking(

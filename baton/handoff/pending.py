@@ -1,7 +1,7 @@
 """Handoffs that wait for a person: dead letters, spent budgets, escalations; and what the person may decide.
 
 A handoff that was not accepted and cannot be mended by its sender is neither lost nor tried again by itself: the
-task is `PENDING_HANDOFF`, its baton as it was before the handoff, until somebody decides (S3-6.3, S3-11-d).
+task is `PENDING_HANDOFF`, its baton as it was before the handoff, until somebody decides.
 """
 
 from enum import StrEnum

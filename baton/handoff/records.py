@@ -1,7 +1,7 @@
 """The handoff message, schema 2: the signed envelope at every boundary between two agents (EAAPL-MAG006 §5.2).
 
 All eighteen members of the document are required and none has a default, because a default would fill in what a
-sender forgot (C-47). What came later is optional, and absent rather than null. The record is one reading of a
+sender forgot. What came later is optional, and absent rather than null. The record is one reading of a
 message; signatures are made and verified over the received JSON itself, never over a record that was written anew.
 """
 
@@ -32,7 +32,7 @@ from baton.wire.values import (
 )
 
 INITIAL = "INITIAL"
-"""The task description of a handoff that begins a task (S3-7.2-c); it counts only without a parent (C-16)."""
+"""The task description of a handoff that begins a task; it counts only without a parent."""
 
 
 class Sender(OpenRecord):
@@ -116,7 +116,7 @@ class TokenSpent(OpenRecord):
 
 
 class CostTracking(OpenRecord):
-    """What the task has cost up to this handoff, and what is left; together always the budget (C-12).
+    """What the task has cost up to this handoff, and what is left; together always the budget.
 
     Attributes:
         cost_spent_so_far_usd: Spent since the task began, US dollars; it only grows.
@@ -172,7 +172,7 @@ class Handoff(OpenRecord):
 
     Attributes:
         schema_version: The version of the schema that the message follows, for example `"2.0"`.
-        handoff_id: Names this handoff; a repeated attempt keeps it (C-20).
+        handoff_id: Names this handoff; a repeated attempt keeps it.
         task_id: Names the task, the same for the whole chain.
         parent_handoff_id: The handoff that brought the task to the sender, or null for the first.
         from_agent: Who hands on.

@@ -46,8 +46,8 @@ class HandoffTerms:
             in the pipeline's code.
         expires: After how long nobody may accept a handoff any more; None for never.
         compress_above: The share of a receiver's context window that a message may fill before the conversation in it
-            is compressed; above 0, at most 1 (S3-6.4-a).
-        verbatim_turns: How many of the newest turns stay word for word then, at least 1 (S3-6.4-e).
+            is compressed; above 0, at most 1.
+        verbatim_turns: How many of the newest turns stay word for word then, at least 1.
 
     Raises:
         ValueError: `compress_above` or `verbatim_turns` is out of its range.

@@ -23,7 +23,7 @@ class ReceiverRequirements:
         agent_type: What kind of agent it is; a handoff's `toAgent.agentType` names it.
         agent_version: Its version, by semver.org.
         state: The members that it needs in `currentState`: names, or JSON pointers such as `/review/score`.
-        expects_work: Whether a handoff without completed subtasks is a likely error (S3-6.1-f).
+        expects_work: Whether a handoff without completed subtasks is a likely error.
         schema_version: The version of the message schema that it speaks.
 
     Example:

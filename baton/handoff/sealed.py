@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, core_schema
 from baton.handoff.errors import HandoffError
 
 HMAC_SHA256 = "hmac-sha256"
-"""The algorithm of a seal that everybody who can verify it could have made (S3-10.2-b)."""
+"""The algorithm of a seal that everybody who can verify it could have made."""
 ED25519 = "ed25519"
 """The algorithm of a seal that is verified with a public key."""
 

@@ -2,7 +2,7 @@
 
 The seal is verified over the received bytes, then the message is read; then come its age, its schema, completeness,
 safety and budget, all reported. Whatever the verdict, it is written to the ledger before the caller learns it: a
-handoff whose record could not be written is not accepted and nothing runs (S3-6.1, S3-6.2-a, S3-7.1.5-a).
+handoff whose record could not be written is not accepted and nothing runs.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from baton.wire.canonical import digest_of, sha256
 from baton.wire.json_values import loads_strict
 
 START = "start"
-"""The kind of record of a first agent's start: no agent handed on to it, so it is no handoff record (C-50)."""
+"""The kind of record of a first agent's start: no agent handed on to it, so it is no handoff record."""
 LARGEST_ON_LOOP = 16 * 1024
 """A longer message, in bytes, is checked in a thread: other activities of the worker go on meanwhile."""
 LONGEST_ERROR = 1_000
@@ -74,7 +74,7 @@ def addressed_to(audience: str) -> Check:
 
 
 def contract_check(clock: Callable[[], datetime]) -> Check:
-    """Return the check of a contract where it is received: that it is whole, and has not expired (X-7, C-36)."""
+    """Return the check of a contract where it is received: that it is whole, and has not expired."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         contract = message.get("step", {}).get("contract")
@@ -225,7 +225,7 @@ class Gate:
     async def returned(
         self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
     ) -> ChainHead:
-        """Put on record what a receiver made of a handoff, with its own cost in it (C-12)."""
+        """Put on record what a receiver made of a handoff, with its own cost in it."""
         entry = AuditEntry(
             kind="completion",
             task_id=message["taskId"],
@@ -250,7 +250,7 @@ class Gate:
         spend: Spend | None = None,
         run_id: str | None = None,
     ) -> None:
-        """Put on record that a receiver failed after it had accepted, and what it had spent (S3-6.3-b)."""
+        """Put on record that a receiver failed after it had accepted, and what it had spent."""
         await self.ledger.append(
             AuditEntry(
                 kind="completion",
@@ -299,7 +299,7 @@ class Gate:
         return self._redacted(recordable(shown, lambda: self._salt(event, key)), event, key)
 
     def _redacted(self, message: dict[str, Any], event: object, key: Key | None = None) -> dict[str, Any]:
-        """Return a message as the data policy lets it go on record (S3-6.2-b)."""
+        """Return a message as the data policy lets it go on record."""
         policy = self.redact
         if policy is None:
             return message
@@ -356,7 +356,7 @@ def _unread(raw: bytes) -> dict[str, Any]:
 
 
 def _personal_check(message: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding if personal data is in clear: it is never in a message, and so never on record (S3-12.3-b)."""
+    """Return a finding if personal data is in clear: it is never in a message, and so never on record."""
     if is_payload(message.get("personalDataPayload", {})):
         return []
     text = "personalDataPayload holds what no vault sealed; seal it with the vault before it is handed on"

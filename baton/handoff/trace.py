@@ -1,4 +1,4 @@
-"""Traces: what a traceparent says, and which one belongs to a handoff (W3C Trace Context, S3-5.2-x).
+"""Traces: what a traceparent says, and which one belongs to a handoff (W3C Trace Context).
 
 A trace of Baton is flat. Every handoff of a task carries the traceparent of the span that started the pipeline,
 through child pipelines and continued runs too, so one trace holds them all and nothing nests without end. What

@@ -1,7 +1,7 @@
-"""The receiver's validation of a handoff, the same for a stage, a pipeline and an outside agent (S3-7.1.4).
+"""The receiver's validation of a handoff, the same for a stage, a pipeline and an outside agent.
 
 The seal is verified before anything in here sees the message. Then the schema; and once that holds, completeness,
-destination, safety and budget, all of them, so that a sender learns everything at once (C-13). Safety is looked at
+destination, safety and budget, all of them, so that a sender learns everything at once. Safety is looked at
 even in a message that breaks the schema, for a malformed injection is one as well.
 """
 
@@ -25,7 +25,7 @@ from baton.wire.text import faults
 NO_WORK = "No completed subtasks in non-initial handoff"
 NO_BUDGET = "No remaining budget"
 INJECTION = "Injection pattern detected in context"
-"""The document's own words for three findings (S3-7.2-c, d, f)."""
+"""The document's own words for three findings."""
 
 _LONGEST_PLACE = 200
 
@@ -70,7 +70,7 @@ def schema_findings(message: Any) -> list[Finding]:
 
 
 def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
-    """Return BUDGET_EXHAUSTED if a message says that nothing is left (S3-6.1-l)."""
+    """Return BUDGET_EXHAUSTED if a message says that nothing is left."""
     left = message["costTracking"]["costBudgetRemainingUSD"]
     if micro_usd(Decimal(repr(left))) > 0:
         return []

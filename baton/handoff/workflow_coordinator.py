@@ -2,7 +2,7 @@
 
 A rejection is a value (`baton.core.verdict`), and each code has one fate. What its sender can mend goes back to
 the sender, whose answer is kept aside until a receiver accepts it: so when the attempts are used up there is nothing
-to undo. Everything else waits for a person, with the baton as it was before the handoff (S3-6.3, C-20, C-21).
+to undo. Everything else waits for a person, with the baton as it was before the handoff.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -103,77 +103,77 @@ class HandoffCoordinator:
         self._ids += 1
         return nth_id(self._ids)
 
-    def outgoing(self, passage: OutgoingHandoff, message: StageInput) -> StageInput | Handoff:
+    def message_for(self, outgoing: OutgoingHandoff, message: StageInput) -> StageInput | Handoff:
         """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal."""
         if self._relay is None:
             return message
         if released := self.escalation.released:
             message = message.model_copy(update={"released": released})
         try:
-            passage.message = self._relay.message(
-                passage.spec,
+            outgoing.message = self._relay.message(
+                outgoing.spec,
                 message,
                 self.account.budget.cost_tracking(),
-                handoff_id=passage.handoff_id,
+                handoff_id=outgoing.handoff_id,
                 now=workflow.now(),
                 workflow_id=workflow.info().workflow_id,
-                receivers=passage.receivers,
+                receivers=outgoing.receivers,
             )
         except SealError as error:
-            raise StageFailedError(f"stage {passage.spec.name!r} is not sent anything: {error}") from error
-        return passage.message
+            raise StageFailedError(f"stage {outgoing.spec.name!r} is not sent anything: {error}") from error
+        return outgoing.message
 
-    async def fit(self, passage: OutgoingHandoff, message: StageInput, task_queue: str | None) -> StageInput:
+    async def fit(self, outgoing: OutgoingHandoff, message: StageInput, task_queue: str | None) -> StageInput:
         """Return the stage's input with the conversation in it; see `Conversation.fit`."""
         sender = None if self._relay is None else self._relay.sender.agent_id
-        return await self._said.fit(passage, message, task_queue, sender=sender)
+        return await self._said.fit(outgoing, message, task_queue, sender=sender)
 
-    def contracted(self, passage: OutgoingHandoff, message: StageInput, *, kept: bool = True) -> StageInput:
+    def contracted(self, outgoing: OutgoingHandoff, message: StageInput, *, kept: bool = True) -> StageInput:
         """Return the stage's input with a contract of this moment; `kept` as in `ContractIssuer.contracted`."""
         if self._contracts is None:
             return message
-        self._contracts.route(passage.spec)
-        return self._contracts.contracted(passage.spec, message, passage.handoff_id, workflow.now(), kept=kept)
+        self._contracts.route(outgoing.spec)
+        return self._contracts.contracted(outgoing.spec, message, outgoing.handoff_id, workflow.now(), kept=kept)
 
-    def base(self, passage: OutgoingHandoff, before: tuple[Baton, int]) -> tuple[Baton, int]:
+    def base(self, outgoing: OutgoingHandoff, before: tuple[Baton, int]) -> tuple[Baton, int]:
         """Return the baton to hand on, with what the sender mended, and how many steps will have ended by then."""
         baton, after = before
-        for returned in passage.mended:
+        for returned in outgoing.mended:
             baton = patch_effect(baton, returned.baton_patch, self._state.stage_rules()).baton
-        return baton, after + len(passage.mended)
+        return baton, after + len(outgoing.mended)
 
-    async def afford(self, passage: OutgoingHandoff) -> None:
+    async def afford(self, outgoing: OutgoingHandoff) -> None:
         """Set apart what the stage declared, after waiting for more money if that was agreed."""
-        while lack := self.account.shortage(passage.spec):
+        while lack := self.account.shortage(outgoing.spec):
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)
             verdict = Verdict(valid=False, reason=Code.BUDGET_EXHAUSTED, details=lack.text)
-            await self._escalate(passage, verdict, Disposition.TOP_UP)
-        self.account.reserve(passage.key, passage.spec)
+            await self._escalate(outgoing, verdict, Disposition.TOP_UP)
+        self.account.reserve(outgoing.key, outgoing.spec)
 
-    def accepted(self, passage: OutgoingHandoff) -> bool:
+    def accepted(self, outgoing: OutgoingHandoff) -> bool:
         """Record what the sender mended, now that the receiver has accepted the handoff; return whether it did."""
-        mended, passage.mended = passage.mended, []
+        mended, outgoing.mended = outgoing.mended, []
         for returned in mended:
-            why = f"the handoff to {passage.spec.name!r} was not accepted before"
+            why = f"the handoff to {outgoing.spec.name!r} was not accepted before"
             self._publish(self._state.record_amendment(returned, workflow.now(), why))
         return bool(mended)
 
-    def arrived(self, passage: OutgoingHandoff, returned: StageReturn) -> None:
+    def arrived(self, outgoing: OutgoingHandoff, returned: StageReturn) -> None:
         """Note that a stage has done its work and will hand on next."""
-        self._sender = passage
+        self._sender = outgoing
         self._said.heard(returned)
         if self._relay is not None:
-            self._relay.arrived(passage.spec, returned, passage.handoff_id, workflow.now())
+            self._relay.arrived(outgoing.spec, returned, outgoing.handoff_id, workflow.now())
 
-    def merged(self, name: str, passages: Sequence[OutgoingHandoff], branches: Sequence[StageReturn]) -> None:
+    def merged(self, name: str, outgoing_handoffs: Sequence[OutgoingHandoff], branches: Sequence[StageReturn]) -> None:
         """Note that the branches of a fan-out have done their work; together they hand on next."""
         self._sender = None
         for returned in branches:
             self._said.heard(returned)
         if self._relay is not None:
-            for passage, returned in zip(passages, branches, strict=True):
-                self._relay.arrived(passage.spec, returned, passage.handoff_id, workflow.now())
+            for outgoing, returned in zip(outgoing_handoffs, branches, strict=True):
+                self._relay.arrived(outgoing.spec, returned, outgoing.handoff_id, workflow.now())
             self._relay.sender = self._relay.sender.model_copy(update={"agent_id": name})
 
     def answered(self, returned: StageReturn) -> None:
@@ -183,70 +183,73 @@ class HandoffCoordinator:
         if self._contracts is not None:
             self._contracts.answered(returned)
 
-    async def rejected(self, passage: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
+    async def rejected(self, outgoing: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
         """See to a handoff that was not accepted; on return it is to be sent again."""
         expired = self._contracts is not None and is_expired_contract(verdict)
-        if expired and passage.expired < self._terms.attempts:
-            passage.expired += 1  # compiled anew with the next sending, and validated anew: never executed as it was
-            self._handlers.note(f"the contract for {passage.spec.name!r} had expired; it is compiled again")
+        if expired and outgoing.expired < self._terms.attempts:
+            outgoing.expired += 1  # compiled anew with the next sending, and validated anew: never executed as it was
+            self._handlers.note(f"the contract for {outgoing.spec.name!r} had expired; it is compiled again")
             return
         reason = verdict.reason or Code.SCHEMA_INVALID
-        passage.rejected += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
-        fate = disposition_of(reason, max(passage.rejected, 1), self._terms.attempts)
-        if fate is Disposition.BACK_TO_SENDER and (self._sender is None or passage.given.branch):
+        outgoing.rejected += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
+        fate = disposition_of(reason, max(outgoing.rejected, 1), self._terms.attempts)
+        if fate is Disposition.BACK_TO_SENDER and (self._sender is None or outgoing.given.branch):
             fate = Disposition.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
         if expired and fate is Disposition.BACK_TO_SENDER:
-            fate, passage.expired = Disposition.ESCALATE, 0  # its sender would only do its work again, and mend nothing
+            fate, outgoing.expired = (
+                Disposition.ESCALATE,
+                0,
+            )  # its sender could correct nothing
         if fate is Disposition.BACK_TO_SENDER:
-            await self._mend(passage, verdict, execute)
+            await self._mend(outgoing, verdict, execute)
             return
         if fate is Disposition.TOP_UP and self.account.limited and self.account.budget.then is not OnExhaustion.PAUSE:
             raise BudgetExhaustedError(verdict.details or "the budget is used up")
-        passage.mended, passage.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
-        await self._escalate(passage, verdict, fate)
+        outgoing.mended, outgoing.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
+        await self._escalate(outgoing, verdict, fate)
 
-    async def wait_for_ledger(self, passage: OutgoingHandoff) -> bool:
+    async def wait_for_ledger(self, outgoing: OutgoingHandoff) -> bool:
         """Wait before a handoff is sent again that the ledger could not take; see `baton.handoff.workflow_outage`."""
-        return await wait_for_ledger(self._handlers, passage.spec.name, passage.given.seq, passage.outages)
+        return await wait_for_ledger(self._handlers, outgoing.spec.name, outgoing.given.seq, outgoing.outages)
 
-    async def failed(self, passage: OutgoingHandoff, error: StageExecutionError) -> None:
+    async def failed(self, outgoing: OutgoingHandoff, error: StageExecutionError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again."""
-        passage.mended, reason = [], str(error)
+        outgoing.mended, reason = [], str(error)
         escalation = self.escalation
         if escalation.on_record or (escalation.on_record is None and not error.is_outage):
             kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
-            await escalation.record(passage, None, kind, status, reason, spend=error.spend)
+            await escalation.record(outgoing, None, kind, status, reason, spend=error.spend)
         if escalation.on_record:
-            self._handlers.note(f"{passage.spec.name!r} failed after accepting; rolled back to before the handoff")
+            self._handlers.note(f"{outgoing.spec.name!r} failed after accepting; rolled back to before the handoff")
             self._handlers.metrics.rolled_back(RECEIVER_FAILED)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
-        await self._escalate(passage, Verdict(valid=False, details=reason), Disposition.ESCALATE)
+        await self._escalate(outgoing, Verdict(valid=False, details=reason), Disposition.ESCALATE)
 
-    async def _mend(self, passage: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
+    async def _mend(self, outgoing: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""
         assert self._sender is not None  # noqa: S101 - the caller has looked
         spec, given = self._sender.spec, self._sender.given
-        findings = [f"your handoff to {passage.spec.name!r} was not accepted: {one.text}" for one in verdict.findings]
-        self._handlers.note(f"the handoff to {passage.spec.name!r} went back to {spec.name!r}: {verdict.details}")
-        baton, after = self.base(passage, (self._state.baton, len(self._state.outcomes)))
+        findings = [f"your handoff to {outgoing.spec.name!r} was not accepted: {one.text}" for one in verdict.findings]
+        self._handlers.note(f"the handoff to {outgoing.spec.name!r} went back to {spec.name!r}: {verdict.details}")
+        baton, after = self.base(outgoing, (self._state.baton, len(self._state.outcomes)))
         handed, earlier = spec.handed(baton)
-        passage.sent += 1
+        outgoing.sent += 1
         message = given.model_copy(
             update={
-                "seq": passage.given.seq,
+                "seq": outgoing.given.seq,
                 "baton": handed.to_json_object(),
                 "earlier_decisions": earlier,
-                "attempt": passage.sent,
+                "attempt": outgoing.sent,
                 "findings": findings,
                 "branch": True,
                 "after": after,
             }
         )
-        back = OutgoingHandoff(spec, message, self.new_id(), sent=passage.sent, task_queue=self._sender.task_queue)
+        back = OutgoingHandoff(spec, message, self.new_id(), sent=outgoing.sent, task_queue=self._sender.task_queue)
         try:
             back.given = self.contracted(back, message)
-            returned = await execute(back, self._returning(back, passage), message.seq, message.attempt)
+            returned = await execute(back, self._returning(back, outgoing), message.seq, message.attempt)
         except StageFailedError as error:
             if isinstance(error, StageExecutionError):
                 self.account.charge_unreserved(spec.name, error.spend)
@@ -264,22 +267,22 @@ class HandoffCoordinator:
             except PatchError as error:
                 self._handlers.note(f"{spec.name!r} did not mend it: {'; '.join(error.findings)}")
             else:
-                passage.mended.append(returned)
+                outgoing.mended.append(returned)
 
-    def _returning(self, back: OutgoingHandoff, passage: OutgoingHandoff) -> StageInput | Handoff:
+    def _returning(self, back: OutgoingHandoff, outgoing: OutgoingHandoff) -> StageInput | Handoff:
         """Return the message by which a receiver hands the work back to its sender."""
         if self._relay is None:
             return back.given
         sender, self._relay.sender = (
             self._relay.sender,
-            Sender(agent_id=passage.spec.name, agent_version=passage.spec.version, execution_id=passage.handoff_id),
+            Sender(agent_id=outgoing.spec.name, agent_version=outgoing.spec.version, execution_id=outgoing.handoff_id),
         )
         try:
-            return self.outgoing(back, back.given)
+            return self.message_for(back, back.given)
         finally:
             self._relay.sender = sender
 
-    async def _escalate(self, passage: OutgoingHandoff, verdict: Verdict, fate: Disposition) -> None:
+    async def _escalate(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition) -> None:
         """Wait until a person has decided about a handoff; on return it is to be sent again."""
         sender = self._relay.sender.agent_id if self._relay else workflow.info().workflow_type
-        await self.escalation.decided(passage, verdict, fate, sender)
+        await self.escalation.decided(outgoing, verdict, fate, sender)

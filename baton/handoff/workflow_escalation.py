@@ -1,6 +1,6 @@
 """Escalation: a handoff waits for a person, whose decision is put on record and done.
 
-Until it is made, the baton is as it was before the handoff (S3-6.3, C-20, C-21).
+Until it is made, the baton is as it was before the handoff.
 """
 
 import asyncio
@@ -106,39 +106,39 @@ class Escalation:
         )
         return await decided_on_record(self.inbox, pending, within, tell)
 
-    async def decided(self, passage: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
+    async def decided(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
         """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then."""
         since = workflow.now()
-        passage.asked += 1
+        outgoing.asked += 1
         pending = PendingHandoff(
-            handoff_id=passage.handoff_id,
-            seq=passage.given.seq,
+            handoff_id=outgoing.handoff_id,
+            seq=outgoing.given.seq,
             sender=sender,
-            receiver=passage.spec.name,
+            receiver=outgoing.spec.name,
             reason=verdict.reason,
             fate=fate,
             details=verdict.details or "",
             findings=verdict.findings,
-            attempts=max(passage.sent, 1),
+            attempts=max(outgoing.sent, 1),
             since=since,
             until=since + self._within,
         )
-        self._handlers.note(f"handoff to {passage.spec.name!r} waits for a person ({fate.value}): {pending.details}")
+        self._handlers.note(f"handoff to {outgoing.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a receiver that failed was counted when it did
             self._handlers.metrics.rolled_back(fate.value)
-        visibility, tell = self._handlers.visibility, partial(self.record, passage, verdict.reason)
+        visibility, tell = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
         try:
-            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, passage.spec.name):
+            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name):
                 decision = await decided_on_record(self.inbox, pending, self._within, tell)
         finally:
             self.inbox.done(pending.handoff_id)  # nothing can come between this and what is done below
             if not self.inbox.pending():
-                visibility.goes_on(passage.spec.name)
-        self._obey(passage, decision, pending)
+                visibility.goes_on(outgoing.spec.name)
+        self._obey(outgoing, decision, pending)
 
     async def record(
         self,
-        passage: OutgoingHandoff,
+        outgoing: OutgoingHandoff,
         reason: Code | None,
         kind: EventKind,
         status: str,
@@ -150,19 +150,19 @@ class Escalation:
         if self.on_record is False:
             return
         cost = None
-        if spend and passage.message is not None:
-            cost = cost_after(passage.message.to_json_object(), spend)
+        if spend and outgoing.message is not None:
+            cost = cost_after(outgoing.message.to_json_object(), spend)
         # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
-        nth = f".{passage.asked}" if passage.asked > 1 and not passage.sent else ""
+        nth = f".{outgoing.asked}" if outgoing.asked > 1 and not outgoing.sent else ""
         await self._put_on_record(
             kind,
             status,
             details,
             decision,
-            task_id=passage.given.task_id,
-            event_id=f"{passage.handoff_id}.{passage.sent}{nth}",
-            agent=passage.spec.name,
-            seq=passage.given.seq,
+            task_id=outgoing.given.task_id,
+            event_id=f"{outgoing.handoff_id}.{outgoing.sent}{nth}",
+            agent=outgoing.spec.name,
+            seq=outgoing.given.seq,
             reason=reason,
             cost=cost,
         )
@@ -207,7 +207,7 @@ class Escalation:
         """Put an event on record, and note whether this run's workers keep one at all."""
         self.on_record = await put_on_record(*event, **further)
 
-    def _obey(self, passage: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
+    def _obey(self, outgoing: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
         """Do what a person decided, so that the handoff can be sent again."""
         self._handlers.note(f"{decision.who} decided on the handoff to {pending.receiver!r}: {decision.action.value}")
         match decision.action:
@@ -224,7 +224,7 @@ class Escalation:
                 except PatchError as error:
                     raise StageFailedError(f"the edit of {decision.who} is refused: {error}") from error
             case HandoffAction.RELEASE:
-                sent = {} if passage.message is None else passage.message.to_json_object()
+                sent = {} if outgoing.message is None else outgoing.message.to_json_object()
                 self.released |= dict.fromkeys(digests_of(sent, pending.findings), decision.who)
             case HandoffAction.TOP_UP:
                 self._account.top_up(decision.micro_usd)

@@ -249,7 +249,7 @@ class StageContext(Generic[BatonT]):
 
     @property
     def handoff_id(self) -> str:
-        """The handoff under which the stage acts; whatever it does is to name it (S5-fields-a)."""
+        """The handoff under which the stage acts; whatever it does is to name it."""
         named = (self.given.contract or {}).get("handoffId", "")
         return self.given.handoff_id or str(named)
 
@@ -275,7 +275,7 @@ class StageContext(Generic[BatonT]):
 
     @cached_property
     def prompt(self) -> str:
-        """Contract and baton for the user turn of an agent's prompt: markdown inside the data fence (S1 L38, X-6).
+        """Contract and baton for the user turn of an agent's prompt: markdown inside the data fence.
 
         It stays under the worker's ceiling of tokens and, on a further attempt, says what was wrong with the
         one before. Goal and constraints are whole; what else is left out or cut is named in it.
@@ -292,7 +292,7 @@ class StageContext(Generic[BatonT]):
         )
         if self.contract is not None:
             body = f"{render_contract(self.contract)}\n{body}"
-        elif self.given.turns or self.given.summary:  # under a contract nobody reads a raw conversation (S5-contract-c)
+        elif self.given.turns or self.given.summary:  # under a contract nobody reads a raw conversation
             body += f"\n{conversation(self.given.summary, self.turns)}"
         if self.findings:
             rows = "\n".join(f"- {single_line(finding)}" for finding in self.findings)

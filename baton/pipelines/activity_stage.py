@@ -139,7 +139,7 @@ class Stage(Generic[GivenT, AnswerT]):
         return f"<stage {self.spec.name}>"
 
     async def _receive(self, sealed: UnverifiedHandoff) -> StageReturn:
-        """Answer a handoff, and run the function only once its acceptance is on record (S3-6.2-a)."""
+        """Answer a handoff, and run the function only once its acceptance is on record."""
         parts = current_parts()
         gate = gate_of(parts.gate)
         beat = still_alive
@@ -321,7 +321,7 @@ def _parameter_of(function: Any) -> tuple[type[Baton], bool]:
 
 
 def _as_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult:
-    """Return what a function answered as a result; a report becomes its patch, and itself the output (X-3)."""
+    """Return what a function answered as a result; a report becomes its patch, and itself the output."""
     result = answer if isinstance(answer, StageResult) else None
     report = answer if isinstance(answer, HandoffReport) else None
     if result is not None and result.report is not None:
@@ -340,7 +340,7 @@ def _as_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult
 
 
 def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, JsonValue]:
-    """Return a bare answer as a patch; None is the empty one (C-10)."""
+    """Return a bare answer as a patch; None is the empty one."""
     if answer is None:
         return {}
     if isinstance(answer, BatonPatch):

@@ -74,8 +74,8 @@ class Pipeline:
         Args:
             start: The workflow's argument.
             baton_type: The pipeline's type of baton, derived from `Baton`.
-            freeze_goal: Refuse patches that change the goal (C-6).
-            protected: Fields whose entries no stage may remove, for example `["constraints"]` (C-5).
+            freeze_goal: Refuse patches that change the goal.
+            protected: Fields whose entries no stage may remove, for example `["constraints"]`.
             merge: Further or other strategies for the fields of a fan-out.
             continue_after: When to continue as new.
             handoffs: How it hands on from stage to stage; the usual terms by default.
@@ -163,16 +163,16 @@ class Pipeline:
         if past is not None:
             return results_of(past)[0]
 
-        passage = self._outgoing_handoff(spec, seq, params)
+        outgoing = self._outgoing_handoff(spec, seq, params)
 
         def accept(returned: StageReturn, made_on: Baton) -> Outcome:
             self._handlers.visibility.ran(returned.seconds)
             outcome = self.state.record_stage(returned, workflow.now(), made_on=made_on)
-            self._handoffs.arrived(passage, returned)
+            self._handoffs.arrived(outgoing, returned)
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
-            outcome = await run_stage(passage, self._handoffs, self._base, accept, task_queue, self._room)
+            outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._room)
         return results_of(outcome)[0]
 
     @step
@@ -214,13 +214,13 @@ class Pipeline:
             patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
             return returned
 
-        passages = [self._outgoing_handoff(spec, seq, params, names) for spec in specs]
+        outgoing_handoffs = [self._outgoing_handoff(spec, seq, params, names) for spec in specs]
 
-        def run(passage: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
-            return run_stage(passage, self._handoffs, self._base, accept, task_queue, self._room)
+        def run(outgoing: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
+            return run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._room)
 
         with self._steps.under_way(StepKind.MERGE, name, seq):
-            ended = await asyncio.gather(*(run(passage) for passage in passages), return_exceptions=True)
+            ended = await asyncio.gather(*(run(outgoing) for outgoing in outgoing_handoffs), return_exceptions=True)
             faults = [one for one in ended if isinstance(one, BaseException)]
             if faults:
                 raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
@@ -231,7 +231,7 @@ class Pipeline:
                 outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
-            self._handoffs.merged(name, passages, branches)
+            self._handoffs.merged(name, outgoing_handoffs, branches)
         publish(outcome)
         return results_of(outcome)
 

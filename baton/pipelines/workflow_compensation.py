@@ -1,4 +1,4 @@
-"""Compensation: what undoes effects outside, where rolling back the baton cannot (S3-5.1-f).
+"""Compensation: what undoes effects outside, where rolling back the baton cannot.
 
 A stage that booked, paid or sent something leaves a trace that no reset of a workflow takes back. Whoever declares
 how it is undone has that done, newest first, if the work fails later on.

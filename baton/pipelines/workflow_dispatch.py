@@ -60,7 +60,7 @@ class TaskRoom:
 
 
 async def run_stage(
-    passage: OutgoingHandoff,
+    delivery: OutgoingHandoff,
     handing: HandoffCoordinator,
     base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
@@ -68,34 +68,34 @@ async def run_stage(
     room: TaskRoom,
 ) -> AcceptedT:
     """Run a stage until its handoff and its patch are accepted, or its attempts are used up."""
-    spec, passage.task_queue = passage.spec, task_queue
+    spec, delivery.task_queue = delivery.spec, task_queue
     findings: list[str] = []
     refusals = 0
-    await handing.afford(passage)
+    await handing.afford(delivery)
     try:
         while refusals < spec.attempts:
-            passage.sent += 1
-            baton, after = handing.base(passage, base())
+            delivery.sent += 1
+            baton, after = handing.base(delivery, base())
             handed, earlier = spec.handed(baton)
-            message = passage.given.model_copy(
+            message = delivery.given.model_copy(
                 update={
                     "baton": handed.to_json_object(),
                     "earlier_decisions": earlier,
-                    "attempt": passage.sent,
+                    "attempt": delivery.sent,
                     "findings": findings,
                     "after": after,
                 }
             )
-            message = handing.contracted(passage, await handing.fit(passage, message, task_queue))
-            outgoing = handing.outgoing(passage, message)
+            message = handing.contracted(delivery, await handing.fit(delivery, message, task_queue))
+            outgoing = handing.message_for(delivery, message)
             await room.take(outgoing)
             try:
-                returned = await execute(passage, outgoing, message.seq, message.attempt)
+                returned = await execute(delivery, outgoing, message.seq, message.attempt)
             except StageExecutionError as error:
-                handing.account.raised(passage.key, message.attempt, error.spend)
-                passage.outages += error.is_outage
-                if not (error.is_outage and await handing.wait_for_ledger(passage)):
-                    await handing.failed(passage, error)
+                handing.account.raised(delivery.key, message.attempt, error.spend)
+                delivery.outages += error.is_outage
+                if not (error.is_outage and await handing.wait_for_ledger(delivery)):
+                    await handing.failed(delivery, error)
                 continue
             if returned.verdict is None and returned.seq != message.seq:
                 raise StageFailedError(
@@ -104,10 +104,10 @@ async def run_stage(
                 )
             handing.answered(returned)
             if returned.verdict is not None:
-                await handing.rejected(passage, returned.verdict, execute)
+                await handing.rejected(delivery, returned.verdict, execute)
                 continue
-            handing.account.charge(passage.key, returned)
-            if handing.accepted(passage):
+            handing.account.charge(delivery.key, returned)
+            if handing.accepted(delivery):
                 baton = base()[0]  # with what the sender mended in it
             findings = returned.findings
             if not findings:
@@ -117,16 +117,16 @@ async def run_stage(
                     findings = error.findings
             refusals += 1
     finally:
-        handing.account.settle(passage.key)
+        handing.account.settle(delivery.key)
     raise StageFailedError(
         f"stage {spec.name!r} was refused {counted(spec.attempts, 'time')} and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"
     )
 
 
-async def execute(passage: OutgoingHandoff, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
+async def execute(delivery: OutgoingHandoff, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
     """Run the stage's activity once, with the retries Temporal makes of it."""
-    spec = passage.spec
+    spec = delivery.spec
     nth = f", attempt {attempt}" if attempt > 1 else ""
     summary = f"step {seq}: {spec.name}{nth}"[:200]
     try:
@@ -134,7 +134,7 @@ async def execute(passage: OutgoingHandoff, outgoing: StageInput | Handoff, seq:
             spec.name,
             outgoing,
             result_type=StageReturn,
-            task_queue=passage.task_queue,
+            task_queue=delivery.task_queue,
             start_to_close_timeout=spec.timeout,
             heartbeat_timeout=spec.heartbeat,
             retry_policy=_retry_policy(spec.retries),

@@ -44,7 +44,6 @@ HANDOFFS = Metric(
     labels=("verdict",),
     at_start=(HandoffStatus.ACCEPTED.value, *(code.value for code in Code)),
 )
-"""S3-8.1-a and S3-8.1-c are shares of it."""
 
 REJECTIONS = Metric(
     "baton_handoff_rejections_total",
@@ -61,7 +60,6 @@ LATENCY = Metric(
     # Holds every limit of `SLOS`, so that "more than 1 % are slower" is counted and not interpolated.
     buckets=(0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0),
 )
-"""S3-8.1-b."""
 
 COMPRESSIONS = Metric(
     "baton_compressions_total",
@@ -69,7 +67,6 @@ COMPRESSIONS = Metric(
     "Handoffs whose conversation had to be compressed, by the receiver whose window it was for.",
     labels=("receiver",),
 )
-"""S3-8.1-d."""
 
 COMPRESSED_AWAY = Metric(
     "baton_compressed_away_tokens_total",
@@ -83,7 +80,6 @@ DEAD_LETTERS = Metric(
     Kind.GAUGE,
     "Runs whose handoff waits for a person. Every worker tells of all of them: take the maximum, not the sum.",
 )
-"""S3-8.1-e."""
 
 ROLLBACKS = Metric(
     "baton_rollbacks_total",
@@ -92,7 +88,6 @@ ROLLBACKS = Metric(
     labels=("reason",),
     at_start=(RECEIVER_FAILED, *(fate.value for fate in Disposition if fate.rolls_back)),
 )
-"""S3-8.1-f."""
 
 SUSPENDED_RUNS = Metric(
     "baton_suspended_runs",
@@ -144,7 +139,6 @@ EMPTY_CONTRACTS = Metric(
     "Contracts that hold no facts, or allow no tools, by receiver; without facts they are usually a bug.",
     labels=("lacks", "receiver"),
 )
-"""S5-check-j, S5-fm-c."""
 
 METRICS = (
     HANDOFFS,
