@@ -108,6 +108,11 @@ class MessageProcessor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def settled(self) -> None:
+        """Wait until the messages that are here now have been worked on."""
+        tasks = [*self._tasks]
+        await workflow.wait_condition(lambda: all(task.done() for task in tasks))
+
     def pending(self) -> list[JsonValue]:
         """Return the unfinished messages in base64, as many as the next run can take."""
         return as_carried(self._messages)

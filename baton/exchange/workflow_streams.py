@@ -4,7 +4,6 @@ The handoff goes first and passes the gate like any other. Then come the chunks,
 digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it.
 """
 
-import contextlib
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -206,9 +205,12 @@ class Streams:
         return len(arrived)
 
     async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
-        """Wait until chunks make something true of a stream, or the time is up."""
-        with contextlib.suppress(TimeoutError):
+        """Wait until chunks make something true of a stream, or the time is up; what came in time is opened first."""
+        try:
             await workflow.wait_condition(true, timeout=within, timeout_summary=f"chunks of stream {id}")
+        except TimeoutError:
+            await self._opening.settled()
+            true()
 
     async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
         """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""

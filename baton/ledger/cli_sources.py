@@ -227,15 +227,19 @@ async def heads_of_runs(session: Session, ledger: str, task_id: str | None = Non
         return []
     if len(runs) == _MOST_RUNS:
         session.note(f"only the heads in the histories of the newest {_MOST_RUNS:,} runs were compared")
-    return [head for heads in found for head in heads]
+    if unread := found.count(None):
+        session.note(f"{counted(unread, 'run')} could not be read, and the heads in their histories were not compared")
+    return [head for heads in found for head in heads or ()]
 
 
-async def _heads_of(client: Client, run: ListedRun, ledger: str, many: asyncio.Semaphore) -> list[ChainHead]:
+async def _heads_of(client: Client, run: ListedRun, ledger: str, many: asyncio.Semaphore) -> list[ChainHead] | None:
     async with many:
         try:
             record = await read_run(client, run.workflow_id, run.run_id)
         except HistoryError:  # not a pipeline, or deleted meanwhile
             return []
+        except BatonError:  # encrypted with keys that are not here
+            return None
     task_id = record.task_id or run.task_id
     return heads_of(ledger, task_id, record.anchors) if task_id is not None else []
 

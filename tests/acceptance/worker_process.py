@@ -22,6 +22,7 @@ async def work(address: str, queue: str, role: str) -> None:
         task_queue=queue,
         workflows=[] if role == "stages" else [Errand],
         activities=[] if role == "pipelines" else STAGES,
+        no_remote_activities=role == "pipelines",  # else it would take stages, and has none
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         default_heartbeat_throttle_interval=timedelta(milliseconds=100),
         max_heartbeat_throttle_interval=timedelta(milliseconds=100),

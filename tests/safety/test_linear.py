@@ -8,7 +8,7 @@ from baton.safety.detector import detect
 from baton.safety.scan import scan
 from benchmarks.hostile import hostile_texts
 
-SMALL, LARGE = 16 * 1024, 64 * 1024
+SMALL, LARGE = 64 * 1024, 256 * 1024
 SLACK = 2_000
 """Steps that do not depend on the length: which views there are, where a repetition is cut."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting as waiting
-from baton.testing import pipeline_worker
+from baton.testing import local_server, pipeline_worker
 from tests.support import GOAL, LIMIT, start, until_waiting
 from tests.temporal.line_pipelines import Lines
 from tests.temporal.line_stages import STAGES
@@ -29,6 +30,13 @@ from tests.temporal.mishaps import Stumbles
 from tests.temporal.pipelines import Gated, Linear
 from tests.temporal.stages import STAGES as LINEAR_STAGES
 from tests.temporal.test_builds import make_current, versioned
+
+
+@pytest.fixture
+async def own_server() -> AsyncIterator[DevServer]:
+    """Return a server without the runs of other tests: doctor looks at all."""
+    async with local_server() as server:
+        yield server
 
 
 async def seen(client: Client, queue: str) -> Finding:
@@ -65,8 +73,9 @@ async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
     assert (needing, found.mark, bool(found.remedy)) == (1, Mark.FAIL, True)
 
 
-async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(client: Client) -> None:
+async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(own_server: DevServer) -> None:
     """Whatever stops it, a full disk for example: doctor says what, of which run, and how to see more."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin()])
     async with pipeline_worker(client, [Stumbles], LINEAR_STAGES) as worker:
         handle = await start(worker, Stumbles.run, params={"stumbles": 10_000})
         while (found := await blocked(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt
@@ -78,12 +87,12 @@ async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(client: Clie
 
 
 async def test_a_ledger_that_lacks_what_runs_were_told_is_a_failure(
-    server: DevServer, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_server: DevServer, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleted under its workers, cut, or another one: no receipt of a run may be missing in it."""
     safeguards = Safeguards.development(tmp_path)
     plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
-    client = await Client.connect(server.address, plugins=[plugin])
+    client = await Client.connect(own_server.address, plugins=[plugin])
     monkeypatch.setenv("BATON_LEDGER", str(safeguards.ledger))
     async with pipeline_worker(client, [Linear], LINEAR_STAGES) as worker:
         await (await start(worker, Linear.run)).result()

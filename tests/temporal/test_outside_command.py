@@ -7,9 +7,13 @@ import sys
 import urllib.error
 import urllib.request
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from baton.devserver import DevServer
+from baton.testing import local_server
 
 TOKEN = "0123456789abcdef-reviewer"
 
@@ -25,7 +29,14 @@ def listed(url: str, token: str) -> tuple[int, object]:
             return error.code, json.load(error)
 
 
-async def test_the_service_is_a_command(server: DevServer, tmp_path: Path) -> None:
+@pytest.fixture
+async def own_server() -> AsyncIterator[DevServer]:
+    """Return a server without the runs of other tests, whose workers are gone: the service asks all."""
+    async with local_server() as server:
+        yield server
+
+
+async def test_the_service_is_a_command(own_server: DevServer, tmp_path: Path) -> None:
     """It answers who has a token, refuses others, and ends by SIGTERM."""
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'reviewer = "{TOKEN}"\n', encoding="utf-8")
@@ -34,7 +45,7 @@ async def test_the_service_is_a_command(server: DevServer, tmp_path: Path) -> No
     assert await make.wait() == 0
     environment = {
         **os.environ,
-        "TEMPORAL_ADDRESS": server.address,
+        "TEMPORAL_ADDRESS": own_server.address,
         "BATON_KEYS": str(keys),
         "BATON_LEDGER": str(tmp_path / "ledger.db"),
     }
