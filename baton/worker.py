@@ -42,7 +42,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
-from baton.pipelines.workflow_steps import workflow_type
+from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import BatonPlugin
 from baton.sdk.leaving import leave
 from baton.telemetry.client_gauges import watch_runs
@@ -360,7 +360,7 @@ def defined_in(modules: Iterable[ModuleType]) -> Served:
     schemas: list[OutputSchema] = []
     for module in modules:
         for value in vars(module).values():
-            if isinstance(value, type) and "__temporal_workflow_definition" in vars(value):
+            if is_pipeline(value):
                 pipelines.setdefault(workflow_type(value), value)
             elif isinstance(value, Stage):
                 stages.setdefault(value.spec.name, value)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeGuard
 
 from temporalio import workflow
 
@@ -32,17 +32,17 @@ class Steps:
 
     def __init__(
         self,
-        beginning: RunInput,
-        desk: RunHandlers,
+        run_input: RunInput,
+        handlers: RunHandlers,
         state: PipelineState,
-        past: RecordedOutcomes,
+        recorded: RecordedOutcomes,
         continue_if_long: Callable[[], Awaitable[None]],
         record_interventions: Callable[[], Awaitable[None]],
     ) -> None:
-        self._run_input = beginning
-        self._handlers = desk
+        self._run_input = run_input
+        self._handlers = handlers
         self._state = state
-        self._recorded = past
+        self._recorded = recorded
         self._continue_if_long = continue_if_long
         self._record_interventions = record_interventions
         first_seed = workflow.extern_functions().get(FIRST_SEED, workflow.random_seed)
@@ -136,6 +136,11 @@ def results_of(outcome: Outcome) -> list[StageResult]:
         StageResult(baton_patch=entry.patch, output=output, spend=entry.spend)
         for entry, output in zip(outcome.entries, outputs, strict=False)
     ]
+
+
+def is_pipeline(value: object) -> TypeGuard[type]:
+    """Return whether a value is a workflow class, and not only derived from one."""
+    return isinstance(value, type) and _DEFINITION in vars(value)
 
 
 def workflow_type(run: Callable[..., Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import Plugin, Replayer
 
+from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
 
 
@@ -103,16 +104,10 @@ async def _misfit(
         started = history.events[0].workflow_execution_started_event_attributes
     except Exception as error:  # as many kinds as there are ways of not being a history
         return f"{name} is not a history: {type(error).__name__}: {error}"
-    if started.workflow_type.name not in {_type_name(one) for one in workflows}:
+    if started.workflow_type.name not in {workflow_type(one) for one in workflows}:
         return f"{name} is of the pipeline {started.workflow_type.name!r}, which is not among those given"
     try:
         await assert_replays(history, workflows, plugin=plugin, further=further)
     except AssertionError as error:
         return f"{name}: {error}"
     return None
-
-
-def _type_name(workflow: type) -> str:
-    """Return the name under which a workflow is known to Temporal."""
-    definition = getattr(workflow, "__temporal_workflow_definition", None)
-    return getattr(definition, "name", None) or workflow.__name__
