@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from baton.errors import ArtifactNotFoundError as ArtifactNotFoundError
     from baton.errors import BatonError as BatonError
     from baton.errors import HistoryError as HistoryError
+    from baton.errors import InputError as InputError
     from baton.errors import OutcomeMismatchError as OutcomeMismatchError
     from baton.errors import PatchError as PatchError
     from baton.errors import PipelineError as PipelineError
@@ -110,7 +111,7 @@ _HOMES = {
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
-        "HistoryError OutcomeMismatchError PatchError PipelineError ServerError StageFailedError"
+        "HistoryError InputError OutcomeMismatchError PatchError PipelineError ServerError StageFailedError"
     ),
     "exchange.workflow": "Exchange",
     "exchange.workflow_external": "Outside",

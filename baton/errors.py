@@ -11,7 +11,8 @@ BatonError                    catch this for "anything Baton itself refused"
 ├── PipelineError             a pipeline cannot go on
 │   ├── StageFailedError          a stage failed, or was refused as often as allowed
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
-│   └── OutcomeMismatchError      the code asks for another stage than the one recorded
+│   ├── OutcomeMismatchError      the code asks for another stage than the one recorded
+│   └── InputError                what a step is to be given cannot be handed on, or is not what it expects
 ├── AgentError                an agent could not do its stage: its model, its program or its answer failed
 ├── HistoryError              an event history does not hold what was asked of it
 ├── PayloadError              a payload cannot be decoded: it is damaged or too large
@@ -94,6 +95,10 @@ class ApprovalDeniedError(PipelineError):
 
 class OutcomeMismatchError(PipelineError):
     """A recorded outcome belongs to another step than the one the code asks for."""
+
+
+class InputError(PipelineError, ValueError):
+    """What a step is to be given cannot be handed on, or is not what its code expects."""
 
 
 class RecordedBatonError(PipelineError):

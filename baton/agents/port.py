@@ -79,7 +79,7 @@ class AgentWork:
     """What an agent is to do in one run of its stage.
 
     Attributes:
-        prompt: Contract and baton inside the data fence, for the user turn and never for the system prompt.
+        prompt: Contract, baton and inputs inside data fences, for the user turn and never for the system prompt.
         instructions: What the stage's author tells the agent; the system prompt.
         tools: What it may call: allowed by its contract, checked and recorded at every call.
         form: Whether it answers with a patch or with a report.
@@ -202,6 +202,7 @@ def agent_stage(
     answers: AnswerForm = AnswerForm.PATCH,
     baton_type: type[Baton] = Baton,
     limits: AgentLimits | None = None,
+    shows_params: bool = False,
     **terms: Unpack[AgentTerms],
 ) -> Stage[StageContext[Any], StageResult]:
     """Make a stage that an agent does.
@@ -215,6 +216,7 @@ def agent_stage(
         answers: Whether it answers with a patch or with a handoff report.
         baton_type: The pipeline's type of baton.
         limits: How far one run may go.
+        shows_params: Whether the prompt holds the pipeline's parameters beside the inputs.
         **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, `output`, … By default it runs up to
             seven times, which spans half an hour where a provider is overloaded or limits the rate.
 
@@ -245,7 +247,7 @@ def agent_stage(
 
     async def run(context: StageContext[Any]) -> StageResult:
         work = AgentWork(
-            prompt=context.prompt,
+            prompt=await context.prompt_with_inputs(params=shows_params),
             instructions=instructions,
             tools=tuple(tool.guarded(context) for tool in own if context.tools.allows(tool.name)),
             form=answers,

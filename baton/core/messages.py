@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self, overload
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints, field_validator
 
 from baton.artifacts.records import Name
 from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.history import Outcome, Spend
+from baton.core.inputs import INPUT_NAME, MOST_INPUTS, written_inputs
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json
 from baton.wire.records import CompactRecord, Statement, Timestamp, Whole
@@ -48,6 +49,7 @@ class PipelineInput(CompactRecord):
         goal: The objective, in one sentence.
         baton: Further members of the first baton; `current_state` is `["Workflow starting"]` by default.
         params: What the pipeline's code needs to know, any JSON.
+        inputs: What its agents work on, by name: JSON, texts, `ArtifactRef`s, pydantic models or results of steps.
         task_id: Names the task across runs and pipelines, a UUID; made when the pipeline starts, if absent.
         budget: What the whole chain may cost; without one nothing is refused for want of money.
         traceparent: The trace that started it, in the form of W3C Trace Context.
@@ -68,6 +70,9 @@ class PipelineInput(CompactRecord):
     goal: Statement
     baton: dict[str, Json] = Field(default_factory=dict)
     params: dict[str, Json] = Field(default_factory=dict)
+    inputs: dict[str, Json] = Field(
+        default_factory=dict, max_length=MOST_INPUTS, json_schema_extra={"propertyNames": {"pattern": INPUT_NAME}}
+    )
     task_id: str | None = None
     budget: Budget | None = None
     traceparent: TraceHeader | None = None
@@ -78,6 +83,11 @@ class PipelineInput(CompactRecord):
     origin: Origin | None = None
     continued: Whole = Field(default=0, ge=0)
     carried: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @field_validator("inputs", mode="before")
+    @classmethod
+    def _written(cls, inputs: Any) -> Any:
+        return written_inputs(inputs, marked=True) if isinstance(inputs, Mapping) else inputs
 
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
         """Return the baton the pipeline begins with."""
@@ -177,6 +187,7 @@ class PipelineResult(CompactRecord):
     topped_up_micro_usd: Whole = Field(default=0, ge=0)
     output: Json = None
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
+    __baton_has_output__: ClassVar[bool] = True
 
     @overload
     def final_baton(self) -> Baton: ...
@@ -199,6 +210,7 @@ class StageInput(CompactRecord):
         attempt: Which attempt this is, from 1; a refused patch leads to the next.
         findings: Why the attempt before was refused.
         params: The pipeline's parameters.
+        inputs: What it works on, by name, as `written_inputs` writes it.
         branch: True in a fan-out, where the merge makes the change and not the branch.
         after: How many steps had ended when it was sent, which tells a reader what baton it was made from.
         released: Texts that a person found harmless though the safety scan rejects them: digest to reviewer.
@@ -219,6 +231,7 @@ class StageInput(CompactRecord):
     attempt: Whole = Field(default=1, ge=1)
     findings: list[str] = Field(default_factory=list)
     params: dict[str, JsonValue] = Field(default_factory=dict)
+    inputs: dict[str, JsonValue] = Field(default_factory=dict)
     branch: bool = False
     after: Whole = Field(default=0, ge=0)
     released: dict[str, str] = Field(default_factory=dict)
@@ -337,6 +350,7 @@ class StageResult(CompactRecord):
     turns: list[dict[str, Json]] = Field(default_factory=list)
     tool_calls: list[dict[str, Json]] = Field(default_factory=list)
     report: str | None = None
+    __baton_has_output__: ClassVar[bool] = True
 
 
 class Decision(CompactRecord):

@@ -307,6 +307,7 @@ class Exchange:
             start = PipelineInput(
                 goal=handoff.task_description,
                 params=dict(to.params),
+                inputs=dict(to.inputs),
                 task_id=handoff.task_id,
                 traceparent=handoff.traceparent,
                 follows=handoff_span_id(handoff.handoff_id, to.agent),

@@ -52,6 +52,7 @@ class Receiver:
         starts: The workflow type, or its `run` method, to start where nothing runs under that id; None: it is
             waited for.
         params: The parameters to start it with.
+        inputs: The inputs to start it with, as of `Pipeline.stage`.
         task_queue: Where its workers listen; the sender's own queue by default.
     """
 
@@ -60,6 +61,7 @@ class Receiver:
     version: str = "*"
     starts: Callable[..., Any] | str | None = None
     params: Mapping[str, Json] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
     task_queue: str | None = None
 
 

@@ -3,19 +3,20 @@
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.common import MetricMeter
 
 from baton.artifacts.activity import ArtifactAccess
+from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.compression.summariser import Summariser
 from baton.contract.activity import SessionLog, Toolbox
@@ -24,9 +25,11 @@ from baton.contract.records import HandoffContract, SessionEvent
 from baton.contract.registry import OutputSchemas
 from baton.core.baton import BatonT
 from baton.core.history import SPENT, Spend, told_spend
+from baton.core.inputs import Input, input_of, input_text, read_inputs, written_inputs
 from baton.core.messages import StageInput
-from baton.core.rendering import DEFAULT_MAX_TOKENS, conversation, render
+from baton.core.rendering import DEFAULT_MAX_TOKENS, conversation, fenced_parts, render
 from baton.core.stages import StageSpec
+from baton.errors import InputError
 from baton.handoff.activity_receive import ReceiversGate, denied_on_record
 from baton.handoff.records import Turn
 from baton.handoff.store_gate import now_utc
@@ -137,6 +140,7 @@ class StageContext(Generic[BatonT]):
         *,
         stage: str = "test",
         params: dict[str, Json] | None = None,
+        inputs: Mapping[str, Any] | None = None,
         findings: list[str] | None = None,
         artifacts: ArtifactStore | None = None,
         contract: HandoffContract | None = None,
@@ -147,6 +151,7 @@ class StageContext(Generic[BatonT]):
             baton: The baton the stage is to see.
             stage: The stage's name.
             params: The pipeline's parameters.
+            inputs: What it works on, as of `Pipeline.stage`.
             findings: Why an attempt before was refused, to test a second one.
             artifacts: The store; a new one in memory by default.
             contract: What the stage may see and do; without one it may call every tool.
@@ -162,6 +167,7 @@ class StageContext(Generic[BatonT]):
             task_id="test",
             baton=baton.to_json_object(),
             params=params or {},
+            inputs=written_inputs(inputs),
             findings=findings or [],
             attempt=2 if findings else 1,
             contract=None if contract is None else contract.to_json_object(),
@@ -258,6 +264,48 @@ class StageContext(Generic[BatonT]):
         """The pipeline's parameters."""
         return self.given.params
 
+    @cached_property
+    def inputs(self) -> dict[str, Input]:
+        """What the stage works on, by name: JSON and texts as they are, an artifact as its `ArtifactRef`."""
+        return read_inputs(self.given.inputs)
+
+    @overload
+    def input(self, name: str) -> Input: ...
+    @overload
+    def input(self, name: str, kind: type[T]) -> T: ...
+    def input(self, name: str, kind: type[Any] | None = None) -> Any:
+        """Return one input, as a value of a type where one is given, such as a pydantic model.
+
+        Args:
+            name: The input's name.
+            kind: What it is to be: any type that pydantic can read.
+
+        Raises:
+            InputError: The stage was not given it, or it does not fit the type.
+
+        Example:
+            >>> from baton.core.baton import Baton
+            >>> context = StageContext.for_test(Baton(goal="Edit"), inputs={"draft": "Batons travel."})
+            >>> context.input("draft", str)
+            'Batons travel.'
+        """
+        return input_of(self.inputs, name, kind)
+
+    async def input_text(self, name: str) -> str:
+        """Return one input as a text: of an artifact what is in it, of other JSON than a text its JSON.
+
+        Raises:
+            InputError: The stage was not given it, or the artifact holds no text.
+            ArtifactError: The artifact cannot be read.
+        """
+        value = self.input(name)
+        if not isinstance(value, ArtifactRef):
+            return input_text(value)
+        try:
+            return (await self.artifacts.store.get(value.hash)).decode()
+        except UnicodeDecodeError:
+            raise InputError(f"input {name!r} is the artifact {value.id!r}, which is not text in UTF-8") from None
+
     @property
     def turns(self) -> list[Turn]:
         """The newest turns of the conversation so far, word for word; the older ones are in the summary."""
@@ -300,6 +348,24 @@ class StageContext(Generic[BatonT]):
         text = fence(body, secrets.token_hex(8))
         if self.findings:  # the findings may quote what somebody sent, so they are data as well
             text += "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
+        self.tokens_read = self.parts.counter(text)
+        return text
+
+    async def prompt_with_inputs(self, *, params: bool = False) -> str:
+        """Return `prompt`, followed by each input under its name, in full and fenced as data.
+
+        Args:
+            params: Show the parameters as well, like one more input.
+
+        Raises:
+            PromptTooLargeError: Goal and constraints do not fit.
+            InputError: An artifact holds no text.
+            ArtifactError: An artifact cannot be read.
+        """
+        parts = [(name, await self.input_text(name)) for name in self.inputs]
+        if params and self.params:
+            parts.append(("params", input_text(self.params)))
+        text = self.prompt + fenced_parts(parts, secrets.token_hex(8))
         self.tokens_read = self.parts.counter(text)
         return text
 

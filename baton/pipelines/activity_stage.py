@@ -25,7 +25,7 @@ from baton.core.history import told_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.patching import short_findings, undeclared
 from baton.core.stages import Retries, StageSpec, checked_fields
-from baton.errors import PatchError
+from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
     accepted,
     canceled_on_record,
@@ -190,7 +190,9 @@ class Stage(Generic[GivenT, AnswerT]):
             if context.charged:
                 context.still_alive()  # what it returned may have had a bill, of which the next run is to know
             # Said here and not in the retry policy, which would repeat the names in each run's history.
-            never = not all(self.spec.retries.allows(type(one).__name__) for one in leaves(error))
+            never = any(
+                isinstance(one, InputError) or not self.spec.retries.allows(type(one).__name__) for one in leaves(error)
+            )
             raise as_failure(error, context.told(), never=never)  # noqa: B904 - it has the cause it is to have
         finally:
             await context.settle()

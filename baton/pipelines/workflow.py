@@ -15,6 +15,7 @@ from baton.contract.workflow import ContractIssuer, ContractTerms, trace_of
 from baton.core.awaiting import Calls, step
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
+from baton.core.inputs import Input, read_inputs, written_inputs
 from baton.core.messages import (
     Decided,
     PipelineInput,
@@ -139,14 +140,26 @@ class Pipeline:
         """The parameters the pipeline was started with."""
         return self._start.params
 
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """The inputs the pipeline was started with; a stage gets those that it is given: `inputs=p.inputs`."""
+        return read_inputs(self._start.inputs)
+
     @step
     async def stage(
-        self, stage: HasSpec, *, params: Mapping[str, Json] | None = None, task_queue: str | None = None
+        self,
+        stage: HasSpec,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        params: Mapping[str, Json] | None = None,
+        task_queue: str | None = None,
     ) -> StageResult:
         """Run a stage and apply its patch.
 
         Args:
             stage: What `@stage` made.
+            inputs: What it works on, by name: the `StageResult` of another stage (its output counts), JSON, a text, an
+                `ArtifactRef` or a pydantic model. An agent finds each in its prompt, in full, under its name.
             params: What the stage finds in its context; the pipeline's own by default.
             task_queue: Where its workers listen; the pipeline's own by default.
 
@@ -156,14 +169,21 @@ class Pipeline:
         Raises:
             StageFailedError: It raised as often as its retries allow, or its patch was refused as often as
                 its attempts allow. The baton is as it was before the stage.
+            InputError: An input has no usable name, or cannot be handed on.
             OutcomeMismatchError: A recorded outcome belongs to another step.
+
+        Example:
+            ```python
+            drafted = await p.stage(write)
+            await p.stage(edit, inputs={"draft": drafted, "style": "plain"})
+            ```
         """
-        spec = self._spec_of(stage)
+        spec, given = self._spec_of(stage), written_inputs(inputs)
         seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
         if past is not None:
             return results_of(past)[0]
 
-        outgoing = self._outgoing_handoff(spec, seq, params)
+        outgoing = self._outgoing_handoff(spec, seq, params, given)
 
         def accept(returned: StageReturn, made_on: Baton) -> Outcome:
             self._handlers.visibility.ran(returned.seconds)
@@ -180,6 +200,7 @@ class Pipeline:
         self,
         *stages: HasSpec,
         merge: Mapping[str, MergeStrategy] | None = None,
+        inputs: Mapping[str, Any] | None = None,
         params: Mapping[str, Json] | None = None,
         task_queue: str | None = None,
     ) -> list[StageResult]:
@@ -191,6 +212,7 @@ class Pipeline:
         Args:
             stages: The branches, at least one, each with its own name.
             merge: Strategies of this fan-out, over the pipeline's.
+            inputs: What every branch works on, as of `stage`.
             params: What the stages find in their contexts; the pipeline's own by default.
             task_queue: Where their workers listen.
 
@@ -200,7 +222,9 @@ class Pipeline:
         Raises:
             ValueError: No stage, or the same one twice.
             StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
+            InputError: An input has no usable name, or cannot be handed on.
         """
+        given = written_inputs(inputs)
         specs = [self._spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
@@ -214,7 +238,7 @@ class Pipeline:
             patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
             return returned
 
-        outgoing_handoffs = [self._outgoing_handoff(spec, seq, params, names) for spec in specs]
+        outgoing_handoffs = [self._outgoing_handoff(spec, seq, params, given, names) for spec in specs]
 
         def run(outgoing: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
             return run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._room)
@@ -309,6 +333,7 @@ class Pipeline:
         goal: str,
         *,
         name: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
         params: Mapping[str, Json] | None = None,
         takes: Takes = child_patch,
         task_queue: str | None = None,
@@ -322,6 +347,7 @@ class Pipeline:
             pipeline: The child's `run` method, or the name of its workflow type.
             goal: The child's goal.
             name: The step's name; the child's type by default.
+            inputs: The child's inputs, as of `stage`; its code has them as `Pipeline.inputs`.
             params: The child's parameters.
             takes: Makes the patch for this baton out of this baton and the child's result.
             task_queue: Where the child's workers listen; this pipeline's by default.
@@ -332,7 +358,9 @@ class Pipeline:
         Raises:
             StageFailedError: The child failed, or what it brought back breaks a rule here.
             ValueError: The step's name has not 1 to 200 characters.
+            InputError: An input has no usable name, or cannot be handed on.
         """
+        handed = written_inputs(inputs)
         kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
         step = name or kind
         seq, past = await self._steps.begin(step, StepKind.CHILD)
@@ -343,6 +371,7 @@ class Pipeline:
                 goal=goal,
                 baton={key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"},
                 params=dict(params or {}),
+                inputs=handed,
                 task_id=self.task_id,
                 budget=self._account.for_child(step),
                 traceparent=self._start.traceparent,
@@ -443,7 +472,12 @@ class Pipeline:
         return self.state.baton, len(self.state.outcomes)
 
     def _outgoing_handoff(
-        self, spec: StageSpec, seq: int, params: Mapping[str, Json] | None, branches: Sequence[str] = ()
+        self,
+        spec: StageSpec,
+        seq: int,
+        params: Mapping[str, Json] | None,
+        inputs: dict[str, JsonValue],
+        branches: Sequence[str] = (),
     ) -> OutgoingHandoff:
         """Return the handoff to a stage, before its first attempt."""
         given = StageInput(
@@ -452,6 +486,7 @@ class Pipeline:
             task_id=self.task_id,
             baton={},
             params=dict(self._start.params if params is None else params),
+            inputs=inputs,
             branch=bool(branches),
         )
         return OutgoingHandoff(spec, given, self._handoffs.new_id(), branches)

@@ -97,7 +97,9 @@ def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
     def objects(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         if "properties" not in node:
-            return st.dictionaries(texts, values(node["additionalProperties"]), max_size=3)
+            pattern = node.get("propertyNames", {}).get("pattern")
+            names = texts if pattern is None else st.from_regex(pattern.replace("$", r"\Z"), fullmatch=True)
+            return st.dictionaries(names, values(node["additionalProperties"]), max_size=3)
         members = {name: values(one) for name, one in node["properties"].items()}
         required = {name: members.pop(name) for name in node.get("required", ())}
         return st.fixed_dictionaries(required, optional=members)

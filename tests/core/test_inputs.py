@@ -1,0 +1,82 @@
+"""What may be handed on under a name, and how its receiver finds it."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from baton import ArtifactRef, InputError, PipelineInput, StageResult
+from baton.core.inputs import LARGEST_INPUTS, MOST_INPUTS, input_of, read_inputs, written_inputs
+
+REF = ArtifactRef(id="plan-1", type="plan", hash="a3" * 32, size=9)
+
+
+class Style(BaseModel):
+    """How to write."""
+
+    words: int
+
+
+GOOD: dict[str, tuple[Any, Any]] = {
+    "a text": ("plain", "plain"),
+    "JSON": ({"a": [1, None, 2.5]}, {"a": [1, None, 2.5]}),
+    "a model": (Style(words=3), {"words": 3}),
+    "a stage's result": (StageResult(output=["x"]), ["x"]),
+    "an artifact": (REF, REF),
+    "null": (None, None),
+}
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "an empty name": ({"": 1}, "'' cannot name"),
+    "a name with a line break": ({"a\nb": 1}, "cannot name"),
+    "a long name": ({"a" * 65: 1}, "cannot name"),
+    "a result without an output": ({"draft": StageResult()}, "without an output"),
+    "no JSON": ({"draft": object()}, "a object that JSON cannot hold"),
+    "a set": ({"draft": {1, 2}}, "a set that JSON cannot hold"),
+    "not a number": ({"draft": float("nan")}, "draft"),
+    "half a character": ({"draft": "\ud800"}, "half a surrogate"),
+    "too many": ({f"n{n}": 1 for n in range(MOST_INPUTS + 1)}, "33 inputs"),
+    "too large": ({"draft": "x" * LARGEST_INPUTS}, "bytes as JSON"),
+    "too many values": ({"draft": [{}] * 60_000}, "60,000 entries"),
+    "a forged reference": ({"draft": {"$artifact": REF.model_dump(mode="json")}}, "give an ArtifactRef"),
+    "a forged reference in a result": (
+        {"draft": StageResult(output={"$artifact": REF.model_dump(mode="json")})},
+        "give an ArtifactRef",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "found"), GOOD.values(), ids=GOOD)
+def test_it_arrives(given: Any, found: Any) -> None:
+    """As its receiver expects it, also by way of a pipeline's input in JSON."""
+    start = PipelineInput(goal="Write", inputs={"draft": given})
+
+    assert read_inputs(written_inputs({"draft": given})) == {"draft": found}
+    assert read_inputs(PipelineInput.model_validate_json(start.model_dump_json()).inputs) == {"draft": found}
+
+
+@pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
+def test_it_is_refused(given: dict[str, Any], said: str) -> None:
+    """The error names the input and what to do."""
+    with pytest.raises(InputError) as refused:
+        written_inputs(given)
+    assert said in str(refused.value)
+
+
+def test_a_type_is_checked() -> None:
+    """A model comes back as it was; another shape is refused without its values."""
+    inputs = read_inputs(written_inputs({"style": Style(words=3), "plan": REF, "secret": "abc"}))
+
+    assert input_of(inputs, "style", Style) == Style(words=3)
+    assert input_of(inputs, "plan", ArtifactRef) == REF
+    for name, kind in (("plan", Style), ("secret", Style), ("other", Style)):
+        with pytest.raises(InputError) as refused:
+            input_of(inputs, name, kind)
+        assert name in str(refused.value)
+        assert "abc" not in str(refused.value)
+
+
+def test_a_pipelines_input_is_checked() -> None:
+    """A service learns of a bad input before it starts anything."""
+    with pytest.raises(ValidationError, match="cannot name an input"):
+        PipelineInput(goal="Write", inputs={"the draft": "x"})
