@@ -135,19 +135,19 @@ COMMANDS = (
     Listed("audit tail", "ledger.cli", _PROVE, "Follow the ledger as records come."),
     Listed(
         "audit checkpoint",
-        "ledger.cli_maintenance",
+        "ledger.cli",
         _PROVE,
         "Make a signed checkpoint of the whole ledger, to keep outside it.",
     ),
     Listed(
         "audit archive",
-        "ledger.cli_maintenance",
+        "ledger.cli",
         _PROVE,
         "Move old records to the cold tier, where they are read as before.",
     ),
     Listed(
         "audit migrate",
-        "ledger.cli_maintenance",
+        "ledger.cli",
         _PROVE,
         "Make or upgrade the tables of a ledger in Postgres, as its owner.",
     ),
@@ -157,7 +157,7 @@ COMMANDS = (
     Listed("keys rotate", "keys.cli", _PROVE, "Make new keys current; the old ones still open what they sealed."),
     Listed(
         "keys rewrap",
-        "ledger.cli_maintenance",
+        "ledger.cli",
         _PROVE,
         "Wrap the keys of personal data again, after a rotation.",
     ),

@@ -14,7 +14,7 @@ from baton.errors import BatonError, HistoryError
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
 from baton.ledger.chain import ChainHead, HeadSigner
 from baton.ledger.cli_sources import Keys, ledger_name, ledger_place
-from baton.ledger.errors import LedgerError, LedgerKeysError
+from baton.ledger.records import LedgerError, LedgerKeysError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_reader import read_run

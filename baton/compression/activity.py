@@ -23,7 +23,7 @@ from baton.core.history import Spend
 from baton.handoff.activity_receive import ReceiversGate, put_or_warn, run_of_activity
 from baton.ledger.activity import entry_of
 from baton.ledger.entries import cost_with
-from baton.ledger.recording import RecordedEvent
+from baton.ledger.records import RecordedEvent
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.activity_heartbeat import heartbeats
 from baton.wire.money import usd

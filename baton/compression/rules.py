@@ -16,7 +16,7 @@ from baton.compression.pins import Pin, PinKind, kind_of, statements
 from baton.core.history import Spend
 from baton.handoff.errors import HandoffError
 from baton.handoff.records import Turn
-from baton.ledger.recording import RecordedEvent
+from baton.ledger.records import RecordedEvent
 from baton.wire.records import CompactRecord, Whole
 from baton.wire.text import TokenEstimator, estimate_tokens
 from baton.wire.values import Count

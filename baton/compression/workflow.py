@@ -19,7 +19,7 @@ from baton.handoff.records import Turn
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.entries import cost_of
-from baton.ledger.recording import EventKind, RecordedEvent
+from baton.ledger.records import EventKind, RecordedEvent
 from baton.telemetry.workflow_metrics import Metrics
 from baton.wire.text import estimate_tokens
 

@@ -24,8 +24,7 @@ from baton.handoff.validation import Check
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.ledger.chain import CANCELED, ChainHead
 from baton.ledger.entries import cost_after, run_name
-from baton.ledger.errors import LedgerError, LedgerUnavailableError
-from baton.ledger.records import AuditEntry, Kind
+from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailableError
 from baton.telemetry.metering import tell_answer
 from baton.telemetry.metric_names import Transport
 from baton.telemetry.workflow_metrics import Metrics

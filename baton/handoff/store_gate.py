@@ -28,10 +28,8 @@ from baton.handoff.store_signing import open_sealed
 from baton.handoff.validation import Check, Scan, validate_handoff
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
-from baton.ledger.entries import AGAIN, LONGEST_NAME, cost_after, handoff_entry, usable_name
-from baton.ledger.errors import LedgerConflictError
-from baton.ledger.privacy import RedactionPolicy, redact
-from baton.ledger.records import FAILED, AuditEntry, Kind
+from baton.ledger.entries import AGAIN, LONGEST_NAME, RedactionPolicy, cost_after, handoff_entry, redact, usable_name
+from baton.ledger.records import FAILED, AuditEntry, Kind, LedgerConflictError
 from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import is_payload, recordable

@@ -10,9 +10,9 @@ from baton.artifacts.store import ArtifactStore
 from baton.handoff.store_gate import Freshness, Gate
 from baton.handoff.store_schema import handoff_gate
 from baton.keys.store_keyring import Keyring
-from baton.ledger.privacy import RedactionPolicy
+from baton.ledger.entries import RedactionPolicy
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_checkpoints import AnchorFile
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault
 from baton.personal.store_registry import VaultOptions

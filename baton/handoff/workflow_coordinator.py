@@ -31,7 +31,7 @@ from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_escalation import Escalation
 from baton.handoff.workflow_outage import wait_for_ledger
 from baton.handoff.workflow_relay import nth_id
-from baton.ledger.recording import EventKind
+from baton.ledger.records import EventKind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metric_names import RECEIVER_FAILED

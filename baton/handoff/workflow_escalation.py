@@ -22,7 +22,7 @@ from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_inbox import Inbox
 from baton.ledger.entries import cost_after, usable_name
-from baton.ledger.recording import EventKind
+from baton.ledger.records import EventKind, RecordedEvent
 from baton.ledger.workflow import decided_on_record, put_on_record
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.safety.waivers import digests_of
@@ -97,13 +97,20 @@ class Escalation:
         if self.on_record is False:
             return await self.inbox.wait(pending, within)
         self._asked += 1
-        tell = partial(
-            self._put_on_record,
-            task_id=task_id,
-            event_id=f"{pending.handoff_id}.{self._asked}",
-            agent=pending.receiver,
-            seq=pending.seq,
-        )
+        event_id = f"{pending.handoff_id}.{self._asked}"
+
+        async def tell(kind: EventKind, status: str, details: str, decision: HandoffDecision | None) -> None:
+            event = RecordedEvent(
+                kind=kind,
+                task_id=task_id,
+                event_id=event_id,
+                status=status,
+                details=details,
+                agent=pending.receiver,
+                at=workflow.now(),
+            )
+            await self._put_on_record(event, pending.seq, decision)
+
         return await decided_on_record(self.inbox, pending, within, tell)
 
     async def decided(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
@@ -154,34 +161,35 @@ class Escalation:
             cost = cost_after(outgoing.message.to_json_object(), spend)
         # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
         nth = f".{outgoing.asked}" if outgoing.asked > 1 and not outgoing.sent else ""
-        await self._put_on_record(
-            kind,
-            status,
-            details,
-            decision,
+        event = RecordedEvent(
+            kind=kind,
             task_id=outgoing.given.task_id,
             event_id=f"{outgoing.handoff_id}.{outgoing.sent}{nth}",
+            status=status,
+            reason=None if reason is None else reason.value,
+            details=details,
             agent=outgoing.spec.name,
-            seq=outgoing.given.seq,
-            reason=reason,
+            at=workflow.now(),
             cost=cost,
         )
+        await self._put_on_record(event, outgoing.given.seq, decision)
 
     async def approval_on_record(self, decided: Decided, seq: int, task_id: str) -> None:
         """Put on record what was decided about an approval, before anything follows from it."""
         if self.on_record is False:
             return
-        await self._put_on_record(
-            EventKind.DECISION,
-            "APPROVE" if decided.approved else "DENY",
-            decided.why,
+        event = RecordedEvent(
+            kind=EventKind.DECISION,
             task_id=task_id,
             event_id=f"approval:{decided.question}",
-            agent=usable_name(decided.approval) or "approval",
-            seq=seq,
+            status="APPROVE" if decided.approved else "DENY",
+            details=decided.why,
             actor=decided.who,
+            agent=usable_name(decided.approval) or "approval",
+            at=workflow.now(),
             message={"approval": decided.approval, "digest": decided.digest, "via": decided.via},
         )
+        await self._put_on_record(event, seq)
 
     def record_interventions_soon(self, task_id: str) -> None:
         """Put on record, beside whatever the pipeline does, that it was rolled back."""
@@ -191,21 +199,22 @@ class Escalation:
         """Put on record the roll-backs and the fork that led here."""
         while self.on_record is not False and self._handlers.interventions:
             one = self._handlers.interventions.pop(0)
-            await self._put_on_record(
-                EventKind.DECISION,
-                one.action,
-                one.why,
+            event = RecordedEvent(
+                kind=EventKind.DECISION,
                 task_id=task_id,
                 event_id=one.id,
-                agent=usable_name(one.step) or "step",
-                seq=self._handlers.steps,
+                status=one.action,
+                details=one.why,
                 actor=usable_name(one.who),
+                agent=usable_name(one.step) or "step",
+                at=workflow.now(),
                 message={"step": one.step, "from_run_id": one.from_run_id},
             )
+            await self._put_on_record(event, self._handlers.steps)
 
-    async def _put_on_record(self, *event: Any, **further: Any) -> None:
+    async def _put_on_record(self, event: RecordedEvent, seq: int, decision: HandoffDecision | None = None) -> None:
         """Put an event on record, and note whether this run's workers keep one at all."""
-        self.on_record = await put_on_record(*event, **further)
+        self.on_record = await put_on_record(event, seq, decision)
 
     def _obey(self, outgoing: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
         """Do what a person decided, so that the handoff can be sent again."""

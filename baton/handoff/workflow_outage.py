@@ -6,7 +6,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 from baton.errors import ArtifactUnavailableError
-from baton.ledger.errors import LedgerUnavailableError
+from baton.ledger.records import LedgerUnavailableError
 from baton.pipelines.workflow_handlers import RunHandlers
 
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(minutes=1)

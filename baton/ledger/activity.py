@@ -3,8 +3,7 @@
 from temporalio import activity
 
 from baton.handoff.activity_receive import run_of_activity
-from baton.ledger.recording import RECORD, RecordedEvent
-from baton.ledger.records import AuditEntry
+from baton.ledger.records import RECORD, AuditEntry, RecordedEvent
 from baton.pipelines.activity_context import current_parts
 
 

@@ -21,11 +21,11 @@ from baton.errors import BatonError, HistoryError, ServerError
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_public import PublicKeys
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner
-from baton.ledger.errors import LedgerError
 from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import Checkpoint, LedgerReport
+from baton.ledger.records import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_checkpoints import AnchorFile
 from baton.runs.client_executions import describe
 from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
 from baton.wire.names import ATTRIBUTE_TASK

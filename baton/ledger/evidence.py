@@ -22,10 +22,16 @@ from baton.ledger.chain import (
     from_base64url,
     to_base64url,
 )
-from baton.ledger.errors import EvidenceError
-from baton.ledger.merkle import EMPTY_ROOT, leaf_hash, verify_inclusion
-from baton.ledger.proof import MOST_REPORTED, Checkpoint, LedgerReport, LedgerWalk
-from baton.ledger.records import AuditRecord, CamelRecord, Identifier
+from baton.ledger.proof import (
+    EMPTY_ROOT,
+    MOST_REPORTED,
+    Checkpoint,
+    LedgerReport,
+    LedgerWalk,
+    leaf_hash,
+    verify_inclusion,
+)
+from baton.ledger.records import AuditRecord, CamelRecord, EvidenceError, Identifier
 from baton.wire.canonical import digest_of, hash_of, pae
 from baton.wire.json_values import loads_strict
 from baton.wire.text import counted

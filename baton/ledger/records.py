@@ -1,4 +1,7 @@
-"""The audit record: one link of a task's hash chain, as bytes that are made once and never made again."""
+"""The ledger's records, what a pipeline has put on record, and the errors of the ledger.
+
+An `AuditRecord` is one link of a task's hash chain, as bytes that are made once and never made again.
+"""
 
 import hashlib
 import re
@@ -9,14 +12,40 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
+from baton.errors import BatonError
 from baton.wire.canonical import canonical_json, digest_of, hash_of, pae, sha256
 from baton.wire.json_values import loads_strict
-from baton.wire.records import Record
+from baton.wire.records import CompactRecord, Record, Timestamp
 from baton.wire.values import Count, Digest, Instant
+
+
+class LedgerError(BatonError):
+    """The ledger did not do what was asked; a handoff whose record is refused must not be executed."""
+
+
+class LedgerUnavailableError(LedgerError):
+    """The ledger cannot be reached, read or written right now; appending again later is safe."""
+
+
+class LedgerConflictError(LedgerError):
+    """The same event is already on record with another message; appending again will not help."""
+
+
+class LedgerSchemaError(LedgerError):
+    """The tables of a ledger are not those that this version of Baton works with."""
+
+
+class LedgerKeysError(LedgerError):
+    """The keyring of this process knows none of the keys that signed the newest records of the ledger."""
+
+
+class EvidenceError(LedgerError):
+    """A bundle or a cold segment cannot be read: torn, of an unknown format, or of another ledger."""
+
 
 FORMAT = "baton.audit/1"
 """The member `format` of every header; another layout would be another number."""
@@ -121,7 +150,7 @@ class AuditEntry(_Event):
         actor: The person who decided, if one did.
         run_id: The workflow and run in which it happened.
         cost: Money and tokens so far; None where none are known.
-        message: The whole message, its personal data redacted (`baton.ledger.privacy`), as JSON or
+        message: The whole message, its personal data redacted (`baton.ledger.entries`), as JSON or
             as the canonical bytes of it.
     """
 
@@ -373,3 +402,49 @@ def _types(names: tuple[str, ...]) -> tuple[type, ...] | None:
 @lru_cache(maxsize=64)
 def _is_cost(names: tuple[str, ...]) -> bool:
     return list(names) == sorted(names) and _COST_REQUIRED <= set(names) <= _COST
+
+
+RECORD = "baton.record"
+"""The activity that writes a `RecordedEvent` to the ledger."""
+
+
+class EventKind(StrEnum):
+    """What happened; the kind of the audit record."""
+
+    ROLLBACK = "rollback"
+    DECISION = "decision"
+    COMPLETION = "completion"
+    SUMMARY = "summary"
+
+
+class RecordedEvent(CompactRecord):
+    """Something that happened to a handoff or a task, for the ledger.
+
+    Attributes:
+        kind: What happened.
+        task_id: The task whose chain it goes into.
+        event_id: Names it; the same event is on record once.
+        status: How things stand now, for example `"PENDING_HANDOFF"`.
+        reason: The code of a verdict, if one was the cause.
+        details: A sentence.
+        actor: The person who decided, if one did.
+        agent: The agent it is about.
+        sender: Of a summary: the agent whose conversation it is of.
+        at: When (workflow time).
+        message: Anything further, as JSON.
+        cost: Of a receiver that failed, or was lost: what it had spent, as far as it told. Of a summary: the figures
+            before it; its writer adds its bill.
+    """
+
+    kind: EventKind = Field(strict=False)
+    task_id: str
+    event_id: str
+    status: str
+    reason: str | None = None
+    details: str | None = None
+    actor: str | None = None
+    agent: str | None = None
+    sender: str | None = None
+    at: Timestamp
+    message: dict[str, JsonValue] = Field(default_factory=dict)
+    cost: AuditCost | None = None

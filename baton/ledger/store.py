@@ -11,28 +11,32 @@ from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
-from baton.ledger.entries import erasure_entry
-from baton.ledger.errors import EvidenceError, LedgerConflictError, LedgerError, LedgerKeysError
+from baton.ledger.entries import RedactionPolicy, erasure_entry, in_clear
 from baton.ledger.evidence import EvidenceReport, Manifest
-from baton.ledger.privacy import RedactionPolicy, in_clear
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
-from baton.ledger.records import AuditEntry, AuditRecord, stamp
-from baton.ledger.store_anchors import AnchorFile
-from baton.ledger.store_archive import (
+from baton.ledger.records import (
+    AuditEntry,
+    AuditRecord,
+    EvidenceError,
+    LedgerConflictError,
+    LedgerError,
+    LedgerKeysError,
+    stamp,
+)
+from baton.ledger.store_bundles import Exporter, restore, verify_bundle
+from baton.ledger.store_checkpoints import AnchorFile, Checkpoints
+from baton.ledger.store_database import Connection, Database, shown
+from baton.ledger.store_reader import (
     SEGMENT_RECORDS,
     ColdTier,
     FlawedRecordsError,
     Mover,
+    Reader,
     SegmentManifest,
     moved_through,
     without_flawed,
 )
-from baton.ledger.store_bundles import verify_bundle
-from baton.ledger.store_checkpoints import Checkpoints
-from baton.ledger.store_database import Connection, Database, shown
-from baton.ledger.store_export import Exporter
-from baton.ledger.store_reader import Reader
-from baton.ledger.store_rows import NEWEST_SIGNED, check_heads, restore
+from baton.ledger.store_rows import NEWEST_SIGNED, check_heads
 from baton.ledger.store_schema import (
     VERSION,
     bind_name,
@@ -515,7 +519,7 @@ class Ledger:
         if found:
             raise LedgerError(
                 f"the event {entry.event_key!r} holds personal data in clear at {', '.join(found[:5])}: redact the "
-                "message first (baton.ledger.privacy), since the ledger forgets nothing"
+                "message first (baton.ledger.entries), since the ledger forgets nothing"
             )
 
 

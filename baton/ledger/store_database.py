@@ -1,14 +1,23 @@
-"""The port to a database: run a function on a connection, for reading or for writing, and name what failed.
+"""The port to a database, and the one in an SQLite file: for one machine, any number of processes.
 
 What the ledger does is written once, in SQL that both databases understand, as plain functions on a `Connection`.
-Only what they differ in is in `sqlite.py`, `postgres.py` and the migrations.
+Only what they differ in is here, in `store_postgres` and in the tables of `store_schema`.
 """
 
+import asyncio
+import contextlib
+import os
 import re
+import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.records import LedgerConflictError, LedgerError, LedgerUnavailableError
 
 APPEND_ONLY = "handoff_audit is append-only"
 """What the triggers say."""
@@ -104,3 +113,234 @@ def shown(url: str) -> str:
     account, at, place = _NAMED_PASSWORD.sub(r"\1***", rest).rpartition("@")
     user, colon, _ = account.partition(":")
     return f"{scheme}{sign}{user}{':***' if colon else ''}{at}{place}" if sign else url
+
+
+_READERS = 4
+_WRITING = "BEGIN IMMEDIATE"
+_PAUSE = 0.01  # seconds between two tries to set up a connection
+_NO_TEXT = "Could not decode to UTF-8"
+_MISTRUST = ("trusted_schema=off", "cell_size_check=on")
+_PRAGMAS = (
+    "journal_mode=wal",
+    "synchronous=full",
+    "foreign_keys=on",
+    "recursive_triggers=on",  # or INSERT OR REPLACE deletes a row without asking the delete trigger
+    *_MISTRUST,
+)
+
+
+@dataclass(frozen=True)
+class SqliteConnection:
+    """A transaction on a ledger's file."""
+
+    raw: sqlite3.Connection
+    dialect: str = "sqlite"
+
+    def rows(self, statement: str, *values: Any) -> Sequence[Row]:
+        """Execute a statement and return the rows it gives; a text that is none comes as its bytes."""
+        try:
+            return self.raw.execute(statement, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if not str(error).startswith(_NO_TEXT):
+                raise
+        # Somebody put it there past the tables' guards. Asked for each text of a whole ledger, this would take long.
+        self.raw.text_factory = _text
+        try:
+            return self.raw.execute(statement, values).fetchall()
+        finally:
+            self.raw.text_factory = str
+
+    def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement once for each of several lists of values."""
+        self.raw.executemany(statement, values)
+
+
+class SqliteDatabase:
+    """A ledger's file."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, *, wait: float = 15.0, create: bool = True) -> None:
+        self.path = path
+        self._wait = wait
+        self._create = create
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-writer")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger-reader")
+        self._mine = threading.local()  # each thread has a connection of its own
+        self._opened: list[sqlite3.Connection] = []
+        self._identity: tuple[int, int] | None = None  # which file it is: device and inode
+        self._closed = False
+
+    async def read(self, work: Work[T]) -> T:
+        """Return what ``work`` returns, within one transaction that only reads."""
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Return what ``work`` returns, once what it wrote is on the disk."""
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, self._transaction, _WRITING, work)
+
+    def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
+        """Do nothing: BEGIN IMMEDIATE keeps every other writer from the whole file."""
+
+    def settle(self, connection: object) -> None:
+        """Do nothing: positions are given in the order of commits."""
+
+    async def close(self) -> None:
+        """Close the file once what was begun is done."""
+        self._closed = True
+        await asyncio.to_thread(self._shut_down)
+
+    def _shut_down(self) -> None:
+        self._writer.shutdown()
+        self._readers.shutdown()
+        while self._opened:
+            self._opened.pop().close()
+
+    def _read(self, work: Work[T]) -> T:
+        """Read; a file beside which none may be made is read as it lies there, and only while no one writes it."""
+        still = self._still()
+        if still is None:
+            return self._transaction("BEGIN", work)
+        try:
+            where = f"{self.path.absolute().as_uri()}?immutable=1"
+            with contextlib.closing(sqlite3.connect(where, uri=True, isolation_level=None)) as opened:
+                opened.row_factory = sqlite3.Row
+                for pragma in _MISTRUST:
+                    opened.execute(f"PRAGMA {pragma}")
+                return work(SqliteConnection(opened))
+        except sqlite3.Error as error:
+            raise self._unavailable(error, writing=False) from error
+        finally:
+            if self._still() != still:
+                raise LedgerUnavailableError(
+                    f"the ledger at {str(self.path)!r} was written while it was read, so that may not fit together; "
+                    "read it again"
+                )
+
+    def _still(self) -> tuple[int, ...] | None:
+        """Return which state the file is in, or None where SQLite can read it as usual, or somebody has it open."""
+        path = Path(os.path.realpath(self.path))
+        if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal") or not path.is_file():
+            return None
+        found = path.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _unavailable(self, error: Exception, *, writing: bool) -> LedgerUnavailableError:
+        """Return the error for a file that cannot be used; where rights are missing, it says which."""
+        may_write = os.access(self.path.parent, os.W_OK)
+        if writing and self.path.exists() and not (may_write and os.access(self.path, os.W_OK)):
+            remedy = "who records must be allowed to write the file and its folder, and nothing was recorded"
+        elif not writing and not may_write and os.access(self.path, os.R_OK):
+            remedy = (
+                "of one that is in use, or was when it was copied, SQLite must read the files -wal and -shm beside it "
+                "as well: have its owner make a copy (`.backup` of sqlite3)"
+            )
+        else:
+            return unavailable(str(self.path), error, writing=writing)
+        return LedgerUnavailableError(f"the ledger at {str(self.path)!r} cannot be used: {first_line(error)}; {remedy}")
+
+    def _transaction(self, begin: str, work: Work[T]) -> T:
+        """Run ``work`` between a BEGIN and a COMMIT, on this thread's connection."""
+        try:
+            connection = self._connected()
+            self._check_still_there()
+            try:
+                connection.execute(begin)
+                result = work(SqliteConnection(connection))
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()  # does nothing where nothing was begun
+                raise
+            return result
+        except sqlite3.IntegrityError as error:
+            if APPEND_ONLY in str(error):
+                raise refused(str(self.path), error) from error
+            raise LedgerConflictError(f"the ledger at {str(self.path)!r} refused a row: {first_line(error)}") from error
+        except (sqlite3.Error, OSError) as error:
+            raise self._unavailable(error, writing=begin == _WRITING) from error
+
+    def _connected(self) -> sqlite3.Connection:
+        found: sqlite3.Connection | None = getattr(self._mine, "connection", None)
+        if found is None:
+            self._find()
+            found = self._open()
+            self._identity = self._identity or self._identified()
+            self._mine.connection = found
+        return found
+
+    def _open(self) -> sqlite3.Connection:
+        """Return a new connection; this thread may take its time."""
+        # The thread that shuts down is another one; until then none uses the connection of another.
+        opened = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
+        self._opened.append(opened)
+        opened.row_factory = sqlite3.Row
+        self._prepare(opened)
+        return opened
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Set up a connection; SQLite itself does not wait to change a new file to WAL while another one opens it."""
+        until = time.monotonic() + self._wait
+        while True:
+            try:
+                for pragma in _PRAGMAS:
+                    connection.execute(f"PRAGMA {pragma}")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > until:
+                    raise
+            time.sleep(_PAUSE)
+
+    def _identified(self) -> tuple[int, int]:
+        """Return which file is at the path now."""
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino
+
+    def _check_open(self) -> None:
+        """Make sure that the file was not closed."""
+        if self._closed:
+            raise LedgerUnavailableError(
+                f"the ledger at {str(self.path)!r} was closed, and nothing is recorded in it or read from it; use it "
+                "within its `async with`"
+            )
+
+    def _check_still_there(self) -> None:
+        """Make sure that the file at the path is the one that is open."""
+        try:
+            same = self._identified() == self._identity
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise LedgerUnavailableError(
+                f"the ledger's file at {str(self.path)!r} is gone, or replaced by another: put it back, or restart "
+                "the worker if the other one is to be used from now on"
+            )
+
+    def _find(self) -> None:
+        """Make the file if it is not there, for its owner only: it holds every message."""
+        if self._identity is not None:
+            self._check_still_there()
+        if self.path.exists():
+            return
+        if not self._create:
+            raise LedgerUnavailableError(
+                f"there is no ledger at {str(self.path)!r}; check the path: a worker with safeguards makes the file "
+                "when it opens it"
+            )
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _text(stored: bytes) -> str | bytes:
+    """Return a text, or the bytes of what is none: SQLite keeps whatever is put into a column."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    """Return whether somebody else has the file, also for bringing it in order after a writer that was killed."""
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

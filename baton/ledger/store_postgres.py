@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 
-from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavailableError
+from baton.ledger.records import LedgerConflictError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import (
     APPEND_ONLY,
     Connection,

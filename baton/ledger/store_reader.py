@@ -1,18 +1,266 @@
-"""Reading records back, from whichever tier has them, as if there were one.
+"""Reading records back, and moving old ones to the cold tier: compressed segments in the artifact store (§9).
 
-A task's trace is one query, ordered by the chain's own sequence and not by time, which has ties and runs
-backwards (§8.2).
+A task's trace is one query whichever tier has the bytes, ordered by the chain's own sequence and not by time, which
+has ties and runs backwards (§8.2).
 """
 
+import asyncio
+import builtins
+import hashlib
 import itertools
-from collections.abc import AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from types import NoneType
+from typing import Literal
 
-from baton.ledger.evidence import index_line
-from baton.ledger.records import AuditRecord, Claims
-from baton.ledger.store_archive import ColdTier
+import rfc8785
+
+from baton.artifacts.store import ArtifactStore
+from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
+from baton.ledger.chain import own_flaw
+from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
+from baton.ledger.records import AuditRecord, CamelRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
 from baton.ledger.store_rows import DamagedContentError, restored
+from baton.wire.canonical import hash_of
+from baton.wire.values import Count, Digest
+from baton.wire.zstandard import zstd
+
+SEGMENT_RECORDS = 2_000
+"""How many records a segment has at most: one is read whole for a single task."""
+MOST_SEGMENT_BYTES = 1024 * 1024 * 1024
+"""A segment that would grow beyond this is taken for damaged."""
+
+_LAST_MANIFEST = "SELECT manifest FROM handoff_audit_segment ORDER BY first_position DESC LIMIT 1"
+_MOVED_THROUGH = "SELECT max(last_position) FROM handoff_audit_segment"
+_UNFINISHED = (
+    "SELECT s.first_position, s.last_position, s.segment FROM handoff_audit_segment AS s WHERE EXISTS "
+    "(SELECT 1 FROM handoff_audit_content AS c WHERE c.position BETWEEN s.first_position AND s.last_position)"
+)
+_FORGET = "DELETE FROM handoff_audit_content WHERE position BETWEEN ? AND ?"
+_REGISTER = (
+    "INSERT INTO handoff_audit_segment (first_position, last_position, records, segment, manifest, archived_at) "
+    "VALUES (?, ?, ?, ?, ?, ?)"
+)
+_LEVEL = 9
+_KEPT_SEGMENTS = 2
+_NAMED = 5
+
+
+class SegmentManifest(CamelRecord):
+    """The manifest of one segment, an artifact of its own.
+
+    Attributes:
+        format: `"baton.segment-manifest/1"`.
+        ledger: The ledger's name.
+        segment: The segment, by the digest of its compressed bytes.
+        first_position: The first record's number in the ledger.
+        last_position: The last record's.
+        records: How many records it has.
+        index: The digest of its index lines.
+        bytes: The segment's size.
+        previous: The manifest before this one, or None for the first.
+    """
+
+    format: Literal["baton.segment-manifest/1"] = "baton.segment-manifest/1"
+    ledger: str
+    segment: Digest
+    first_position: Count
+    last_position: Count
+    records: Count
+    index: Digest
+    bytes: Count
+    previous: Digest | None = None
+
+    @property
+    def stored(self) -> builtins.bytes:
+        """The manifest as the artifact store has it."""
+        return rfc8785.dumps(self.model_dump(mode="json"))
+
+    @property
+    def digest(self) -> str:
+        """The digest under which the artifact store has it."""
+        return f"sha256:{hashlib.sha256(self.stored).hexdigest()}"
+
+
+class FlawedRecordsError(LedgerError):
+    """Flawed records were not moved to the cold tier; all others were.
+
+    Attributes:
+        moved: The manifests of the segments that were made.
+    """
+
+    def __init__(self, moved: Sequence[SegmentManifest], flawed: Sequence[str]) -> None:
+        self.moved = tuple(moved)
+        more = f", and {len(flawed) - _NAMED} more" if len(flawed) > _NAMED else ""
+        super().__init__(f"{'; '.join(flawed[:_NAMED])}{more}: not moved; look into it with `baton audit verify --all`")
+
+
+class ColdTier:
+    """Reads segments from the artifact store; the last two that were read are kept."""
+
+    def __init__(self, artifacts: ArtifactStore | None) -> None:
+        self._artifacts = artifacts
+        self._kept: OrderedDict[str, dict[int, AuditRecord]] = OrderedDict()
+
+    async def fill(self, found: Sequence[tuple[AuditRecord, str | None]]) -> list[AuditRecord]:
+        """Return the records with the bytes that a segment has; a record it has not says why (`absence`)."""
+        return [record if segment is None else await self._filled(record, segment) for record, segment in found]
+
+    async def _filled(self, record: AuditRecord, segment: str) -> AuditRecord:
+        try:
+            held = await self._segment(segment)
+        except (
+            ArtifactNotFoundError,
+            ArtifactCorruptError,
+            EvidenceError,
+            ValueError,
+        ) as error:  # or it is not a digest
+            return replace(record, absence=f"its segment of the cold tier is lost: {error}", lost=True)
+        except (ArtifactError, LedgerUnavailableError) as error:
+            return replace(record, absence=f"its segment of the cold tier can't be read: {error}")
+        cold = held.get(record.position)
+        if cold is None:
+            return replace(record, absence=f"it is not in {segment!r}, the segment it should be in", lost=True)
+        return replace(record, header=cold.header, message=cold.message)
+
+    async def _segment(self, segment: str) -> dict[int, AuditRecord]:
+        if segment in self._kept:
+            self._kept.move_to_end(segment)
+            return self._kept[segment]
+        if self._artifacts is None:
+            raise LedgerUnavailableError(f"it is {segment!r}; open the ledger with the artifact store that has it")
+        data = await self._artifacts.get(hash_of(segment).hex())
+        records = await asyncio.to_thread(_read_segment, data)
+        self._kept[segment] = {record.position: record for record in records}
+        while len(self._kept) > _KEPT_SEGMENTS:
+            self._kept.popitem(last=False)
+        return self._kept[segment]
+
+
+class Mover:
+    """Moves records to the cold tier."""
+
+    def __init__(self, database: Database, ledger: str, artifacts: ArtifactStore) -> None:
+        self._database = database
+        self._ledger = ledger
+        self._artifacts = artifacts
+
+    async def move(self, records: Sequence[AuditRecord]) -> SegmentManifest:
+        """Store records, which follow each other, as a segment, register it, and let the hot tier forget them."""
+        about = Manifest(
+            format=SEGMENT,
+            ledger=self._ledger,
+            created_at=datetime.fromisoformat(str(records[-1].members["recordedAt"])),
+            records=len(records),
+            index=index_digest(index_line(one.hash, one.position, one.signature) for one in records),
+        )
+        data = await asyncio.to_thread(_write_segment, about, records)
+        manifest = SegmentManifest(
+            ledger=self._ledger,
+            segment=await self._stored(data),
+            first_position=records[0].position,
+            last_position=records[-1].position,
+            records=len(records),
+            index=about.index,
+            bytes=len(data),
+            previous=await self.last_manifest(),
+        )
+        kept = await self._stored(manifest.stored)
+        await self._register(manifest, kept, about.created_at)
+        await self.forget(manifest.first_position, manifest.last_position)
+        return manifest
+
+    async def last_manifest(self) -> str | None:
+        """Return the digest of the newest segment's manifest, which leads to all of them; None without any."""
+        found: str | None = await self._database.read(lambda connection: scalar(connection, _LAST_MANIFEST))
+        return found
+
+    async def finish(self) -> None:
+        """End what an earlier move began: forget the bytes that registered segments hold, if they still hold them."""
+        for first, last, segment in await self._database.read(lambda c: [tuple(row) for row in c.rows(_UNFINISHED)]):
+            await self._artifacts.get(hash_of(segment).hex())
+            await self.forget(first, last)
+
+    async def forget(self, first: int, last: int) -> None:
+        """Delete the bytes of records that a registered segment holds; a trigger refuses any other."""
+        await self._database.write(lambda connection: connection.rows(_FORGET, first, last))
+
+    async def _stored(self, data: bytes) -> str:
+        """Put an artifact, read it back, and return its digest."""
+        sha256 = await self._artifacts.put(data)
+        if await self._artifacts.get(sha256) != data:
+            raise ArtifactCorruptError(f"the artifact store gave back other bytes for {sha256!r} than it took")
+        return f"sha256:{sha256}"
+
+    async def _register(self, manifest: SegmentManifest, kept: str, archived_at: datetime) -> None:
+        row = (
+            manifest.first_position,
+            manifest.last_position,
+            manifest.records,
+            manifest.segment,
+            kept,
+            archived_at.isoformat(),
+        )
+        await self._database.write(lambda connection: connection.rows(_REGISTER, *row))
+
+
+async def moved_through(database: Database) -> int:
+    """Return the last position that a segment holds; what is flawed and was left behind is before it."""
+    last = await database.read(lambda connection: scalar(connection, _MOVED_THROUGH))
+    return BEFORE_ALL if last is None else int(last)
+
+
+def without_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterator[Sequence[AuditRecord]]:
+    """Yield the stretches of records that are as recorded, and add what is wrong with others to ``flawed``."""
+    start = 0
+    for at, record in enumerate(records):
+        if (flaw := _flaw(record)) is not None:
+            task_id = record.claims.task_id if record.claims else ""
+            flawed.append(f"record {record.position}, of task {task_id!r}, is flawed ({flaw})")
+            if at > start:
+                yield records[start:at]
+            start = at + 1
+    if len(records) > start:
+        yield records[start:]
+
+
+async def segments_of(artifacts: ArtifactStore, last_manifest: str) -> list[SegmentManifest]:
+    """Return the manifests of every segment, the oldest first, from the digest of the last one."""
+    found = []
+    digest: str | None = last_manifest
+    while digest is not None:
+        manifest = SegmentManifest.model_validate_json(await artifacts.get(hash_of(digest).hex()))
+        found.append(manifest)
+        digest = manifest.previous
+    return found[::-1]
+
+
+def _write_segment(about: Manifest, records: Sequence[AuditRecord]) -> bytes:
+    return zstd.compress(b"".join(pack(about, records)), _LEVEL)
+
+
+def _read_segment(data: bytes) -> list[AuditRecord]:
+    """Return the records of a segment; its hash was checked by the artifact store."""
+    decompressor = zstd.ZstdDecompressor()
+    try:
+        plain = decompressor.decompress(data, max_length=MOST_SEGMENT_BYTES)
+    except zstd.ZstdError as error:
+        raise EvidenceError(f"it is not a segment: {error}") from error
+    if not decompressor.eof:
+        raise EvidenceError(f"it is torn, or larger than {MOST_SEGMENT_BYTES} bytes")
+    return list(EvidenceFile.open(plain.removesuffix(b"\n").split(b"\n")).records())
+
+
+def _flaw(record: AuditRecord) -> str | None:
+    """Return what is wrong with a record; None if it is what was recorded."""
+    try:
+        return record.absence or own_flaw(record, record.members)
+    except ValueError as error:
+        return str(error)
+
 
 PAGE = 1_000
 """How many records are read at a time where all are."""

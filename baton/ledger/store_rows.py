@@ -1,23 +1,18 @@
 """Records as rows: their index, and their bytes in one Zstandard frame with a shared dictionary (§9).
 
-Writing them to the tables, restoring them from a bundle, and checking the signatures in the index. The dictionary is
+Writing them to the tables, and checking the signatures in the index. The dictionary is
 a readable file beside this one. Once released it is never changed; a better one is a new file with a new number.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from baton.ledger.chain import Claim, HeadVerifier, SignatureCheck, head_statement
-from baton.ledger.errors import LedgerConflictError
-from baton.ledger.evidence import EvidenceFile
 from baton.ledger.records import AuditRecord, Claims
-from baton.ledger.store_bundles import bundle_lines
-from baton.ledger.store_database import Connection, Row, scalar
+from baton.ledger.store_database import Connection, Row
 from baton.wire.zstandard import dictionary, zstd
 
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"
@@ -34,7 +29,6 @@ _ADD = """INSERT INTO handoff_audit (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _ADD_CONTENT = """INSERT INTO handoff_audit_content (position, codec, bytes)
 VALUES ((SELECT position FROM handoff_audit WHERE task_id = ? AND sequence = ?), ?, ?)"""
-_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -78,25 +72,6 @@ def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:
     """Add records to the tables, in their order."""
     connection.many(_ADD, [record.index for record in records])
     connection.many(_ADD_CONTENT, [record.content for record in records])
-
-
-def restore(connection: Connection, path: Path) -> None:
-    """Add the records of a verified bundle to a ledger, byte for byte; those it has already are left alone."""
-    with bundle_lines(path) as lines:
-        records = EvidenceFile.open(lines).records()
-        while batch := list(itertools.islice(records, _AT_ONCE)):
-            insert(connection, [StoredRecord.of(record) for record in batch if not _is_there(connection, record)])
-
-
-def _is_there(connection: Connection, record: AuditRecord) -> bool:
-    task_id, sequence = record.members["taskId"], record.members["sequence"]
-    known = scalar(connection, HASH_AT, task_id, sequence)
-    if known is not None and known != record.hash:
-        raise LedgerConflictError(
-            f"the ledger has another record {sequence} of task {task_id!r} than the bundle: verify both, "
-            "and restore into an empty ledger"
-        )
-    return known is not None
 
 
 CODEC = 1

@@ -15,8 +15,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement, to_base64url
-from baton.ledger.errors import LedgerConflictError, LedgerError, LedgerUnavailableError
-from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, next_record
+from baton.ledger.records import (
+    AuditEntry,
+    AuditRecord,
+    ChainLink,
+    LedgerConflictError,
+    LedgerError,
+    LedgerUnavailableError,
+    next_record,
+)
 from baton.ledger.store_database import Connection, Database, Row, scalar
 from baton.ledger.store_rows import HASH_AT, StoredRecord, check_heads, insert
 from baton.wire.canonical import digest_of, hash_of, sha256

@@ -1,18 +1,15 @@
-"""What a pipeline itself puts on record, by an activity of its worker (`baton.ledger.recording`)."""
+"""What a pipeline itself puts on record, by an activity of its worker (`baton.ledger.records`)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from baton.core.verdict import Code
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.workflow_inbox import Inbox
-from baton.ledger.recording import RECORD, EventKind, RecordedEvent
-from baton.ledger.records import AuditCost
+from baton.ledger.records import RECORD, EventKind, RecordedEvent
 
 Tell = Callable[[EventKind, str, str, HandoffDecision | None], Awaitable[None]]
 
@@ -20,38 +17,16 @@ _LONGEST_DETAILS = 1_000
 _LONGEST_SUMMARY = 200
 
 
-async def put_on_record(  # noqa: PLR0913 - all of them are members of one event
-    kind: EventKind,
-    status: str,
-    details: str,
-    decision: HandoffDecision | None = None,
-    *,
-    task_id: str,
-    event_id: str,
-    agent: str,
-    seq: int,
-    reason: Code | None = None,
-    cost: AuditCost | None = None,
-    actor: str | None = None,
-    message: Mapping[str, JsonValue] | None = None,
-) -> bool:
-    """Write an event of this moment to the ledger, retried until it is there; return False if the worker keeps none."""
-    event = RecordedEvent(
-        kind=kind,
-        task_id=task_id,
-        event_id=event_id,
-        status=status.upper(),
-        reason=None if reason is None else reason.value,
-        details=details[:_LONGEST_DETAILS],
-        actor=decision.who if decision else actor,
-        agent=agent,
-        at=workflow.now(),
-        message=decision.content if decision else {**(message or {})},
-        cost=cost,
-    )
+async def put_on_record(event: RecordedEvent, seq: int, decision: HandoffDecision | None = None) -> bool:
+    """Write an event to the ledger, with the person's decision if it is one; return False if the worker keeps none.
+
+    It is retried until it is recorded.
+    """
+    said = {"status": event.status.upper(), "details": (event.details or "")[:_LONGEST_DETAILS]}
+    decided = {"actor": decision.who, "message": decision.content} if decision else {}
     head: str = await workflow.execute_activity(
         RECORD,
-        event,
+        event.model_copy(update=said | decided),
         result_type=str,
         start_to_close_timeout=timedelta(seconds=30),
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from baton.artifacts.records import Name
 from baton.handoff.errors import HandoffError
-from baton.ledger.privacy import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
+from baton.ledger.entries import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
 from baton.wire.records import Record
 from baton.wire.text import faults
 from baton.wire.values import Count, Instant
@@ -212,7 +212,7 @@ def written_onto(came: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[st
 SEALED_ONLY = RedactionPolicy(is_sealed=is_payload)
 """The ledger's policy where there is a vault: its ciphertext is recorded as it is, anything else is refused.
 
-Give it to `LedgerOptions(policy=…)` and to `baton.ledger.privacy.redact`.
+Give it to `LedgerOptions(policy=…)` and to `baton.ledger.entries.redact`.
 """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from baton.keys.store_keyring import Keyring
-from baton.ledger.errors import LedgerError
+from baton.ledger.records import LedgerError
 from baton.personal import store_erasure as erasing
 from baton.personal import store_subjects as subjects
 from baton.personal.errors import ErasureUnrecordedError, SubjectErasedError

@@ -15,12 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead, head_statement
-from baton.ledger.errors import LedgerError
-from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, next_record
+from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, LedgerError, next_record
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_database import SqliteConnection
 from baton.ledger.store_rows import StoredRecord, insert
-from baton.ledger.store_sqlite import SqliteConnection
 from baton.testing.chains import opened_past_guards
 
 COMMANDS = ("verify --all", "verify --all --anchors", "verify TASK", "checkpoint", "bundle", "append")

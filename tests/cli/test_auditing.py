@@ -18,10 +18,10 @@ from baton.ledger.chain import Verdict
 from baton.ledger.cli_pages import trace_page
 from baton.ledger.cli_sources import heads_of
 from baton.ledger.entries import handoff_entry
-from baton.ledger.errors import LedgerError
 from baton.ledger.proof import verify_chain
+from baton.ledger.records import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_checkpoints import AnchorFile
 from baton.ledger.trace import Trace
 from tests.cli.desk import Desk, entries
 from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, message

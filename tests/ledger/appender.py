@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from baton.ledger.errors import LedgerUnavailableError
+from baton.ledger.records import LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
 from tests.ledger.material import entry
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from baton.ledger.chain import ChainHead
-from baton.ledger.errors import LedgerError, LedgerUnavailableError
-from baton.ledger.merkle import consistency_proof, leaf_hash, root_of
-from baton.ledger.proof import Checkpoint
-from baton.ledger.records import stamp
-from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.proof import Checkpoint, consistency_proof, leaf_hash, root_of
+from baton.ledger.records import LedgerError, LedgerUnavailableError, stamp
+from baton.ledger.store_checkpoints import AnchorFile
 from baton.wire.canonical import digest_of
 from tests.ledger.material import LEDGER, NOW, chain
 

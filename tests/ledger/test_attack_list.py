@@ -16,8 +16,7 @@ import pytest
 
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead, Flaw, HeadVerifier, Verdict
-from baton.ledger.errors import LedgerError
-from baton.ledger.records import AuditRecord
+from baton.ledger.records import AuditRecord, LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_rows import StoredRecord

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from baton.ledger.chain import Verdict
-from baton.ledger.entries import erasure_entry
-from baton.ledger.privacy import (
+from baton.ledger.entries import (
     PERSONAL_DATA,
     Opening,
     RedactionPolicy,
     commitment,
+    erasure_entry,
     in_clear,
     is_commitment,
     opens,

@@ -16,10 +16,10 @@ import pytest
 from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
 from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict
-from baton.ledger.errors import LedgerError
+from baton.ledger.records import LedgerError
 from baton.ledger.store import HOT, Ledger, LedgerOptions
-from baton.ledger.store_archive import FlawedRecordsError, SegmentManifest, segments_of
 from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_reader import FlawedRecordsError, SegmentManifest, segments_of
 from tests.ledger.material import KEYS, NOW, TASK, entry
 
 if sys.version_info >= (3, 14):

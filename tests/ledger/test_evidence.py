@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from baton.ledger.chain import ChainHead, HeadSigner, HeadVerifier, Verdict
-from baton.ledger.errors import EvidenceError
 from baton.ledger.evidence import (
     BUNDLE,
     EvidenceFile,
@@ -19,9 +18,8 @@ from baton.ledger.evidence import (
     record_lines,
     verify_evidence,
 )
-from baton.ledger.merkle import inclusion_proofs, leaf_hash, root_of
-from baton.ledger.proof import Checkpoint
-from baton.ledger.records import AuditRecord
+from baton.ledger.proof import Checkpoint, inclusion_proofs, leaf_hash, root_of
+from baton.ledger.records import AuditRecord, EvidenceError
 from baton.testing import chains
 from baton.wire.canonical import digest_of, hash_of
 from tests.ledger import attacks

@@ -16,17 +16,18 @@ import rfc8785
 
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import ChainHead, Claim, Flaw, Verdict, from_base64url
-from baton.ledger.entries import handoff_entry
-from baton.ledger.errors import (
+from baton.ledger.entries import RedactionPolicy, handoff_entry, redact
+from baton.ledger.records import (
+    AuditCost,
+    AuditRecord,
+    Kind,
     LedgerConflictError,
     LedgerError,
     LedgerKeysError,
     LedgerUnavailableError,
 )
-from baton.ledger.privacy import RedactionPolicy, redact
-from baton.ledger.records import AuditCost, AuditRecord, Kind
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_anchors import AnchorFile
+from baton.ledger.store_checkpoints import AnchorFile
 from baton.testing.chains import opened_past_guards
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, completion_entry, entry, message
 

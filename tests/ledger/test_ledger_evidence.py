@@ -11,16 +11,16 @@ import pytest
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import CANCELED, Verdict
 from baton.ledger.entries import handoff_entry
-from baton.ledger.errors import (
+from baton.ledger.records import (
     EvidenceError,
+    Kind,
     LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,
 )
-from baton.ledger.records import Kind
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_anchors import AnchorFile
 from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_checkpoints import AnchorFile
 from tests.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.ledger.merkle import (
+from baton.ledger.proof import (
     EMPTY_ROOT,
     Frontier,
     consistency_proof,

@@ -14,7 +14,7 @@ from baton.keys import store_keyring as keyring
 from baton.keys.store_files import KeyFile, write_file
 from baton.keys.store_keyring import Keyring, Purpose
 from baton.ledger.activity import entry_of
-from baton.ledger.recording import EventKind, RecordedEvent
+from baton.ledger.records import EventKind, RecordedEvent
 from baton.ledger.store import Ledger
 from tests.handoff.material import EXAMPLE, RECEIVER
 

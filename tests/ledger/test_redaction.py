@@ -14,7 +14,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import Verdict
-from baton.ledger.privacy import is_commitment
+from baton.ledger.entries import is_commitment
 from baton.ledger.records import AuditEntry, Kind
 from tests.handoff.material import EXAMPLE, RECEIVER, TASK_ID
 

@@ -13,10 +13,9 @@ import pytest
 from baton.cli import doctor_guards as guard_checks
 from baton.cli.doctor_checks import Mark
 from baton.ledger.chain import Verdict
-from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.records import LedgerError, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_database import Connection
-from baton.ledger.store_sqlite import SqliteDatabase
+from baton.ledger.store_database import Connection, SqliteDatabase
 from tests.ledger.material import KEY, KEYS, TASK, entry
 
 AUDITOR = LedgerOptions(create=False)

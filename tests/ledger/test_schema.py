@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.ledger.errors import LedgerError, LedgerSchemaError
+from baton.ledger.records import LedgerError, LedgerSchemaError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import Database
-from baton.ledger.store_schema import VERSION, VERSION_TABLE, migrate, open_database, revision
-from baton.ledger.store_tables import TABLES
+from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, open_database, revision
 from tests.ledger.material import entry
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from baton.ledger.chain import ChainHead, Claim, SignatureCheck, Verdict
-from baton.ledger.errors import LedgerError, LedgerUnavailableError
+from baton.ledger.records import LedgerError, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_sqlite import SqliteDatabase
+from baton.ledger.store_database import SqliteDatabase
 from baton.ledger.store_writer import Prepared, Writer
 from tests.ledger.material import KEY, KEYS, NOW, TASK, entry
 

@@ -12,7 +12,7 @@ from baton.cli import doctor_guards as guard_checks
 from baton.cli.doctor_checks import Mark
 from baton.ledger import store_postgres as postgres
 from baton.ledger.chain import ChainHead, Verdict
-from baton.ledger.errors import (
+from baton.ledger.records import (
     LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,

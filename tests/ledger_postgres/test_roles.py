@@ -7,13 +7,12 @@ import asyncpg
 import pytest
 
 from baton.ledger.chain import Flaw, Verdict
-from baton.ledger.errors import (
+from baton.ledger.records import (
     LedgerError,
     LedgerSchemaError,
 )
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_schema import VERSION, VERSION_TABLE, migrate, open_database, revision
-from baton.ledger.store_tables import TABLES
+from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, open_database, revision
 from tests.ledger.material import KEYS, TASK, entry
 from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute
 

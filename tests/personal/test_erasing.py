@@ -15,8 +15,7 @@ from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.entries import handoff_entry
-from baton.ledger.errors import LedgerUnavailableError
-from baton.ledger.records import AuditEntry
+from baton.ledger.records import AuditEntry, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
 from baton.personal.errors import ErasureUnrecordedError, SubjectErasedError, VaultError, VaultUnavailableError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.ledger.privacy import in_clear
+from baton.ledger.entries import in_clear
 from baton.personal.records import (
     SEALED_ONLY,
     PersonalDataError,

@@ -20,7 +20,7 @@ from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.pending import HandoffDecision
 from baton.handoff.store_safeguards import Safeguards
-from baton.ledger.recording import RECORD
+from baton.ledger.records import RECORD
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker

@@ -32,7 +32,7 @@ from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
-from baton.ledger.errors import LedgerUnavailableError
+from baton.ledger.records import LedgerUnavailableError
 from baton.plugin import BatonPlugin
 from baton.runs.client_connection import Connection
 from baton.telemetry import loop_watch
