@@ -95,7 +95,6 @@ class Settings(BaseModel):
         artifacts: The artifact store: a folder, or the URL of a bucket.
         compress: Whether to compress what goes into the history.
         searchable: Whether the namespace has Baton's search attributes.
-        max_tokens: The ceiling for a baton in a prompt.
         stages_at_once: How many stages run at the same time.
         grace_seconds: How long stages in progress may take to finish after a stop is asked for.
         deployment: The name of the worker deployment.
@@ -117,7 +116,6 @@ class Settings(BaseModel):
     artifacts: str = ".baton/artifacts"
     compress: bool = True
     searchable: bool = True
-    max_tokens: int = Field(default=2_000, ge=128)
     stages_at_once: int = Field(default=100, ge=1)
     grace_seconds: float = Field(default=20, ge=0, le=timedelta(days=7).total_seconds())
     deployment: str = "baton"
@@ -164,7 +162,7 @@ async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None
         registries = load_registries(
             schemas=served.schemas, files=[settings.registry] if settings.registry else [], installed=True
         )
-    parts = WorkerParts(artifacts=store, counter=counter, max_tokens=settings.max_tokens, schemas=registries.schemas)
+    parts = WorkerParts(artifacts=store, counter=counter, schemas=registries.schemas)
     safeguards = None
     if settings.safeguards or settings.encrypt:
         # Keys come from BATON_KEYS or BATON_KEY_…; on a developer's machine they are made in .baton on first use.

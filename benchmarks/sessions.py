@@ -27,7 +27,6 @@ _LINES = 120  # of a file at a time
 _FOUND = 25  # lines of a search
 _LASTS = timedelta(minutes=12)
 _STEP = timedelta(seconds=18)  # from one event to the next
-_LONGEST_CLAIM = 500  # as the guard around a tool records it
 
 
 @dataclass
@@ -52,8 +51,8 @@ def work(seq: int, began: datetime, counter: TokenEstimator, *, sentences: bool)
         seq: The stage's number, from 1; every stage reads other files.
         began: When it began.
         counter: Counts the tokens of whole texts, for the session.
-        sentences: Whether tools state what they found in a sentence; otherwise the beginning of what they return is
-            the claim, as the guard around a tool records it by itself.
+        sentences: Whether tools state what they found in a sentence; otherwise what they return is the claim,
+            as the guard around a tool records it by itself.
     """
     clock = count()
     log = SessionLog(f"stage{seq}", f"{seq}", f"h-{seq}", counter, clock=lambda: began + next(clock) * _STEP)
@@ -66,7 +65,7 @@ def work(seq: int, began: datetime, counter: TokenEstimator, *, sentences: bool)
         elif number % 5 == 3:
             log.internal_note(said)
         call = log.tool_call(tool, {**arguments})
-        log.tool_result(tool, claim if sentences else found[:_LONGEST_CLAIM], call_id=call, content=found)
+        log.tool_result(tool, claim if sentences else found, call_id=call, content=found if sentences else None)
     change = patch(seq, 3)
     for decision in change["decision_log"]:
         log.decision(decision)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 
 from baton import StageContext, WorkerParts
+from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.compression.store_tokens import exact_counter
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractPolicy, ContractRequest
@@ -87,10 +88,11 @@ async def chain(length: int, *, sentences: bool) -> list[Inherited]:
     at, said = _BEGAN, 0
     events: list[SessionEvent] = []
     found: list[Inherited] = []
+    store = MemoryArtifactStore()
     for seq in range(1, length + 1):
         session = work(seq, at, counter, sentences=sentences)
-        found.append(_inherited(seq, baton, events, at, said, session))
-        kept, _ = await session.log.close(None)
+        found.append(await _inherited(seq, baton, events, at, said, session, store))
+        kept, _ = await session.log.close(store)
         events += [SessionEvent.from_json_object(event.to_json_object()) for event in kept]
         baton = apply_patch(baton, BatonPatch.model_validate(patch(seq, 3)))
         at, said = session.ended, said + sum(found[-1].own)
@@ -114,8 +116,14 @@ def figures(stages: list[Inherited]) -> dict[str, float]:
     }
 
 
-def _inherited(
-    seq: int, baton: Baton, events: list[SessionEvent], at: datetime, said: int, session: Session
+async def _inherited(
+    seq: int,
+    baton: Baton,
+    events: list[SessionEvent],
+    at: datetime,
+    said: int,
+    session: Session,
+    store: ArtifactStore,
 ) -> Inherited:
     """Return what a stage inherits: everything as a pipeline hands it on."""
     counter = exact_counter()
@@ -137,18 +145,20 @@ def _inherited(
     )
     return Inherited(
         transcript=said,
-        baton=_prompt_tokens(handed, given),
-        contract=_prompt_tokens(handed, given.model_copy(update={"contract": made.contract.to_json_object()})),
+        baton=await _prompt_tokens(handed, given, store),
+        contract=await _prompt_tokens(
+            handed, given.model_copy(update={"contract": made.contract.to_json_object()}), store
+        ),
         facts=len(made.contract.facts),
         report=counter(fence(render_report(report), _NONCE)),
         own=tuple(map(counter, session.messages)),
     )
 
 
-def _prompt_tokens(baton: Baton, given: StageInput) -> int:
-    """Return the tokens of the prompt that a stage's agent is given."""
-    context = StageContext.of(baton, given, WorkerParts(counter=exact_counter()))
-    return exact_counter()(context.prompt)
+async def _prompt_tokens(baton: Baton, given: StageInput, store: ArtifactStore) -> int:
+    """Return the tokens of the prompt that a stage's agent is given, the texts behind its facts included."""
+    context = StageContext.of(baton, given, WorkerParts(artifacts=store, counter=exact_counter()))
+    return exact_counter()(await context.prompt_with_inputs())
 
 
 def _rows(automatic: list[Inherited], stated: list[Inherited]) -> list[tuple[str, ...]]:

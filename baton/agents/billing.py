@@ -88,6 +88,20 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
     return None
 
 
+@cache
+def window_of(model: str, url: str | None = None) -> int | None:
+    """Return how many tokens the window of a model holds, or None if the price list does not know it."""
+    if not _has_price_list():
+        return None
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - optional, and half a second of import
+
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, None, url)
+    except LookupError:
+        return None
+    return found.context_window
+
+
 @asynccontextmanager
 async def in_time(work: AgentWork, agent: str) -> AsyncIterator[None]:
     """End the `async with` block when the run's time is over."""

@@ -17,7 +17,6 @@ from pydantic import BaseModel, JsonValue
 
 from baton.agents.billing import UsageMeter
 from baton.agents.port import AgentWork
-from baton.contract.activity import LONGEST_RESULT, cut
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
 from baton.wire.money import Price, Usage
@@ -147,7 +146,7 @@ class GuardCallback(BaseCallbackHandler):
         if run_id in self._calls:
             name, call_id = self._calls.pop(run_id)
             session = self._work.context.session
-            session.tool_result(name, cut(text, LONGEST_RESULT), call_id=call_id, content=text, success=success)
+            session.tool_result(name, text, call_id=call_id, success=success)
 
     def _charge(self, model: str, usage: Usage) -> None:
         """Charge a request, unless the run's bill is closed already."""

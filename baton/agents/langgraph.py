@@ -107,6 +107,8 @@ class LangGraphAgent:
         tool_names: The tools that it may call.
     """
 
+    takes_tools = False  # its nodes have tools of their own
+
     def __init__(
         self,
         node: Any,

@@ -22,7 +22,7 @@ with needs_extra("openai-agents", __name__):
     from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
     from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-from baton.agents.billing import in_time
+from baton.agents.billing import in_time, window_of
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
 from baton.agents.openai_agents_run import (
     AgentGraph,
@@ -110,6 +110,12 @@ class OpenAIAgent:
     def tool_names(self) -> frozenset[str]:
         """The tools that the agent, and those it may hand off to, bring along."""
         return self._graph.tool_names | self._mcp_tools
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens the window of the agent's model holds, as far as the price list knows."""
+        model = self._graph.first.model
+        return window_of(model) if isinstance(model, str) else None
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the agent once, with those it hands off to.

@@ -14,20 +14,23 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Protocol, Unpack, runtime_checkable
 
+from pydantic import validate_call
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton.agents.answers import AgentAnswer, AnswerForm, answer_schema, how_to_answer, json_form, read_answer
 from baton.agents.tools import AgentTool, tools_of, wire_name
 from baton.contract.records import OutputSchemaRef
-from baton.contract.registry import OutputSchemas
+from baton.contract.registry import OutputSchemas, tool_keys
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult
-from baton.core.stages import Retries, StageSpec
+from baton.core.stages import DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
-from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_context import MOST_READ, StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
+from baton.pipelines.prompt import READ_ARTIFACT
+from baton.wire.json_values import Json
 
 __all__ = [
     "HANDOFF_HEADER",
@@ -39,6 +42,8 @@ __all__ = [
     "AgentWork",
     "AnswerForm",
     "BringsTools",
+    "KnowsWindow",
+    "TakesTools",
     "agent_stage",
 ]
 
@@ -79,9 +84,10 @@ class AgentWork:
     """What an agent is to do in one run of its stage.
 
     Attributes:
-        prompt: Contract, baton and inputs inside data fences, for the user turn and never for the system prompt.
+        prompt: Contract, baton and inputs inside the data fence, for the user turn and never for the system prompt.
         instructions: What the stage's author tells the agent; the system prompt.
-        tools: What it may call: allowed by its contract, checked and recorded at every call.
+        tools: What it may call: allowed by its contract, checked and recorded at every call; and `read_artifact`,
+            where its contract or its baton names something to read.
         form: Whether it answers with a patch or with a report.
         schema: The JSON Schema of the answer; None for a report.
         limits: How far it may go.
@@ -193,6 +199,26 @@ class BringsTools(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsWindow(Protocol):
+    """An agent that knows its model's window."""
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens the window holds; None if it is not known."""
+        ...
+
+
+@runtime_checkable
+class TakesTools(Protocol):
+    """An agent that says whether its framework takes tools from the stage; one that does not say it takes them."""
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether it does."""
+        ...
+
+
 def agent_stage(
     agent: Agent,
     *,
@@ -217,8 +243,9 @@ def agent_stage(
         baton_type: The pipeline's type of baton.
         limits: How far one run may go.
         shows_params: Whether the prompt holds the pipeline's parameters beside the inputs.
-        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, `output`, … By default it runs up to
-            seven times, which spans half an hour where a provider is overloaded or limits the rate.
+        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, `output`, `window`, … By default it
+            runs up to seven times, which spans half an hour where a provider is overloaded or limits the rate, and
+            `window` is that of the agent's model where it is known.
 
     Returns:
         The stage, for `Pipeline.stage` and for a worker's activities; a test calls it with `StageContext.for_test`.
@@ -246,12 +273,25 @@ def agent_stage(
         return _shape(schemas, made.spec, baton_type)
 
     async def run(context: StageContext[Any]) -> StageResult:
+        schema = None if answers is AnswerForm.REPORT else shape(context.parts.schemas)
+        tools = tuple(tool.guarded(context) for tool in own if context.tools.allows(tool.name))
+        if reader := _reader(context, agent, named):
+            tools = (*tools, reader)
+        beside = [instructions, how_to_answer(answers, schema)]
+        beside += [json.dumps([one.description, dict(one.parameters)]) for one in tools]
+        window = made.spec.window if own_window else _window(agent)
+        prompt = await context.prompt_with_inputs(
+            params=shows_params,
+            window=window,
+            beside=sum(map(context.parts.counter, beside)),
+            readable=reader is not None,
+        )
         work = AgentWork(
-            prompt=await context.prompt_with_inputs(params=shows_params),
+            prompt=prompt,
             instructions=instructions,
-            tools=tuple(tool.guarded(context) for tool in own if context.tools.allows(tool.name)),
+            tools=tools,
             form=answers,
-            schema=None if answers is AnswerForm.REPORT else shape(context.parts.schemas),
+            schema=schema,
             limits=_limits(most, made.spec),
             withheld=frozenset(name for name in made.spec.tools if not context.tools.allows(name)),
             context=context,
@@ -268,9 +308,31 @@ def agent_stage(
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
     named = {tool.name for tool in own} | brought
+    own_window = "window" in terms
     terms.setdefault("retries", _RETRIES)
     made = stage(name=name or agent.name, tools=named, **terms)(run)
     return made
+
+
+def _window(agent: Agent) -> int:
+    """Return how many tokens the window of an agent's model holds."""
+    return (agent.window if isinstance(agent, KnowsWindow) else None) or DEFAULT_WINDOW
+
+
+def _reader(context: StageContext[Any], agent: Agent, named: Iterable[str]) -> AgentTool | None:
+    """Return the tool that reads what the handoff names, where there is something and the agent can have it."""
+    if not context.readable() or (isinstance(agent, TakesTools) and not agent.takes_tools):
+        return None
+    forbidden = {*context.forbids, *(context.contract.forbidden_tools if context.contract else ())}
+    if tool_keys([READ_ARTIFACT]) & (tool_keys(named) | tool_keys(forbidden)):
+        return None
+
+    async def read_artifact(id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
+        """Read a part of an artifact, input or fact that your context names, from a character on."""
+        return await context.read_artifact(id, offset, limit)
+
+    tool = AgentTool.of(read_artifact, name=READ_ARTIFACT)
+    return replace(tool, function=validate_call(read_artifact))
 
 
 def _refuse_other(agent: object) -> None:

@@ -20,6 +20,7 @@ with needs_extra("agents", __name__):
     from pydantic_ai.usage import RunUsage, UsageLimits
 
 from baton.agents.answers import cached_by_identity
+from baton.agents.billing import window_of
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names_of_tools, reported, settings_under
 from baton.agents.schema_embedding import spelled_out
@@ -71,6 +72,13 @@ class PydanticAgent:
     def tool_names(self) -> frozenset[str]:
         """The names of the agent's own functions, its provider's tools, and those that `uses` names."""
         return names_of_tools(self.agent) | frozenset(self.uses)
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens the window of the agent's model holds, as far as the price list knows."""
+        model = self.agent.model
+        name = model if isinstance(model, str) else getattr(model, "model_name", "")
+        return window_of(name.rpartition(":")[2])
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the agent once; its stage's activity is around it.

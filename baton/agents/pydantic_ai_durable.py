@@ -52,6 +52,8 @@ from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import well_formed
 from baton.wire.money import Price, micro_usd, usd
 
+_LONGEST_TOLD = 16_000  # characters of an answer or a result, which goes through the history to its record
+
 _TOOLS, _WITHHELD = "tools", "withheld"
 
 _schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
@@ -291,6 +293,8 @@ class DurableAgent:
 class _AcceptHandoff:
     """The agent that accepts the handoff, and tells the workflow what to do under it."""
 
+    takes_tools = False  # they would run in this activity, which ends before the agent thinks
+
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name
         self.tool_names = names_of_tools(agent)
@@ -360,13 +364,13 @@ def _events(messages: Sequence[ModelMessage]) -> list[Any]:
                 case ToolCallPart(tool_name=tool) if tool != OUTPUT_TOOL:
                     found.append({"kind": "call", "tool": tool, "text": cut(part.args_as_json_str())})
                 case ToolReturnPart(tool_name=tool) if tool != OUTPUT_TOOL:
-                    text = cut(part.model_response_str())
+                    text = cut(part.model_response_str(), _LONGEST_TOLD)
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     found.append({**result, "success": part.outcome == "success"})
                 case ThinkingPart(content=text) if text.strip():
                     found.append({"kind": "thought", "text": cut(text)})
                 case TextPart(content=text) if text.strip():
-                    found.append({"kind": "said", "text": cut(text)})
+                    found.append({"kind": "said", "text": cut(text, _LONGEST_TOLD)})
     return found
 
 

@@ -45,7 +45,7 @@ from baton.agents.billing import UsageMeter
 from baton.agents.failures import answered, cut_off_error, is_parse_error, is_permanent, stopped_error, unreadable
 from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.agents.tools import as_text
-from baton.contract.activity import LONGEST_RESULT, ToolAnswer, cut
+from baton.contract.activity import ToolAnswer
 from baton.errors import AgentError, PatchError
 from baton.wire.money import Price, Usage, micro_usd
 
@@ -118,7 +118,7 @@ class RecordingCapability(AbstractCapability[Any]):
             if not isinstance(value, ToolReturn):
                 return value
             told = as_text(value.return_value)  # what stands beside it is not for models, nor for those of later stages
-            return ToolAnswer(value, cut(told, LONGEST_RESULT))
+            return ToolAnswer(value, told)
 
         return await self._work.context.tools.guard(run, call.tool_name)(**args)
 

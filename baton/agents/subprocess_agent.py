@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.devserver.processes import group_bound_to_parent
@@ -65,6 +65,7 @@ class SubprocessAgent:
     most_bytes: int = 4 * 1024 * 1024
     permanent: frozenset[int] = frozenset({2, 126, 127})
     of_output: Callable[[str], AgentAnswer] | None = None
+    takes_tools: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse a command that is none, and a file that the command does not name."""

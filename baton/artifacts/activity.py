@@ -149,6 +149,19 @@ class ArtifactAccess:
         known = ", ".join(repr(ref.id) for ref in self.refs) or "none"
         raise ArtifactNotFoundError(f"the baton has no artifact {id!r}; it refers to: {known}")
 
+    def in_scope(self) -> list[ArtifactRef]:
+        """Return the handed artifacts that the work scope covers, the oldest first."""
+        return [ref for ref in self._handed if _scope_of(ref, self._scope) is not None]
+
+    async def text_of(self, digest: str | None) -> str | None:
+        """Return the text under a hash, which may have its algorithm before it; None if there is none to be had."""
+        if digest is None or self._store is None:
+            return None
+        try:
+            return (await self._store.get(digest.removeprefix("sha256:"))).decode()
+        except (ArtifactNotFoundError, UnicodeDecodeError):
+            return None
+
     @step
     async def select(self, max_tokens: int) -> dict[str, str]:
         """Return the texts of the artifacts that fit into a token budget."""

@@ -1,5 +1,6 @@
 """The session of a stage, and the toolbox that lets it call the tools of its contract and no others."""
 
+import asyncio
 import functools
 import hashlib
 import inspect
@@ -20,7 +21,7 @@ from baton.wire.json_values import Json, well_formed
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 LONGEST_CLAIM = 1_000
-"""How many characters of an event go into the history; of a longer one the journal has the text."""
+"""How many characters of a claim go into the history; a longer one is an artifact, which its fact names."""
 
 _KEPT_BACK = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.TOOL_CALL}
 
@@ -132,31 +133,48 @@ class SessionLog:
         return event
 
     async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:
-        """Return the events as the history keeps them, and the hash of the journal with the texts kept out of it."""
+        """Return the events as the history keeps them, and the hash of the journal with the texts kept out of it.
+
+        A long claim that may cross is an artifact of its own, for the receiver to read; the journal is for nobody.
+        """
         kept: list[SessionEvent] = []
         journal: dict[str, str] = {}
+        claims: list[bytes] = []
         for event in self.events:
             text = self._whole.get(event.id, event.content)
             back = event.type in _KEPT_BACK or event.exclude_from_handoff
-            if text and (back or len(event.content) > LONGEST_CLAIM or event.id in self._whole):
-                journal[event.id] = text
-                shown = "" if back else cut(event.content)
-                ref = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-                event = event.model_copy(update={"content": shown, "ref": ref})
+            long = not back and len(event.content) > LONGEST_CLAIM
+            if text and (back or long or event.id in self._whole):
+                update: dict[str, Any] = {"content": "" if back else cut(event.content), "ref": _digest(text)}
+                if long and store is not None:
+                    update["whole"] = _digest(event.content)
+                    claims.append(event.content.encode())
+                if text != event.content or not long:
+                    journal[event.id] = text
+                event = event.model_copy(update=update)
             kept.append(event)
-        if not journal or store is None:
+        if store is None:
+            return kept, None
+        await asyncio.gather(*(put_when_possible(store, claim) for claim in claims))
+        if not journal:
             return kept, None
         data = json.dumps({"stage": self._stage, "handoffId": self._handoff_id, "texts": journal}, ensure_ascii=False)
         return kept, await put_when_possible(store, data.encode())
 
 
+def _digest(text: str) -> str:
+    """Return the digest of a text, as events name it."""
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
 def cut(text: str, longest: int = LONGEST_CLAIM) -> str:
-    """Return a claim that is short enough, and says so where it was cut."""
-    return text if len(text) <= longest else f"{text[: longest - 2]} …"
+    """Return a claim that is short enough, and says how long it is where it was cut."""
+    if len(text) <= longest:
+        return text
+    shown = longest - 40  # for the words below
+    return f"{text[:shown]} … ({shown:,} of {len(text):,} characters)"
 
 
-LONGEST_RESULT = 500
-"""How much of what a tool returned becomes a claim, in characters; the journal has all of it."""
 _log = logging.getLogger(__name__)
 
 
@@ -310,11 +328,11 @@ class Toolbox:
             )
             return result.result
         text = result if isinstance(result, str) else repr(result)
-        self._session.tool_result(tool, cut(text, LONGEST_RESULT), call_id=call_id, content=text)
+        self._session.tool_result(tool, text, call_id=call_id)
         return result
 
     def _failed(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
         """Record that a call raised, and return what to raise instead where that would not end the call alone."""
         told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        self._session.tool_result(tool, cut(told, LONGEST_RESULT), call_id=call_id, success=False)
+        self._session.tool_result(tool, told, call_id=call_id, success=False)
         return RuntimeError(f"tool {tool!r} raised {told}")

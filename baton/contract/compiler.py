@@ -194,15 +194,24 @@ def keep_within_budget(draft: Draft) -> None:
     """Leave out the facts that the receiver's token budget has no room for."""
     most = draft.request.max_tokens
     if most is None:
+        for fact in draft.facts:
+            if fact.whole is not None:
+                draft.show_whole(fact)
         return
     kept: list[Fact] = []
     contract, facts = assemble(draft, []), draft.facts
     left = most - draft.estimator(render_contract(contract)) - draft.estimator(FACTS)
     places = {fact.event_id: place for place, fact in enumerate(facts)}
-    for fact in sorted(facts, key=lambda one: (*_importance(one), -places[one.event_id])):
+    for fact in sorted(facts, key=lambda one: (*importance(one), -places[one.event_id])):
         if left > 0 and (cost := draft.estimator(fact_line(fact))) <= left:
             left -= cost
             kept.append(fact)
+    for fact in kept:  # what room is left goes to long claims, the most important first
+        event = draft.event(fact.event_id)
+        more = event.tokens - draft.estimator(fact.claim)
+        if fact.whole is not None and more <= left:
+            left -= max(0, more)
+            draft.show_whole(fact)
     # An estimator may charge more for a whole than for its parts.
     while kept and draft.estimator(render_contract(contract.model_copy(update={"facts": kept}))) > most:
         kept.pop()
@@ -244,7 +253,7 @@ def _subject(event: SessionEvent) -> str:
     return (event.tool_name or "") if event.type is EventType.TOOL_RESULT else event.type.value
 
 
-def _importance(fact: Fact) -> tuple[int, float]:
+def importance(fact: Fact) -> tuple[int, float]:
     """Return what facts are sorted by when not all have room: the surest first, of these the newest; then the later."""
     return _SURENESS[fact.confidence], -fact.source.timestamp.timestamp()
 

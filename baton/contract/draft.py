@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -323,7 +323,12 @@ class Draft:
         if not says_something(claim):
             raise ContractError(f"the claim of the event {event.id!r} says nothing; leave the event out")
         self._settle(event, EventOutcome.FACT)
-        self._facts[event.id] = Fact(claim=claim, source=source, confidence=confidence, event_id=event.id)
+        rest: dict[str, Any] = {"whole": event.whole} if event.whole is not None and claim == event.content else {}
+        self._facts[event.id] = Fact(claim=claim, source=source, confidence=confidence, event_id=event.id, **rest)
+
+    def show_whole(self, fact: Fact) -> None:
+        """Have the receiver's prompt show the whole claim of a fact, and not its beginning only."""
+        self._facts[fact.event_id] = fact.model_copy(update={"in_full": True})
 
     def fates(self) -> Iterator[tuple[SessionEvent, EventOutcome, str | None]]:
         """Go through the events that are settled, in order: what became of each, and its label or consuming result."""

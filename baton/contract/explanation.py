@@ -4,12 +4,13 @@ An explanation is made from a contract and the session events that it was compil
 query in a running pipeline, or from the history of one that ended.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, JsonValue
 
 from baton.contract.records import HandoffContract, SessionEvent
+from baton.core.messages import PromptPart
 from baton.wire.fencing import single_line
 from baton.wire.records import CompactRecord, Whole
 
@@ -35,8 +36,9 @@ class Explanation(CompactRecord):
         stage: The stage.
         seq: The step's number.
         attempt: Which attempt; earlier ones may have had other contracts.
-        contract: The contract, as JSON.
+        contract: The contract, as JSON; empty in a pipeline without contracts.
         left_out: The events that did not cross.
+        prompt: The parts of the prompt, each with its tokens before and after it was made to fit, and why.
         tokens_read: Tokens of the prompt that the agent was given; 0 if it asked for none, or has not ended.
         transcript_tokens: What handing on everything that was said and fetched before would have cost.
     """
@@ -44,8 +46,9 @@ class Explanation(CompactRecord):
     stage: str
     seq: Whole
     attempt: Whole = 1
-    contract: dict[str, JsonValue]
+    contract: dict[str, JsonValue] = Field(default_factory=dict)
     left_out: list[LeftOut] = Field(default_factory=list)
+    prompt: list[PromptPart] = Field(default_factory=list)
     tokens_read: Whole = 0
     transcript_tokens: Whole = 0
 
@@ -61,10 +64,20 @@ class Explanation(CompactRecord):
 
     def to_markdown(self) -> str:
         """Return the explanation for a person."""
+        lines = [f"# What {self.stage!r} was given (step {self.seq}, attempt {self.attempt})", ""]
+        lines += self._of_contract() if self.contract else ["- no contract"]
+        lines += ["", "## What its prompt had", ""]
+        lines += [
+            f"- {single_line(part.name)}: {part.shown:,} of {part.tokens:,} tokens"
+            + (f"; {single_line(part.why)}" if part.why else "")
+            for part in self.prompt
+        ] or ["- not known"]
+        return "\n".join([*lines, *self._cost()]) + "\n"
+
+    def _of_contract(self) -> list[str]:
+        """Return the lines on the contract: task, tools, facts, and what was left out."""
         contract = self.terms
         lines = [
-            f"# What {self.stage!r} was given (step {self.seq}, attempt {self.attempt})",
-            "",
             f"- **Task:** {single_line(contract.task)}",
             f"- **Handoff:** `{contract.handoff_id}` in trace `{contract.trace_id}`",
             f"- **Contract:** made {contract.created_at.isoformat()}, valid for {contract.expires_after_minutes} min",
@@ -88,7 +101,11 @@ class Explanation(CompactRecord):
             f"- `{label}`: {len(ids)} ({', '.join(ids[:_LISTED])}{', …' if len(ids) > _LISTED else ''})"
             for label, ids in by_label.items()
         ] or ["- nothing"]
-        lines += ["", "## What it cost to read", ""]
+        return lines
+
+    def _cost(self) -> list[str]:
+        """Return the lines on what the prompt cost."""
+        lines = ["", "## What it cost to read", ""]
         if self.times_fewer is None:
             lines.append(
                 "- not known: the stage asked for no prompt, or has returned nothing; everything before it has "
@@ -100,7 +117,7 @@ class Explanation(CompactRecord):
                 f"- {self.tokens_read} tokens, against {self.transcript_tokens} for everything said and fetched "
                 f"before it{ratio}"
             )
-        return "\n".join(lines) + "\n"
+        return lines
 
 
 _LISTED = 10
@@ -115,6 +132,7 @@ def explanation_of(
     seq: int,
     attempt: int = 1,
     tokens_read: int = 0,
+    prompt: Sequence[PromptPart] = (),
 ) -> Explanation:
     """Return the explanation of one stage."""
     events = {event.id: event for event in before}
@@ -131,6 +149,7 @@ def explanation_of(
         attempt=attempt,
         contract=dict(contract),
         left_out=left_out,
+        prompt=[*prompt],
         tokens_read=tokens_read,
         transcript_tokens=sum(event.tokens for event in events.values()),
     )

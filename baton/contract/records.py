@@ -103,7 +103,8 @@ class SessionEvent(OpenRecord):
         type: What kind of thing happened.
         timestamp: When; of a tool's result, when the data was retrieved and not when it was passed on.
         content: The claim or the text, short; a tool's result is a claim in a sentence.
-        ref: The artifact that holds the whole content, where `content` is not all of it.
+        ref: The digest of the whole content, where `content` is not all of it.
+        whole: The artifact with the whole claim, where `content` is only its beginning.
         tokens: How many tokens the whole content has; 0 if not counted.
         exclude_from_handoff: True keeps it from every other agent.
         max_age_minutes: After how many minutes it is stale, instead of what the policy says.
@@ -120,6 +121,7 @@ class SessionEvent(OpenRecord):
     timestamp: WrittenTime | None = None
     content: str = ""
     ref: Digest | None = None
+    whole: Digest | None = None
     tokens: Count = 0
     exclude_from_handoff: bool = False
     max_age_minutes: Count | None = None
@@ -221,12 +223,16 @@ class Fact(OpenRecord):
         source: Where it came from.
         confidence: How sure the system is of it.
         event_id: The session event that it was taken from.
+        whole: The artifact with the whole claim, where `claim` is its beginning.
+        in_full: Whether the receiver's prompt shows the whole claim.
     """
 
     claim: Statement
     source: SourceProvenance
     confidence: Annotated[Confidence, Field(strict=False)]
     event_id: Identifier
+    whole: Annotated[Digest | None, NOT_NULL] = None
+    in_full: Annotated[bool | None, NOT_NULL] = None
 
 
 class OutputSchemaRef(OpenRecord):

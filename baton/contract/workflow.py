@@ -26,7 +26,7 @@ from baton.telemetry.workflow_metrics import Metrics
 from baton.wire.names import QUERY_EXPLAIN
 
 MAX_CONTRACT_TOKENS = 1_000
-"""How many tokens the facts of a contract may take, unless the terms say otherwise."""
+"""How many tokens of what was learned before cross with a contract, unless the terms say otherwise."""
 
 _LONGEST_TASK = 500
 
@@ -40,7 +40,8 @@ class ContractTerms:
         granted: The tools that stages may use although none before them did; None grants what each one declares.
         ceiling: The most that any stage may use; None for no limit.
         forbidden: Tools that no stage may use, by name; patterns are refused.
-        max_tokens: How many tokens task and facts may take; the newest and surest facts are kept.
+        max_tokens: How many tokens task and facts may take; the newest and surest facts are kept, as many of them
+            whole as fit. None leaves it to the window of each stage's agent.
         agents: The registry of agents: a stage that is not in it is refused before it is sent anything.
         schemas: The registry of output schemas that stages name.
         processors: The steps of the compiler, in order.
@@ -58,7 +59,7 @@ class ContractTerms:
     granted: frozenset[str] | None = None
     ceiling: frozenset[str] | None = None
     forbidden: frozenset[str] = frozenset()
-    max_tokens: int = MAX_CONTRACT_TOKENS
+    max_tokens: int | None = MAX_CONTRACT_TOKENS
     agents: AgentRegistry | None = None
     schemas: OutputSchemas | None = None
     processors: Sequence[Processor] = DEFAULT_PROCESSORS
@@ -91,7 +92,7 @@ class ContractIssuer:
         self._labels: dict[str, str] = {}
         self._told: list[dict[str, str]] = []
         self._known: dict[str, tuple[int, int]] = {}
-        self._tokens_read: dict[str, int] = {}
+        self._prompts: dict[str, StageReturn] = {}
         workflow.set_query_handler(QUERY_EXPLAIN, self._on_explain)
 
     def route(self, spec: StageSpec) -> None:
@@ -156,7 +157,7 @@ class ContractIssuer:
 
     def answered(self, returned: StageReturn) -> None:
         """Note what the prompt of a stage had."""
-        self._tokens_read[returned.stage] = returned.tokens_read
+        self._prompts[returned.stage] = returned
 
     def _on_explain(self, stage: str) -> Explanation:
         """What a stage was given, what was left out and why; of several with one name the last."""
@@ -164,6 +165,7 @@ class ContractIssuer:
         if given is None:
             raise PipelineError(f"no contract was made for {stage!r}; there are those of: {', '.join(self._given)}")
         events, told = self._known[stage]
+        returned = self._prompts.get(stage)
         return explanation_of(
             given.contract or {},
             self._told[:told],
@@ -171,7 +173,8 @@ class ContractIssuer:
             stage=stage,
             seq=given.seq,
             attempt=given.attempt,
-            tokens_read=self._tokens_read.get(stage, 0),
+            tokens_read=returned.tokens_read if returned else 0,
+            prompt=returned.prompt if returned else (),
         )
 
     def _so_far(self) -> list[SessionEvent]:

@@ -280,6 +280,22 @@ class Selected(CompactRecord):
     tokens: Whole = Field(default=0, ge=0)
 
 
+class PromptPart(CompactRecord):
+    """One part of the prompt that a stage's agent was given.
+
+    Attributes:
+        name: The part: `"baton"`, `"contract"`, `"input draft"`, …
+        tokens: The tokens of all of it.
+        shown: The tokens of what was shown.
+        why: What was left out; empty where it is whole.
+    """
+
+    name: str
+    tokens: Whole = Field(ge=0)
+    shown: Whole = Field(ge=0)
+    why: str = ""
+
+
 class StageReturn(CompactRecord):
     """What a stage's activity answers; a refused patch is an answer, not an exception.
 
@@ -292,6 +308,7 @@ class StageReturn(CompactRecord):
         output: What the stage returns to the pipeline's code beside the patch.
         spend: What the stage cost.
         tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
+        prompt: What parts that prompt had, and what was left out of each.
         selected: Which artifacts it was given, and why.
         branch: True if it ran in a fan-out.
         after: How many steps had ended when it was sent.
@@ -313,6 +330,7 @@ class StageReturn(CompactRecord):
     output: JsonValue = None
     spend: Spend = Spend()
     tokens_read: Whole = Field(default=0, ge=0)
+    prompt: list[PromptPart] = Field(default_factory=list)
     selected: list[Selected] = Field(default_factory=list)
     branch: bool = False
     after: Whole = Field(default=0, ge=0)

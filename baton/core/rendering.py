@@ -14,7 +14,7 @@ from baton.artifacts.records import ArtifactRef
 from baton.core.baton import Baton
 from baton.errors import BatonError
 from baton.handoff.records import Turn
-from baton.wire.fencing import fence, single_line
+from baton.wire.fencing import single_line
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 HEADING = "## Baton (Handoff Context)"
@@ -37,10 +37,10 @@ class PromptTooLargeError(BatonError):
     """
 
     def __init__(self, needed: dict[str, int], allowed: int) -> None:
-        parts = ", ".join(f"{name} {tokens}" for name, tokens in needed.items())
+        parts = ", ".join(f"{name} {tokens:,}" for name, tokens in needed.items())
         super().__init__(
-            f"the prompt may have {allowed} tokens of baton, and what must be in it takes {sum(needed.values())}"
-            f" ({parts}): shorten it, or raise WorkerParts(max_tokens=…)"
+            f"the prompt may have {allowed:,} tokens, and what must be in it takes {sum(needed.values()):,}"
+            f" ({parts}): shorten it, or use a model with a larger window and say so with `window=`"
         )
         self.needed = needed
         self.allowed = allowed
@@ -261,24 +261,6 @@ def conversation(summary: str, turns: Sequence[Turn]) -> str:
         rows += ["**Conversation:**"]
         rows += ["- " + single_line(f"{turn.role or 'agent'}: {turn.content}") for turn in turns]
     return "\n".join([*rows, ""])
-
-
-def fenced_parts(parts: Sequence[tuple[str, str]], nonce: str) -> str:
-    """Return named texts for the user turn of a prompt, each whole and inside a data fence under its name.
-
-    Args:
-        parts: Names and texts, in the order of the page.
-        nonce: A part of the fences' delimiters that the texts' authors cannot know.
-
-    Example:
-        >>> print(fenced_parts([("draft", "Batons travel.")], "f00d"), end="")
-        <BLANKLINE>
-        Input `draft`:
-        [CONTEXT FROM PREVIOUS AGENT — DATA ONLY f00d]
-        Batons travel.
-        [END OF CONTEXT FROM PREVIOUS AGENT f00d]
-    """
-    return "".join(f"\nInput `{name}`:\n{fence(text, nonce)}" for name, text in parts)
 
 
 def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) -> dict[str, _Section]:

@@ -10,6 +10,9 @@ from baton.core.baton import Baton
 DECISIONS_HANDED = 8
 """How many of the newest decisions a stage is handed unless it asks for others."""
 
+DEFAULT_WINDOW = 32_000
+"""How many tokens a model's window holds, where nobody says."""
+
 _REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"})
 
 
@@ -60,8 +63,9 @@ class StageSpec:
         reserve_micro_usd: What is set apart from the budget before it runs, in millionths of a US dollar.
         closing: Whether it closes the work, and so may use what a budget set aside for that.
         personal_data: The fields of personal data that it handles; a stage that declares none is handed none.
-        window: How many tokens its agent's context window holds; a conversation that fills more than 80 % of it is
-            compressed first.
+        window: How many tokens its agent's context window holds. The prompt has what fits it; a conversation that
+            fills more than 80 % of it is compressed first.
+        whole: The inputs that its prompt must have whole; where they do not fit, the stage fails before it is paid.
         tools: The tools that its agent is able to use; under a contract it may call those of them that are allowed.
         forbids: Tools that it may not call whatever else is said.
         output: The registered schema that its output must fit, as `"Name@version"`.
@@ -81,7 +85,8 @@ class StageSpec:
     reserve_micro_usd: int = 0
     closing: bool = False
     personal_data: frozenset[str] = frozenset()
-    window: int = 32_000
+    window: int = DEFAULT_WINDOW
+    whole: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
     output: str | None = None

@@ -205,7 +205,7 @@ class PipelineState:
                 timestamp=at,
                 patch=branch.baton_patch,
                 attempt=branch.attempt,
-                warnings=new_decisions(log, branch.baton_patch)[1],
+                warnings=[*new_decisions(log, branch.baton_patch)[1], *_left_out(branch)],
                 spend=branch.spend,
             )
             for branch in branches
@@ -354,10 +354,15 @@ def _entry(returned: StageReturn, at: datetime, effect: PatchEffect, warnings: l
         patch=returned.baton_patch,
         change=_unless_same(effect, returned.baton_patch),
         attempt=returned.attempt,
-        warnings=[*effect.warnings, *warnings],
+        warnings=[*effect.warnings, *warnings, *_left_out(returned)],
         removed_constraints=effect.removed_constraints,
         spend=returned.spend,
     )
+
+
+def _left_out(returned: StageReturn) -> list[str]:
+    """Return what the prompt of a stage did not have room for."""
+    return [f"the prompt had no room for all: {part.why}" for part in returned.prompt if part.why]
 
 
 def _unless_same(effect: PatchEffect, patch: Mapping[str, Any]) -> dict[str, JsonValue] | None:

@@ -20,31 +20,33 @@ from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.compression.summariser import Summariser
 from baton.contract.activity import SessionLog, Toolbox
-from baton.contract.draft import render_contract
 from baton.contract.records import HandoffContract, SessionEvent
 from baton.contract.registry import OutputSchemas
 from baton.core.baton import BatonT
 from baton.core.history import SPENT, Spend, told_spend
 from baton.core.inputs import Input, input_of, input_text, read_inputs, written_inputs
-from baton.core.messages import StageInput
-from baton.core.rendering import DEFAULT_MAX_TOKENS, conversation, fenced_parts, render
-from baton.core.stages import StageSpec
-from baton.errors import InputError
+from baton.core.messages import PromptPart, StageInput
+from baton.core.stages import DEFAULT_WINDOW, StageSpec
+from baton.errors import ArtifactError, InputError
 from baton.handoff.activity_receive import ReceiversGate, denied_on_record
 from baton.handoff.records import Turn
 from baton.handoff.store_gate import now_utc
 from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
+from baton.pipelines.prompt import READ_ARTIFACT, Kind, Material, NamedText, assemble, prompt_tokens
 from baton.telemetry.workflow_metrics import Metrics
-from baton.wire.fencing import fence, single_line
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 T = TypeVar("T")
 
 _UNMEASURED = Metrics(MetricMeter.noop)
-_KEPT_WHOLE = frozenset({"goal", "constraints"})
+MOST_READ = 16_000
+"""The most characters that one call of `read_artifact` returns."""
+_MOST_NAMED = 20
+_PARAMS = "params"
+_MOST_LOADED = 2_000_000  # bytes of artifacts that a prompt is made from
 _TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
 
 
@@ -55,7 +57,6 @@ class WorkerParts:
     Attributes:
         artifacts: The artifact store, or None.
         counter: Counts the tokens of prompts and artifacts.
-        max_tokens: The ceiling for the rendered baton.
         gate: What answers handoffs, or None; a worker without one runs pipelines that do not hand off.
         vault: The vault of personal data, or None.
         summariser: The model that summarises long histories of turns, or None: rules write the summaries then.
@@ -66,7 +67,6 @@ class WorkerParts:
 
     artifacts: ArtifactStore | None = None
     counter: TokenEstimator = estimate_tokens
-    max_tokens: int = DEFAULT_MAX_TOKENS
     gate: ReceiversGate | None = None
     vault: Vault | None = None
     summariser: Summariser | None = None
@@ -110,24 +110,30 @@ class StageContext(Generic[BatonT]):
         given: The whole input of the activity: step number, attempt, findings, parameters.
         artifacts: Where artifacts are read and written.
         parts: What the worker provides.
+        window: The tokens of the window of the stage's agent.
         tokens_read: What the prompt cost, once it was asked for.
+        prompt_parts: What parts the prompt has, once it was asked for.
         last_heartbeat: The details of the last heartbeat; of a run before this one, until this one has given some.
         declared: The fields of personal data that the stage declared.
         charged: What the stage has charged so far, earlier runs that raised or were lost included.
         able: The tools that the stage declared.
         forbids: The tools that it declared never to call.
+        whole: The inputs that its prompt must have whole.
     """
 
     baton: BatonT
     given: StageInput
     artifacts: ArtifactAccess
     parts: WorkerParts = field(default_factory=WorkerParts)
+    window: int = DEFAULT_WINDOW
     tokens_read: int = 0
+    prompt_parts: list[PromptPart] = field(default_factory=list)
     last_heartbeat: tuple[Any, ...] = ()
     declared: frozenset[str] = frozenset()
     charged: Spend = field(default_factory=Spend)
     able: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
     _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
     _around: Context = field(default_factory=copy_context, init=False, repr=False)
     _charging: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -191,6 +197,8 @@ class StageContext(Generic[BatonT]):
             charged=told_spend(earlier),
             able=spec.tools,
             forbids=spec.forbids,
+            window=spec.window,
+            whole=spec.whole,
         )
 
     def check_calls(self) -> None:
@@ -323,51 +331,132 @@ class StageContext(Generic[BatonT]):
 
     @cached_property
     def prompt(self) -> str:
-        """Contract and baton for the user turn of an agent's prompt: markdown inside the data fence.
+        """What the agent is to know, for the user turn of its prompt: markdown inside data fences.
 
-        It stays under the worker's ceiling of tokens and, on a further attempt, says what was wrong with the
-        one before. Goal and constraints are whole; what else is left out or cut is named in it.
+        It has contract and baton, and on a further attempt what was wrong with the one before; inputs and artifacts
+        come with `prompt_with_inputs`. All of it is whole while it fits the window; what is left out or shortened is
+        named in it (`baton.pipelines.prompt` has the order).
 
         Raises:
-            PromptTooLargeError: Goal and constraints do not fit.
+            PromptTooLargeError: Task, goal and constraints do not fit.
         """
-        body = render(
-            self.baton,
-            max_tokens=self.parts.max_tokens,
-            estimator=self.parts.counter,
-            keep=_KEPT_WHOLE,
-            earlier_decisions=self.given.earlier_decisions,
-        )
-        if self.contract is not None:
-            body = f"{render_contract(self.contract)}\n{body}"
-        elif self.given.turns or self.given.summary:  # under a contract nobody reads a raw conversation
-            body += f"\n{conversation(self.given.summary, self.turns)}"
-        if self.findings:
-            rows = "\n".join(f"- {single_line(finding)}" for finding in self.findings)
-            body += f"\n**Why Your Last Answer Was Refused:**\n{rows}\n"
-        text = fence(body, secrets.token_hex(8))
-        if self.findings:  # the findings may quote what somebody sent, so they are data as well
-            text += "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
-        self.tokens_read = self.parts.counter(text)
-        return text
+        return self._prompt(self._material([], {}), 0, readable=False)
 
-    async def prompt_with_inputs(self, *, params: bool = False) -> str:
-        """Return `prompt`, followed by each input under its name, in full and fenced as data.
+    async def prompt_with_inputs(
+        self, *, params: bool = False, window: int | None = None, beside: int = 0, readable: bool = False
+    ) -> str:
+        """Return `prompt` with each input under its name, the artifacts in the work scope, and long facts whole.
 
         Args:
             params: Show the parameters as well, like one more input.
+            window: The tokens of the model's window; the stage's `window` by default.
+            beside: The tokens of what the model reads beside the prompt: instructions, tools, the answer's schema.
+            readable: Whether the agent has the tool `read_artifact`, and may be sent to it.
 
         Raises:
-            PromptTooLargeError: Goal and constraints do not fit.
-            InputError: An artifact holds no text.
+            PromptTooLargeError: Task, goal, constraints and the inputs that must be whole do not fit.
+            InputError: An artifact holds no text, or an input that must be whole was not given.
             ArtifactError: An artifact cannot be read.
         """
-        parts = [(name, await self.input_text(name)) for name in self.inputs]
+        self.window = window or self.window
+        for name in self.whole:
+            self.input(name)
+        texts = [
+            NamedText(Kind.INPUT, name, await self.input_text(name), required=name in self.whole)
+            for name in self.inputs
+        ]
         if params and self.params:
-            parts.append(("params", input_text(self.params)))
-        text = self.prompt + fenced_parts(parts, secrets.token_hex(8))
-        self.tokens_read = self.parts.counter(text)
+            texts.append(NamedText(Kind.INPUT, _PARAMS, input_text(self.params)))
+        texts += await self._in_scope()
+        claims = {}
+        for fact in self.contract.facts if self.contract else ():
+            if fact.in_full and (text := await self.artifacts.text_of(fact.whole)) is not None:
+                claims[fact.event_id] = text
+        # In a thread: to count the tokens of a megabyte takes longer than other stages' heartbeats may wait.
+        self.prompt = await asyncio.to_thread(self._prompt, self._material(texts, claims), beside, readable=readable)
+        return self.prompt
+
+    async def _in_scope(self) -> list[NamedText]:
+        """Return the artifacts that the work scope selects, the newest first, without those that are inputs."""
+        found: list[NamedText] = []
+        given = {one.hash for one in self.inputs.values() if isinstance(one, ArtifactRef)}
+        left = _MOST_LOADED
+        for ref in reversed([one for one in self.artifacts.in_scope() if one.hash not in given]):
+            if (ref.size or 0) > left:
+                why = f"0 of {ref.size:,} bytes; it is too large for a prompt"
+                found.append(NamedText(Kind.ARTIFACT, ref.id, None, why=why))
+                continue
+            text = await self.artifacts.text_of(ref.hash)
+            left -= len(text or "")
+            why = "" if text is not None else "not text, or not in this worker's store"
+            found.append(NamedText(Kind.ARTIFACT, ref.id, text, why=why))
+        return found
+
+    def _material(self, texts: list[NamedText], claims: dict[str, str]) -> Material:
+        """Return what may stand in the prompt."""
+        return Material(
+            baton=self.baton,
+            earlier_decisions=self.given.earlier_decisions,
+            contract=self.contract,
+            claims=claims,
+            summary=self.given.summary,
+            turns=self.turns,
+            findings=self.findings,
+            texts=texts,
+        )
+
+    def _prompt(self, material: Material, beside: int, *, readable: bool) -> str:
+        """Return a prompt that fits the window, and note what it has."""
+        counter = self.parts.counter
+        again = "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
+        told = again if self.findings else ""  # the findings may quote what somebody sent, so they are data as well
+        allowed = prompt_tokens(self.window, beside + counter(told))
+        made = assemble(material, allowed, counter, readable=readable)
+        text = made.fenced(secrets.token_hex(8)) + told
+        self.tokens_read = counter(text)
+        self.prompt_parts = made.parts
+        self.parts.metrics.prompt(self.given.stage, made.parts)
         return text
+
+    def readable(self) -> frozenset[str]:
+        """Return what `read_artifact` may read: inputs, the baton's artifacts, and facts with a long claim."""
+        facts = self.contract.facts if self.contract else ()
+        named = {fact.event_id for fact in facts if fact.whole is not None}
+        return frozenset({*named, *(ref.id for ref in self.artifacts.refs), *self.inputs})
+
+    async def read_artifact(self, id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
+        """Return a part of a text that the stage's contract, baton or inputs name; the tool that an agent has.
+
+        Args:
+            id: The input's name, the artifact's id, or the fact's event; the first of these that there is.
+            offset: Where to begin, in characters.
+            limit: How many characters, at most 16,000.
+
+        Returns:
+            `text`, `characters` of the whole, and `next`, the offset of the rest; or an `error` for the agent.
+        """
+        if id not in self.readable():
+            known = ", ".join(map(repr, sorted(self.readable())[:_MOST_NAMED])) or "none"
+            return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
+        text = await self._named_text(id)
+        if text is None:
+            return {"error": f"the artifact {id!r} is not text, or is not in this worker's store"}
+        begin = min(max(offset, 0), len(text))
+        end = min(begin + min(max(limit, 1), MOST_READ), len(text))
+        self.session.internal_note(f"{READ_ARTIFACT} {id}: characters {begin:,} to {end:,} of {len(text):,}")
+        rest = {"next": end} if end < len(text) else {}
+        return {"id": id, "characters": len(text), "offset": begin, "text": text[begin:end], **rest}
+
+    async def _named_text(self, id: str) -> str | None:
+        """Return the text of an input, an artifact or a fact; None if it has none."""
+        if id in self.inputs:
+            try:
+                return await self.input_text(id)
+            except (InputError, ArtifactError):
+                return None
+        facts = {fact.event_id: fact.whole for fact in (self.contract.facts if self.contract else ())}
+        refs = {ref.id: ref.hash for ref in self.artifacts.refs}
+        return await self.artifacts.text_of(refs.get(id) or facts.get(id))
 
     def heartbeat(self, *details: Any) -> None:
         """Tell Temporal that the stage is alive, with details that survive the worker.

@@ -65,6 +65,7 @@ class AgentTerms(TypedDict, total=False):
     closing: bool
     personal_data: Iterable[str]
     window: int
+    whole: Iterable[str]
     forbids: Iterable[str]
     output: str | None
     task: str | None
@@ -99,6 +100,7 @@ class Stage(Generic[GivenT, AnswerT]):
                 "writes": checked_fields(spec.writes, self.baton_type, "writes"),
                 "requires": frozenset(spec.requires),
                 "personal_data": frozenset(spec.personal_data),
+                "whole": frozenset(spec.whole),
                 "tools": tool_set(spec.tools, "tools"),
                 "forbids": tool_set(spec.forbids, "forbids"),
             }
@@ -244,6 +246,7 @@ class Stage(Generic[GivenT, AnswerT]):
             turns=result.turns,
             tool_calls=result.tool_calls,
             tokens_read=context.tokens_read,
+            prompt=context.prompt_parts,
             selected=desk.selected,
             seconds=round(time.monotonic() - began),
             personal_data=context.sealed_personal_data(),
@@ -267,7 +270,7 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         function: The function, when the decorator is used without arguments.
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
             `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `version`, `requires`,
-            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `tools`, `forbids`, `output`, `task`.
+            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `whole`, `tools`, `forbids`, `output`, `task`.
 
     Returns:
         The stage, or a decorator that makes one.

@@ -20,7 +20,9 @@ async def explain_run(
     run = await read_run(client, workflow_id, run_id)
     if reference is None:
         if not run.handed:
-            raise HistoryError(f"no stage of {workflow_id!r} was given a contract: {_why_none(StepKind.STAGE)}")
+            raise HistoryError(
+                f"no stage of {workflow_id!r} was given a contract or made a prompt: {_why_none(StepKind.STAGE)}"
+            )
         reference = run.handed[-1].stage
     try:
         return explain(run, reference)
@@ -50,7 +52,9 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
         step = run.step(reference)
         handed = [one for one in sent if one.seq == step.seq]
         if not handed:
-            raise HistoryError(f"step {step.seq} ({step.name!r}) was given no contract: {_why_none(step.kind)}")
+            raise HistoryError(
+                f"step {step.seq} ({step.name!r}) was given no contract and made no prompt: {_why_none(step.kind)}"
+            )
     given = handed[-1]
     before = [
         SessionEvent.from_json_object(event)
@@ -58,9 +62,15 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
         for event in outcome.events
     ]
     told = [one.left_out for one in run.handed[: run.handed.index(given) + 1]]
-    read = run.tokens_read.get((given.seq, given.stage), 0)
     return explanation_of(
-        given.contract or {}, told, before, stage=given.stage, seq=given.seq, attempt=given.attempt, tokens_read=read
+        given.contract or {},
+        told,
+        before,
+        stage=given.stage,
+        seq=given.seq,
+        attempt=given.attempt,
+        tokens_read=run.tokens_read.get((given.seq, given.stage), 0),
+        prompt=run.prompts.get((given.seq, given.stage), []),
     )
 
 

@@ -216,6 +216,7 @@ class _Fold:
         step.tokens_read += returned.tokens_read
         if returned.tokens_read:
             self._run.tokens_read[returned.seq, returned.stage] = returned.tokens_read
+            self._run.prompts[returned.seq, returned.stage] = returned.prompt
         if returned.branch:
             self._branches[returned.seq, returned.stage] = returned
             return

@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, HistoryEntry, Spend, StepKind, snapshots
-from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
 from baton.runs.client_events import Pausing
@@ -110,6 +110,7 @@ class RunRecord:
         inputs: What its stages were sent, in order.
         accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
         tokens_read: What the prompts of its stages had, by step number and stage.
+        prompts: The parts of these prompts, by the same.
         billed: What was charged: refused attempts, branches of a failed fan-out, stages that raised, compressed
             conversations and what a roll-back left included.
         bills: What of it was charged in this run, one for each event that tells it.
@@ -145,6 +146,7 @@ class RunRecord:
     inputs: list[StageInput] = field(default_factory=list)
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
     tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
+    prompts: dict[tuple[int, str], list[PromptPart]] = field(default_factory=dict)
     billed: Spend = field(default_factory=Spend)
     bills: list[Bill] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
@@ -187,8 +189,8 @@ class RunRecord:
 
     @property
     def handed(self) -> list[StageInput]:
-        """What stages were sent with a contract, in order."""
-        return [one for one in self.inputs if one.contract is not None]
+        """What stages were sent with a contract, or made a prompt of, in order."""
+        return [one for one in self.inputs if one.contract is not None or (one.seq, one.stage) in self.prompts]
 
     @property
     def pending_handoffs(self) -> list[HandoffDeadline]:

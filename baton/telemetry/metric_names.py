@@ -75,6 +75,13 @@ COMPRESSED_AWAY = Metric(
     labels=("receiver",),
 )
 
+PROMPT_LEFT_OUT = Metric(
+    "baton_prompt_left_out_tokens_total",
+    Kind.COUNTER,
+    "Tokens of what was handed on and did not fit the prompt, by stage.",
+    labels=("stage",),
+)
+
 DEAD_LETTERS = Metric(
     "baton_dead_letters",
     Kind.GAUGE,
@@ -146,6 +153,7 @@ METRICS = (
     LATENCY,
     COMPRESSIONS,
     COMPRESSED_AWAY,
+    PROMPT_LEFT_OUT,
     DEAD_LETTERS,
     ROLLBACKS,
     SUSPENDED_RUNS,

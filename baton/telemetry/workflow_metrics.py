@@ -5,10 +5,12 @@ twice. A worker makes one of its runtime's meter, which all its activities share
 are first needed, and what a set of labels resolves to is kept: recording costs about a microsecond.
 """
 
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from temporalio.common import MetricCounter, MetricGauge, MetricHistogramFloat, MetricMeter
 
+from baton.core.messages import PromptPart
 from baton.core.verdict import HandoffStatus
 from baton.telemetry.metric_names import (
     COMPRESSED_AWAY,
@@ -18,6 +20,7 @@ from baton.telemetry.metric_names import (
     EMPTY_CONTRACTS,
     HANDOFFS,
     LATENCY,
+    PROMPT_LEFT_OUT,
     QUEUE_SECONDS,
     REJECTIONS,
     ROLLBACKS,
@@ -85,6 +88,11 @@ class Metrics:
         """Count a conversation that had to be compressed."""
         self._counter(COMPRESSIONS, receiver).add(1)
         self._counter(COMPRESSED_AWAY, receiver).add(max(before - after, 0))
+
+    def prompt(self, stage: str, parts: Sequence[PromptPart]) -> None:
+        """Count a prompt that had no room for all of its parts."""
+        if left_out := sum(max(part.tokens - part.shown, 0) for part in parts):
+            self._counter(PROMPT_LEFT_OUT, stage).add(left_out)
 
     def contract(self, outcome: str, receiver: str, facts: int, tools: int) -> None:
         """Count a contract that was validated."""

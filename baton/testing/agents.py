@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, as_json
+from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, KnowsWindow, TakesTools, as_json
 from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
@@ -144,6 +144,16 @@ class RecordedAgent:
     def tool_names(self) -> frozenset[str]:
         """The names of the tools that the real agent brings."""
         return self._agent.tool_names if isinstance(self._agent, BringsTools) else frozenset()
+
+    @property
+    def window(self) -> int | None:
+        """The window of the real agent's model."""
+        return self._agent.window if isinstance(self._agent, KnowsWindow) else None
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the real agent takes tools of the stage."""
+        return self._agent.takes_tools if isinstance(self._agent, TakesTools) else True
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Answer as recorded for all that the agent is asked: instructions, tools, prompt and the form of the answer.

@@ -6,6 +6,7 @@ Agents SDK, `graph` a LangGraph graph whose model answers from a script.
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,9 @@ from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import Agent as Port
 from baton.agents.port import AgentLimits, AgentTool, AnswerForm, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
+from baton.agents.subprocess_agent import SubprocessAgent
+from baton.artifacts.records import ArtifactRef
+from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.records import EventType, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
@@ -78,6 +82,15 @@ def graph(*messages: AIMessage) -> Port:
 
     made = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
     return LangGraphAgent(made, into={"messages": "messages"}, out={"answer": "messages"})
+
+
+async def with_artifact(characters: int, **members: Any) -> StageContext[Baton]:
+    """Return a context whose work scope selects an artifact of so many characters."""
+    store = MemoryArtifactStore()
+    text = "".join(f"{place:<10}" for place in range(0, characters, 10))
+    ref = ArtifactRef(id="plan-1", type="plan", hash=await store.put(text.encode()), size=len(text), path="plan.md")
+    baton = Baton(goal="Add login", artifacts=[ref], work_scope=["plan.md"])
+    return StageContext.for_test(baton, artifacts=store, **members)
 
 
 def refused() -> dict[str, Any]:
@@ -138,6 +151,47 @@ def said(server: ChatServer, role: str) -> str:
     return "".join(str(one["content"]) for one in server.asked[0].body["messages"] if one["role"] == role)
 
 
+class TestWithoutTools:
+    """Adapters whose frameworks take no tools of the stage."""
+
+    async def test_the_rest_is_said_not_to_be_shown(self) -> None:
+        """A model is not sent to a tool that it does not have."""
+        seen = []
+
+        async def ask(state: MessagesState) -> dict[str, Any]:
+            seen.append(state["messages"][-1].content)
+            return {"messages": [AIMessage(GOOD)]}
+
+        made = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+        node = LangGraphAgent(made, into={"messages": "messages"}, out={"answer": "messages"})
+        command = SubprocessAgent(
+            "plan",
+            [sys.executable, "-c", f"import sys; sys.stderr.write(sys.stdin.read()); print({GOOD!r})"],
+        )
+        for port in (node, command):
+            context = await with_artifact(40_000)
+            await agent_stage(port, window=4_000)(context)
+            assert "of 40,000 characters; the rest is not shown" in context.prompt
+            assert "read_artifact" not in context.prompt
+        assert "the rest is not shown" in seen[0]
+
+
+class TestWindow:
+    """Where the window comes from."""
+
+    @pytest.mark.parametrize("agent", [plain, pydantic, native, sdk])
+    async def test_the_adapter_knows_its_models(self, agent: Maker) -> None:
+        """A window that the stage does not name is that of the model, which the price list knows."""
+        with chat_server(good(agent), good(agent)) as server:
+            large, small = await with_artifact(200_000), await with_artifact(200_000)
+            await agent_stage(agent(server))(large)
+            await agent_stage(agent(server), window=32_000)(small)
+
+        assert (large.window, small.window) == (128_000, 32_000)
+        assert "199990" in large.prompt
+        assert "of 200,000 characters" in small.prompt
+
+
 @pytest.mark.parametrize("agent", ALL)
 class TestContract:
     """An adapter must ..."""
@@ -173,6 +227,28 @@ class TestContract:
         assert {one.handoff_id for one in of.session.events} == {of.handoff_id}
         assert server.asked[1].body["messages"][-1]["content"] == "c-1 pays 20 USD"
         assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
+
+    async def test_read_on_demand_what_the_handoff_names(self, agent: Maker) -> None:
+        """`read_artifact` reads a part of it; what is not named is refused to the model in the same conversation."""
+        calls = [{"id": "plan-1", "offset": 30_000, "limit": 5}, {"id": "secret"}]
+        asks = completion(calls=[("read_artifact", one) for one in calls])
+        with chat_server(asks, good(agent)) as server:
+            one = await with_artifact(40_000)
+            await agent_stage(agent(server), window=4_000)(one)
+            shown = said(server, "user")
+            told = [one for one in server.asked[-1].body["messages"] if one["role"] == "tool"]
+            results = [one["content"] for one in sorted(told, key=lambda one: str(one["tool_call_id"]))]
+
+        assert "of 40,000 characters; read the rest with `read_artifact`" in shown
+        assert json.loads(results[0]) == {
+            "id": "plan-1",
+            "characters": 40_000,
+            "offset": 30_000,
+            "text": "30000",
+            "next": 30_005,
+        }
+        assert json.loads(results[1]) == {"error": "no artifact 'secret' is named in your handoff; named are: 'plan-1'"}
+        assert (EventType.TOOL_RESULT, "read_artifact") not in events(one)  # it is no fact for the next stage
 
     async def test_neither_show_nor_call_a_tool_that_is_not_allowed(self, agent: Maker) -> None:
         """Whatever the model believes, the call is denied and the run ends (S5-fields-k)."""

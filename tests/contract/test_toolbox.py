@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from baton.agents.tools import AgentTool
+from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.activity import SessionLog, ToolAnswer, Toolbox
 from baton.contract.records import EventType
 
@@ -81,12 +82,17 @@ class TestAwaitable:
 class TestLongAnswer:
     """An answer of which the claim is only a part."""
 
-    async def test_it_says_where_it_was_cut(self) -> None:
+    async def test_it_says_where_it_was_cut_and_the_whole_is_kept(self) -> None:
         """Else the next agent reads a tenth of a number as the number (S5-compiler-e)."""
+        store = MemoryArtifactStore()
         log = SessionLog("research", "1.1", "h-1")
         await Toolbox(None, log, "h-1").call("crm.price", lambda: "1" * 10_000)
+        kept, journal = await log.close(store)
 
-        assert results(log) == [("1" * 498 + " …", True)]
+        assert results(log) == [("1" * 10_000, True)]
+        assert kept[-1].content == "1" * 960 + " … (960 of 10,000 characters)"
+        assert await store.get((kept[-1].whole or "").removeprefix("sha256:")) == b"1" * 10_000
+        assert journal is not None  # of the call's arguments, which no other agent reads
 
 
 class TestExit:

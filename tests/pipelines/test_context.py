@@ -50,14 +50,15 @@ class TestPrompt:
 
         assert one.prompt == one.prompt
 
-    def test_it_counts_and_keeps_the_workers_ceiling(self) -> None:
-        """The worker says how tokens are counted and how many there are (S1-size-b, C-8)."""
-        one = context(WorkerParts(counter=len, max_tokens=200))
+    def test_it_keeps_a_fifth_of_the_window_for_the_answer(self) -> None:
+        """The worker says how tokens are counted, the stage how many there are (S1-size-b, C-8)."""
+        one = context(WorkerParts(counter=len))
+        one.window = 500
         prompt = one.prompt
-        body = prompt.partition("]\n")[2].rpartition("\n[END")[0]
 
-        assert len(body) <= 200
-        assert one.tokens_read == len(prompt)
+        assert one.tokens_read == len(prompt) <= 400
+        assert "d8" in prompt
+        assert "No new service" in prompt
 
     def test_what_was_not_asked_for_costs_nothing(self) -> None:
         """Only a stage that uses the prompt reads its tokens."""
@@ -81,7 +82,12 @@ class TestPrompt:
         rules = [f"Rule {number}: {'never ' * 200}" for number in range(20)]
         context = StageContext.for_test(Baton(goal="g", constraints=rules))
 
-        with pytest.raises(PromptTooLargeError, match="constraints"):
+        assert rules[-1].strip() in context.prompt
+        context = StageContext.for_test(Baton(goal="g", constraints=rules))
+        context.window = 4_000
+        with pytest.raises(
+            PromptTooLargeError, match=r"may have 3,200 tokens, .* takes 6,\d\d\d \(goal 1, constraints 6,"
+        ):
             _ = context.prompt
         assert not Retries().allows(PromptTooLargeError.__name__)
 
@@ -91,7 +97,7 @@ class TestWorkerParts:
 
     def test_it_is_there_inside_the_block_only(self) -> None:
         """Two workers in one process do not mix."""
-        mine = WorkerParts(artifacts=MemoryArtifactStore(), max_tokens=500)
+        mine = WorkerParts(artifacts=MemoryArtifactStore())
 
         with worker_parts(mine):
             assert current_parts() is mine

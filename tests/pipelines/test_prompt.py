@@ -1,0 +1,217 @@
+"""What an agent's prompt holds, and what gives way where the window is too small."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
+from baton.core.baton import Baton
+from baton.core.rendering import PromptTooLargeError
+from baton.handoff.records import Turn
+from baton.pipelines.prompt import GIVES_WAY, Kind, Material, NamedText, Prompt, assemble, prompt_tokens
+from baton.wire.text import estimate_tokens
+from tests.agents.material import contract
+
+AT = datetime(2026, 11, 27, tzinfo=UTC)
+BATON = Baton(
+    goal="Write the article",
+    constraints=["Cite every source", "No new service"],
+    open_questions=[f"Question {n}?" for n in range(9)],
+    current_state=["Researched"],
+    work_scope=["src"],
+)
+
+
+def fact(number: int, claim: str, confidence: Confidence = Confidence.HIGH, whole: str | None = None) -> Fact:
+    """Return a fact of a session."""
+    source = SourceProvenance(source="web.search", timestamp=AT, method="tool_call:web.search")
+    members = {} if whole is None else {"whole": "sha256:" + "0" * 64}
+    return Fact(claim=claim, source=source, confidence=confidence, event_id=f"1.research.{number}", **members)
+
+
+def under(facts: Sequence[Fact]) -> HandoffContract:
+    """Return a contract with facts."""
+    return contract().model_copy(update={"facts": [*facts]})
+
+
+def text(made: Prompt) -> str:
+    """Return all pages."""
+    return made.fenced("f00d")
+
+
+def cost(made: Prompt) -> int:
+    """Return what a prompt costs inside its fences."""
+    return estimate_tokens(made.fenced("0" * 16))
+
+
+def draft(characters: int, *, kind: Kind = Kind.INPUT, id: str = "draft", required: bool = False) -> NamedText:
+    """Return an input, or an artifact, of so many characters, each line with its place."""
+    rows = "".join(f"{place:>9}\n" for place in range(0, characters, 10))
+    return NamedText(kind, id, rows[:characters], required)
+
+
+class TestBudget:
+    """`prompt_tokens`, the one budget."""
+
+    @pytest.mark.parametrize(
+        ("window", "beside", "left"),
+        [(32_000, 0, 25_600), (32_000, 1_000, 24_600), (1_000_000, 0, 968_000)],
+        ids=["a fifth is the answer's", "what the model reads beside it", "an answer needs no more"],
+    )
+    def test_it_is_the_window_less_what_the_answer_needs(self, window: int, beside: int, left: int) -> None:
+        """The rest is the prompt's."""
+        assert prompt_tokens(window, beside) == left
+
+
+class TestWhole:
+    """A prompt that fits."""
+
+    def test_everything_is_in_it(self) -> None:
+        """Nothing is cut by a fixed number: 40,000 characters of an input reach the agent, and so does a long claim."""
+        claim = "The price is 20 USD. " * 400
+        material = Material(
+            BATON,
+            contract=under([fact(1, claim[:900], whole=claim)]),
+            claims={"1.research.1": claim},
+            texts=[draft(40_000), draft(20_000, kind=Kind.ARTIFACT, id="plan-1")],
+        )
+        made = assemble(material, 32_000, estimate_tokens)
+
+        assert claim.strip() in text(made)
+        assert made.pages[1] == ("Input `draft`:\n", draft(40_000).text)
+        assert made.pages[2] == ("Artifact in the work scope:\n", f"plan-1\n\n{draft(20_000).text}")
+        assert all(question in text(made) for question in BATON.open_questions)
+        assert [(one.name, one.tokens - one.shown, one.why) for one in made.parts] == [
+            ("contract", 0, ""),
+            ("baton", 0, ""),
+            ("input draft", 0, ""),
+            ("artifact plan-1", 0, ""),
+        ]
+
+    def test_each_text_has_a_page_of_its_own(self) -> None:
+        """An input of many lines cannot pass for the baton: it stands in another fence."""
+        made = assemble(
+            Material(BATON, texts=[NamedText(Kind.INPUT, "x", "**Constraints:**\n- none")]), 9_000, estimate_tokens
+        )
+
+        assert made.pages[0][1].count("**Constraints:**") == 1
+        assert made.pages[1] == ("Input `x`:\n", "**Constraints:**\n- none")
+
+
+class TestGivingWay:
+    """A prompt that does not fit."""
+
+    def test_a_long_input_is_shortened_and_says_so(self) -> None:
+        """In the prompt, and in its parts for people; a short one beside it stays whole."""
+        material = Material(BATON, texts=[draft(40_000), NamedText(Kind.INPUT, "style", "plain")])
+        made = assemble(material, 4_000, estimate_tokens)
+        shown = next(line for line in text(made).splitlines() if line.startswith("Input draft: "))
+
+        assert shown.endswith(" of 40,000 characters; read the rest with `read_artifact`")
+        count = int(shown.split()[2].replace(",", ""))
+        assert (draft(40_000).text or "")[:count] in text(made)
+        assert ("Input `style`:\n", "plain") in made.pages
+        assert 3_900 < cost(made) <= 4_000
+        assert {one.name: one.why for one in made.parts} == {
+            "baton": "",
+            "input draft": shown.removeprefix("Input "),
+            "input style": "",
+        }
+
+    def test_an_agent_without_the_tool_is_not_sent_to_it(self) -> None:
+        """It is told that there is more."""
+        made = assemble(Material(BATON, texts=[draft(40_000)]), 4_000, estimate_tokens, readable=False)
+
+        assert "of 40,000 characters; the rest is not shown" in text(made)
+        assert "read_artifact" not in text(made)
+
+    def test_parts_give_way_in_the_declared_order(self) -> None:
+        """What can still be read goes first, then what is oldest and least sure; the baton comes last."""
+        turns = [Turn(role="a", content=f"turn {n} " + "words " * 40) for n in range(20)]
+        material = Material(BATON, turns=turns, texts=[draft(4_000), draft(4_000, kind=Kind.ARTIFACT, id="plan-1")])
+        order = ["artifact plan-1", "input draft", "conversation", "baton"]
+        seen = set()
+        whole = cost(assemble(material, 99_000, estimate_tokens))
+        for allowed in range(whole + 20, 560, -40):
+            made = assemble(material, allowed, estimate_tokens)
+            gave = [name for name in order if next(one for one in made.parts if one.name == name).why]
+            assert gave == order[: len(gave)], allowed
+            assert cost(made) <= allowed
+            seen.add(len(gave))
+
+        assert list(GIVES_WAY)[:3] == [Kind.ARTIFACT, Kind.INPUT, Kind.CONVERSATION]
+        assert seen >= {0, 1, 2, 3}
+
+    def test_the_surest_and_newest_facts_stay(self) -> None:
+        """Long claims go back to their beginning first; what is left out is counted."""
+        claim = "x" * 3_000
+        facts = [fact(n, f"claim {n} " + "y" * 300, Confidence.LOW) for n in range(1, 9)]
+        facts.append(fact(9, "x" * 400, whole=claim))
+        made = assemble(Material(BATON, contract=under(facts), claims={"1.research.9": claim}), 800, estimate_tokens)
+
+        assert claim not in text(made)
+        assert "x" * 400 + " (read the rest with `read_artifact`, id '1.research.9')" in text(made)
+        assert "more facts, for which there is no room)" in text(made)
+        assert "claim 8 " in text(made)
+        assert "claim 1 " not in text(made)
+        assert made.parts[0].why.startswith("facts: ")
+
+    def test_the_oldest_turns_go_first(self) -> None:
+        """The newest are what the agent answers to."""
+        turns = [Turn(role="a", content=f"turn {n} " + "words " * 60) for n in range(20)]
+        made = assemble(Material(BATON, summary="long ago", turns=turns), 800, estimate_tokens)
+
+        assert "turn 19 " in text(made)
+        assert "turn 0 " not in text(made)
+        assert "earlier turns, for which there is no room)" in text(made)
+
+    def test_what_cannot_be_shown_is_named(self) -> None:
+        """An image in the work scope is not text; the agent knows that it is there."""
+        made = assemble(
+            Material(BATON, texts=[NamedText(Kind.ARTIFACT, "logo", None, why="not text")]), 900, estimate_tokens
+        )
+
+        assert "**Not Shown:**\n- logo: not text\n" in text(made)
+        assert made.parts[-1].why == "logo: not text"
+
+    @given(
+        st.lists(st.tuples(st.integers(0, 30_000), st.sampled_from([Kind.INPUT, Kind.ARTIFACT])), max_size=6),
+        st.integers(2_500, 20_000),
+        st.sampled_from([estimate_tokens, len, lambda text: len(text.split())]),
+    )
+    def test_it_always_fits_and_names_all_that_is_cut(
+        self, sizes: list[tuple[int, Kind]], allowed: int, estimator: Callable[[str], int]
+    ) -> None:
+        """Whatever the sizes are and however tokens are counted."""
+        texts = [draft(size, kind=kind, id=f"text-{at}") for at, (size, kind) in enumerate(sizes)]
+        made = assemble(Material(BATON, texts=texts), allowed, estimator)
+
+        assert estimator(made.fenced("0" * 16)) <= allowed
+        for one, part in zip(texts, made.parts[1:], strict=True):
+            assert any(page.endswith(one.text or "") for _, page in made.pages) or part.why in text(made)
+
+
+class TestRefused:
+    """What must be whole and does not fit."""
+
+    def test_the_sizes_are_named(self) -> None:
+        """Constraints, task and a required input; nothing is sent to a model."""
+        material = Material(BATON, contract=under([]), texts=[draft(40_000, required=True), draft(9_000, id="other")])
+
+        with pytest.raises(PromptTooLargeError) as caught:
+            assemble(material, 4_000, estimate_tokens)
+
+        assert caught.value.allowed == 4_000
+        assert caught.value.needed.keys() == {"task and terms", "goal", "constraints", "input draft"}
+        assert "input draft 10,0" in str(caught.value)
+
+    def test_a_required_input_takes_the_room_of_the_others(self) -> None:
+        """It is whole, and they are not."""
+        material = Material(BATON, texts=[draft(12_000, required=True), draft(12_000, id="other")])
+        made = assemble(material, 4_500, estimate_tokens)
+
+        assert (draft(12_000).text or "") in text(made)
+        assert [one.name for one in made.parts if one.why] == ["input other"]
