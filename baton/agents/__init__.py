@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from baton.agents.port import AgentTerms as AgentTerms
     from baton.agents.port import AgentWork as AgentWork
     from baton.agents.port import BringsTools as BringsTools
+    from baton.agents.port import KnowsWindow as KnowsWindow
+    from baton.agents.port import TakesTools as TakesTools
     from baton.agents.port import agent_stage as agent_stage
     from baton.agents.pydantic_ai import PydanticAgent as PydanticAgent
     from baton.agents.pydantic_ai_durable import DurableAgent as DurableAgent

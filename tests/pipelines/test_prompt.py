@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ BATON = Baton(
 def fact(number: int, claim: str, confidence: Confidence = Confidence.HIGH, whole: str | None = None) -> Fact:
     """Return a fact of a session."""
     source = SourceProvenance(source="web.search", timestamp=AT, method="tool_call:web.search")
-    members = {} if whole is None else {"whole": "sha256:" + "0" * 64}
+    members: dict[str, Any] = {} if whole is None else {"whole": "sha256:" + "0" * 64}
     return Fact(claim=claim, source=source, confidence=confidence, event_id=f"1.research.{number}", **members)
 
 
