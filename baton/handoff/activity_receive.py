@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton.contract.records import TOOL_DENIED
 from baton.core.history import Spend, told_spend
@@ -28,10 +28,12 @@ from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailabl
 from baton.telemetry.metering import tell_answer
 from baton.telemetry.metric_names import Transport
 from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.names import HANDOFF_REFUSED
 from baton.wire.text import faults
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
 _PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record
+_LONGEST_REFUSAL = 1_000
 _log = logging.getLogger(__name__)
 
 
@@ -161,7 +163,7 @@ def _readable(held: list[StageInput]) -> Check:
 
 
 def refused(receipt: Receipt, spec: StageSpec, message: Mapping[str, Any]) -> StageReturn:
-    """Return what a stage answers to a handoff that it did not accept; a rejection is a value and no exception."""
+    """Return what a stage answers to a handoff that it did not accept."""
     step = message.get("step")
     seq = step.get("seq", 1) if isinstance(step, Mapping) else 1
     seq = seq if isinstance(seq, int) and seq > 0 else 1
@@ -177,6 +179,15 @@ def expired_return(given: StageInput, findings: list[Finding]) -> StageReturn:
     )
     return StageReturn(
         stage=given.stage, seq=given.seq, attempt=given.attempt, branch=given.branch, after=given.after, verdict=verdict
+    )
+
+
+def refusal(returned: StageReturn) -> ApplicationError:
+    """Return the failure by which the activity of a stage answers that it did not accept, with the answer in it."""
+    assert returned.verdict is not None  # noqa: S101 - both that make one set it
+    said = f"{returned.verdict.reason}: {returned.verdict.details}"[:_LONGEST_REFUSAL]
+    return ApplicationError(
+        said, returned, type=HANDOFF_REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
     )
 
 

@@ -47,6 +47,7 @@ class Escalation:
         publish: Callable[[Outcome], None],
     ) -> None:
         self.inbox = Inbox(state, account)
+        desk.pending_handoffs = self.inbox.pending
         self.on_record: bool | None = None
         self.released: dict[str, str] = {}
         self._handlers = desk

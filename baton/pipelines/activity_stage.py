@@ -32,6 +32,7 @@ from baton.handoff.activity_receive import (
     expired_return,
     failed_on_record,
     gate_of,
+    refusal,
     refused,
     returned_on_record,
 )
@@ -133,7 +134,7 @@ class Stage(Generic[GivenT, AnswerT]):
         if isinstance(given, UnverifiedHandoff):
             return await self._receive(given)
         if isinstance(given, StageInput) and (expired := expiry_findings(given.contract, current_parts().clock())):
-            return expired_return(given, expired)
+            raise refusal(expired_return(given, expired))
         return await (self._run(self._context(given)) if isinstance(given, StageInput) else self._function(given))
 
     def __repr__(self) -> str:
@@ -149,7 +150,7 @@ class Stage(Generic[GivenT, AnswerT]):
         with heartbeats(self.spec.heartbeat, lambda: beat()):
             receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
             if given is None:
-                return refused(receipt, self.spec, message)
+                raise refusal(refused(receipt, self.spec, message))
             try:
                 context = self._context(given)
                 beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told

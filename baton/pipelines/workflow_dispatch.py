@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import (
@@ -29,7 +29,8 @@ from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.handoff.workflow_outage import is_outage
 from baton.pipelines.workflow_visibility import labels
-from baton.wire.json_values import Json
+from baton.wire.json_values import Json, excess
+from baton.wire.names import HANDOFF_REFUSED
 from baton.wire.text import counted, inert
 
 AcceptedT = TypeVar("AcceptedT")
@@ -143,12 +144,28 @@ async def execute(delivery: OutgoingHandoff, outgoing: StageInput | Handoff, seq
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
+        if refusal := _refusal(error):
+            return refusal
         told = f"stage {spec.name!r} failed: {_reason(error)}"
         raise StageExecutionError(told, _spent(error), is_outage=is_outage(error)) from error
     if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
         found = "null" if returned is None else "bytes"
         raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
     return returned
+
+
+def _refusal(error: ActivityError) -> StageReturn | None:
+    """Return what a stage answered that did not accept its handoff; None if it failed otherwise."""
+    if not (isinstance(error.cause, ApplicationError) and error.cause.type == HANDOFF_REFUSED and error.cause.details):
+        return None
+    answer = error.cause.details[0]
+    if excess(answer) is not None:
+        return None
+    try:
+        returned = StageReturn.model_validate(answer, strict=False)
+    except ValidationError:
+        return None
+    return returned if returned.verdict is not None and not returned.verdict.valid else None
 
 
 def _spent(error: FailureError) -> Spend:

@@ -1,6 +1,6 @@
 """What a running pipeline can be asked, and what it can be told besides decisions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from baton.core.messages import Overview, PipelineInput, RolledBack, Waiting
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
+from baton.handoff.pending import PendingHandoff
 from baton.pipelines.workflow_approvals import Approvals
 from baton.pipelines.workflow_visibility import Visibility, untyped_handler
 from baton.telemetry.metric_names import ROLLBACKS
@@ -66,6 +67,7 @@ class RunHandlers:
         steps: How many steps the code has asked for.
         interventions: Roll-backs and forks that are not on record yet.
         on_intervention: Called when there is one more.
+        pending_handoffs: Returns the handoffs that wait for a person.
         unbroken: How many lines of steps may not be broken by continuing as new.
     """
 
@@ -78,6 +80,7 @@ class RunHandlers:
         self._roll_backs: list[RolledBack] = []
         self.interventions: list[Intervention] = []
         self.on_intervention: Callable[[], None] = lambda: None
+        self.pending_handoffs: Callable[[], Sequence[PendingHandoff]] = tuple
         self.roll_backs_heard = 0
         self.steps = 0
         self.defer_continue_as_new = 0
@@ -172,6 +175,7 @@ class RunHandlers:
             self._state,
             [*self.under_way.values()],
             self.approvals.waiting(),
+            self.pending_handoffs(),
             self.notes,
             self._account.budget.own.micro_usd,
         )

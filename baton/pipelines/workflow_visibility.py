@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, Signature
 from typing import Any, TypeVar, cast
@@ -13,6 +13,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair
 from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
 from baton.core.state import PipelineState
+from baton.handoff.pending import PendingHandoff
 from baton.wire.fencing import single_line
 from baton.wire.money import usd
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
@@ -110,7 +111,13 @@ class Visibility:
             self._status = PipelineStatus.FAILED
 
     def page(
-        self, state: PipelineState, under_way: list[Waiting], approvals: list[Waiting], notes: list[str], micro_usd: int
+        self,
+        state: PipelineState,
+        under_way: list[Waiting],
+        approvals: list[Waiting],
+        pending: Sequence[PendingHandoff],
+        notes: list[str],
+        micro_usd: int,
     ) -> str:
         """Return the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
         waits = [f"{one.kind} **{inert(one.name)}**" for one in under_way]
@@ -120,6 +127,13 @@ class Visibility:
         for one in approvals:
             until = f" (until {one.until:%Y-%m-%d %H:%M} UTC)" if one.until else ""
             rows += [f"**{inert(single_line(one.name))}:** {inert(single_line(one.asks or ''))}{until}", ""]
+        for refused in pending:
+            way = f"{inert(refused.sender)} to {inert(refused.receiver)}"
+            rows += [
+                f"**Handoff from {way}:** {inert(refused.why)}: {inert(single_line(refused.details))} "
+                f"(until {refused.until:%Y-%m-%d %H:%M} UTC)",
+                "",
+            ]
         if self._status is PipelineStatus.PENDING_HANDOFF:
             rows += [f"Decide with `baton inbox show {inert(workflow.info().workflow_id)}`.", ""]
         if approvals:

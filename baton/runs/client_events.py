@@ -18,7 +18,7 @@ from baton.compression.rules import COMPRESS
 from baton.core.baton import AnyBaton, Baton
 from baton.core.messages import PipelineInput, StageInput
 from baton.errors import HistoryError
-from baton.wire.names import MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE
+from baton.wire.names import HANDOFF_REFUSED, MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE
 from baton.wire.records import Record
 
 _STEP = re.compile(r'"step (\d+): ')
@@ -145,6 +145,11 @@ def stage_input(text: bytes | None) -> StageInput | None:
 def is_compression(event: HistoryEvent) -> bool:
     """Return whether an event schedules an activity that compresses a conversation."""
     return event.activity_task_scheduled_event_attributes.activity_type.name == COMPRESS
+
+
+def is_refusal(event: HistoryEvent) -> bool:
+    """Return whether an event is the answer of a stage that did not accept its handoff."""
+    return event.activity_task_failed_event_attributes.failure.application_failure_info.type == HANDOFF_REFUSED
 
 
 def step_of_summary(text: bytes | None) -> int:

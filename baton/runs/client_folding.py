@@ -22,6 +22,7 @@ from baton.runs.client_events import (
     detail,
     innermost,
     is_compression,
+    is_refusal,
     parsed,
     stage_input,
     step_of_summary,
@@ -92,6 +93,9 @@ class _Fold:
                     if given is not None:
                         self._given[event.event_id] = given
                         self._sent[given.seq, given.attempt] = given.findings
+                case "activity_task_failed_event_attributes" if is_refusal(event):
+                    if returned := parsed(StageReturn, self._text(event)):
+                        self._returned[event.event_id] = returned
                 case "activity_task_completed_event_attributes":
                     returned = parsed(StageReturn, self._text(event))
                     if returned is not None:
@@ -196,6 +200,9 @@ class _Fold:
             step.name = f"{step.name}+{given.stage}"[:200]
 
     def stage_failed(self, event: HistoryEvent) -> None:
+        if event.event_id in self._returned:
+            self.stage_completed(event)
+            return
         attributes = getattr(event, event.WhichOneof("attributes") or "")
         if given := self._given.get(attributes.scheduled_event_id):
             step = self._steps[given.seq]

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.errors import BatonError, HistoryError
-from baton.runs.client_events import time_of
+from baton.runs.client_events import is_refusal, time_of
 from baton.runs.client_executions import PAUSED, describe, history
 from baton.runs.client_news import News, news_of
 from baton.runs.client_reader import first_began, rebuild
@@ -33,7 +33,6 @@ _PASSES = (
 )
 _FIRST_ANSWER = 4  # the event: a run is started, its first task scheduled and begun, and then done, or not
 _ANSWERED_WITHIN = 2  # seconds
-_RESULT = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,15 @@ async def refused_at_first(client: Client, workflow_id: str, run_id: str | None 
 async def _fold(client: Client, workflow_id: str, run_id: str, events: Sequence[HistoryEvent]) -> RunRecord:
     """Return the run as its workflow has it: a result it has not taken note of yet is none."""
     noted = max((one.event_id for one in events if _takes_note(one)), default=0)
-    known = [one for one in events if one.event_id <= noted or one.event_type != _RESULT]
+    known = [one for one in events if one.event_id <= noted or not _is_result(one)]
     run = await rebuild(workflow_id, run_id, known, client.data_converter)
     run.last_event, run.read_at = events[-1].event_id, time_of(events[-1])
     return run
+
+
+def _is_result(event: HistoryEvent) -> bool:
+    """Return whether an event is what a stage answered, of which the workflow takes note in its next task."""
+    return event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED or is_refusal(event)
 
 
 def _takes_note(event: HistoryEvent) -> bool:

@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from baton.core.messages import StageReturn
 from baton.core.verdict import MOST_ATTEMPTS, Code, Disposition, Verdict, disposition_of
 from baton.handoff.pending import PendingHandoff
-from baton.runs.client_events import decoded, innermost, parsed
+from baton.runs.client_events import decoded, innermost, is_refusal, parsed
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild
 from baton.runs.client_record import RunRecord
@@ -77,7 +77,7 @@ class _Read:
                 self._send(event.event_id, _message(text))
             case "signal_external_workflow_execution_initiated_event_attributes":
                 self._send(event.event_id, self._signalled.get(event.event_id))
-            case "activity_task_completed_event_attributes":
+            case "activity_task_failed_event_attributes" if is_refusal(event):
                 self._answer(self._sent.get(attributes.scheduled_event_id), parsed(StageReturn, text))
             case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
                 self._fail(self._sent.get(attributes.scheduled_event_id), innermost(attributes.failure) or "timed out")

@@ -9,6 +9,7 @@ from typing import Any
 
 from temporalio import activity, client, worker
 from temporalio.common import MetricMeter
+from temporalio.exceptions import ApplicationError
 from temporalio.runtime import Runtime
 
 from baton.contract.records import instant
@@ -20,6 +21,7 @@ from baton.pipelines.workflow_steps import workflow_type
 from baton.telemetry.metric_names import HANDOFFS, ROLLBACKS, Transport
 from baton.telemetry.tracing import handoff_answered
 from baton.telemetry.workflow_metrics import Metrics
+from baton.wire.names import HANDOFF_REFUSED
 
 UNKNOWN = "unknown"
 """The sender of a message whose seal does not hold: whatever name it gives may be anybody's."""
@@ -95,8 +97,9 @@ class _MeteredActivity(worker.ActivityInboundInterceptor):
         began = time.monotonic()
         try:
             answer = await super().execute_activity(input)
-        except Exception:
-            self._metrics.stage_failed(info.activity_type)
+        except Exception as error:
+            if not (isinstance(error, ApplicationError) and error.type == HANDOFF_REFUSED):  # which is counted as such
+                self._metrics.stage_failed(info.activity_type)
             raise
         finally:
             self._metrics.stage(info.activity_type, time.monotonic() - began)

@@ -47,3 +47,6 @@ FIRST_SEED = "baton_first_seed"
 """The extern function that returns the random seed a run began with; a run that was reset has another one now."""
 SEALS = "baton_seals"
 """The extern function by which a worker tells workflow code that it signs handoffs."""
+
+HANDOFF_REFUSED = "HandoffRefused"
+"""The type of the failure by which a stage's activity answers that it did not accept its handoff."""

@@ -15,6 +15,7 @@ from uuid import uuid4
 from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, Retries, StageContext, StageResult, stage
 from baton.core.messages import StageReturn
@@ -25,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from baton.ledger.chain import ChainHead
     from baton.ledger.store import Ledger, LedgerOptions
     from baton.ledger.trace import Trace
+    from baton.wire.names import HANDOFF_REFUSED
 
 STAY = "BATON_TEST_STAY"
 """Environment variable: where a process stays for ever, as `<stage>:begun` or `<stage>:done`."""
@@ -125,12 +127,17 @@ class Poisoner:
         """Begin a stage with a payload: the values of `encoding` and `baton-record`, and the data in latin-1."""
         encoding, record, data = poison
         metadata = {"encoding": encoding.encode()} | ({"baton-record": record.encode()} if record else {})
-        answer: StageReturn = await workflow.execute_activity(
-            stage,
-            RawValue(Payload(metadata=metadata, data=data.encode("latin-1"))),
-            result_type=StageReturn,
-            task_queue=queue,
-            start_to_close_timeout=timedelta(seconds=10),
-            retry_policy=RetryPolicy(maximum_attempts=2),
-        )
+        try:
+            answer: StageReturn = await workflow.execute_activity(
+                stage,
+                RawValue(Payload(metadata=metadata, data=data.encode("latin-1"))),
+                result_type=StageReturn,
+                task_queue=queue,
+                start_to_close_timeout=timedelta(seconds=10),
+                retry_policy=RetryPolicy(maximum_attempts=2),
+            )
+        except ActivityError as error:
+            if not (isinstance(error.cause, ApplicationError) and error.cause.type == HANDOFF_REFUSED):
+                raise
+            return StageReturn.model_validate(error.cause.details[0], strict=False)
         return answer

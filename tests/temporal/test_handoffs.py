@@ -6,13 +6,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
 from baton.budget.records import Budget
 from baton.client import RunRecord, read_run
-from baton.core.messages import PipelineStatus
+from baton.core.messages import PipelineStatus, StageReturn
 from baton.core.verdict import Code, Disposition
 from baton.devserver import DevServer
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -24,7 +25,7 @@ from baton.ledger.trace import Trace
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from baton.wire.money import micro_usd
-from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
+from baton.wire.names import HANDOFF_REFUSED, QUERY_INBOX, RESOLVE_HANDOFF
 from tests.support import LIMIT, Handle, failure, overview, sealing_worker, start, until
 from tests.temporal.handoff_pipelines import (
     PIPELINES,
@@ -293,6 +294,31 @@ class TestDeadLetters:
         ]
         [last] = [one.fields for one in task.records if one.fields.to_agent == "summarise"]
         assert (last.status, last.actor) == ("ACCEPTED", "ann"), "the same text is not asked about twice"
+
+    async def test_it_is_a_failed_activity(self, worker: Worker) -> None:
+        """The timeline shows it red: type, code and findings are in the failure, and the details say what to do."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        pending = await waiting(handle)
+        [failed] = [
+            one.activity_task_failed_event_attributes.failure
+            async for one in handle.fetch_history_events()
+            if one.HasField("activity_task_failed_event_attributes")
+        ]
+        metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+
+        assert failed.message.startswith("SAFETY_VIOLATION: ")
+        assert failed.application_failure_info.type == HANDOFF_REFUSED
+        assert failed.application_failure_info.non_retryable
+        [answer] = await worker.client.data_converter.decode(
+            failed.application_failure_info.details.payloads, [StageReturn]
+        )
+        assert (answer.verdict.reason, answer.verdict.findings) == (Code.SAFETY_VIOLATION, pending.findings)
+        page = metadata.current_details
+        assert "dead letter, SAFETY" in page
+        assert f"until {pending.until:%Y-%m-%d}" in page
+        assert "baton inbox show" in page
+        await resolve(handle, pending, "abandon")
+        await failure(handle)
 
     async def test_it_can_be_abandoned(self, worker: Worker, safeguards: Safeguards) -> None:
         """Then the stage fails in the pipeline's code, with who and why."""
