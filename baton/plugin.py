@@ -24,9 +24,10 @@ from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
-from baton.artifacts.store import is_on_this_machine
+from baton.artifacts.store import default_store, is_on_this_machine
 from baton.codec.addresses import host_of, is_this_machine
 from baton.codec.conversion import data_converter, tell_of_clear_text
+from baton.codec.external import serves_workers
 from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
@@ -89,8 +90,9 @@ class BatonPlugin(SimplePlugin):
         """Set up the plugin.
 
         Args:
-            parts: What stages are provided with. Its artifact store also takes payloads over 256 KiB, so
-                clients that read such runs need the same one.
+            parts: What stages are provided with; by default the deployment's artifact store (`BATON_ARTIFACTS`, else
+                `.baton/artifacts`). The store also has large payloads: what a worker writes above 8 KiB as stored
+                (16 KiB of text or more) and what a client sends above 256 KiB. Who reads such runs needs the same one.
             compress: Compress what goes into the history.
             searchable: Label new runs with Baton's search attributes. The namespace must have them:
                 `baton dev` and docker-compose.yml create them, `baton doctor` tells whether they are there.
@@ -100,7 +102,8 @@ class BatonPlugin(SimplePlugin):
             encrypt: Of such a client: encrypt what it writes.
             tracing: Where the spans of what is started and of every stage go; `baton.telemetry.tracing.open_tracing`.
         """
-        self._providing = _Providing(parts or WorkerParts(), None if safeguards is None else safeguards.shared())
+        parts = parts or WorkerParts(artifacts=default_store())
+        self._providing = _Providing(parts, None if safeguards is None else safeguards.shared())
         self._stores_here = is_on_this_machine(self._providing.parts.artifacts)
         interceptors: list[client.Interceptor | worker.Interceptor] = [
             _WorkerInterceptor(self._providing, seals=safeguards is not None),
@@ -156,6 +159,7 @@ class BatonPlugin(SimplePlugin):
             _unsandboxed(config.get("unsandboxed_workflow_runner")), early
         )
         tell_of_clear_text(config["client"].data_converter)
+        serves_workers(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
         self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)

@@ -31,6 +31,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import __version__
+from baton.artifacts.records import DEFAULT_STORE
 from baton.artifacts.store import open_store
 from baton.client import connect
 from baton.compression.store_tokens import best_counter
@@ -113,7 +114,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task_queue: str = Field(default="baton", min_length=1)
-    artifacts: str = ".baton/artifacts"
+    artifacts: str = DEFAULT_STORE
     compress: bool = True
     searchable: bool = True
     stages_at_once: int = Field(default=100, ge=1)

@@ -17,6 +17,8 @@ Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """A short identifier that people read: 1 to 200 characters."""
 
+DEFAULT_STORE = ".baton/artifacts"
+"""Where a deployment's artifacts are, unless `BATON_ARTIFACTS` names another folder or a bucket."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 

@@ -15,6 +15,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
+from baton.artifacts.records import DEFAULT_STORE
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError, ArtifactUnavailableError
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -127,6 +128,11 @@ def open_store(where: str | Path) -> ArtifactStore:
             f"artifacts at {url!r} need the object store library: pip install 'temporal-baton[objects]'"
         ) from error
     return ObjectArtifactStore(url)
+
+
+def default_store() -> ArtifactStore:
+    """Open the deployment's artifact store: that of `BATON_ARTIFACTS`, else the folder `.baton/artifacts`."""
+    return open_store(os.environ.get("BATON_ARTIFACTS") or DEFAULT_STORE)
 
 
 def is_on_this_machine(store: ArtifactStore | None) -> bool:

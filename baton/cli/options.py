@@ -7,8 +7,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
-DEFAULT_ARTIFACTS = ".baton/artifacts"
-"""Where worker.py keeps artifacts, too, unless told otherwise."""
+from baton.artifacts.records import DEFAULT_STORE
 
 _PANEL = "Connection"
 
@@ -40,7 +39,7 @@ ArtifactsOption = Annotated[
     typer.Option(
         "--artifacts",
         metavar="PATH|URL",
-        help=f"The workers' artifact store, which also holds large payloads. [BATON_ARTIFACTS, {DEFAULT_ARTIFACTS}]",
+        help=f"The workers' artifact store, which also holds large payloads. [BATON_ARTIFACTS, {DEFAULT_STORE}]",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -76,7 +75,7 @@ class GlobalOptions:
     @property
     def store(self) -> str:
         """The artifact store to use: the option, the environment variable, or the default."""
-        return self.artifacts or os.environ.get("BATON_ARTIFACTS") or DEFAULT_ARTIFACTS
+        return self.artifacts or os.environ.get("BATON_ARTIFACTS") or DEFAULT_STORE
 
     def overridden(self, later: Self) -> Self:
         """Return these options with what ``later`` says in place of what they say."""

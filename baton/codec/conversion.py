@@ -47,8 +47,6 @@ MOST_CONTAINERS = 100_000
 """A payload with more objects and lists is not read: it would hold up a workflow for longer than a task may take."""
 LARGEST_INLINE = 2 * 1024 * 1024 - 64 * 1024
 """The most bytes of a payload without an artifact store: the server takes 2 MiB, with what goes around it."""
-EXTERNAL_ABOVE_BYTES = 256 * 1024
-"""Payloads above this size go to the artifact store instead of into the history."""
 
 
 class _JsonConverter(PydanticJSONPlainPayloadConverter):
@@ -141,7 +139,7 @@ def data_converter(
         payload_converter_class=BatonPayloadConverter if store is not None else inline,
         payload_codec=codec,
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes if encrypt else DefaultFailureConverter,
-        external_storage=None if store is None else external_storage(store, EXTERNAL_ABOVE_BYTES),
+        external_storage=None if store is None else external_storage(store),
     )
 
 

@@ -7,10 +7,12 @@ from google.protobuf.message import DecodeError
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
+    DataConverter,
     ExternalStorage,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
+    StorageDriverSelectContext,
     StorageDriverStoreContext,
 )
 
@@ -24,20 +26,46 @@ DRIVER = "baton-artifacts"
 _CLAIM = "sha256"
 
 
-def external_storage(store: ArtifactStore, threshold_bytes: int = 256 * 1024) -> ExternalStorage:
+WORKERS_ABOVE_BYTES = 8 * 1024
+"""What a worker writes goes to the artifact store above this size, as it is stored: compressed, 16 KiB of text or more.
+
+So the history of a pipeline stays small, however long the texts are that its agents hand on.
+"""
+CLIENTS_ABOVE_BYTES = 256 * 1024
+"""What a client sends goes there above this size only: the workers may have another store than it has."""
+
+
+def external_storage(store: ArtifactStore) -> ExternalStorage:
     """Return what a data converter needs to keep large payloads in ``store``."""
-    return ExternalStorage(drivers=[ArtifactDriver(store)], payload_size_threshold=threshold_bytes)
+    driver = ArtifactDriver(store)
+    return ExternalStorage(drivers=[driver], driver_selector=driver.select, payload_size_threshold=WORKERS_ABOVE_BYTES)
+
+
+def serves_workers(converter: DataConverter) -> None:
+    """Have a worker's converter keep payloads outside from the workers' size on."""
+    for driver in converter.external_storage.drivers if converter.external_storage else ():
+        if isinstance(driver, ArtifactDriver):
+            driver.above = WORKERS_ABOVE_BYTES
 
 
 class ArtifactDriver(StorageDriver):
-    """Temporal's storage driver over an artifact store: a payload is stored under its own hash."""
+    """Temporal's storage driver over an artifact store: a payload is stored under its own hash.
 
-    def __init__(self, store: ArtifactStore) -> None:
+    Attributes:
+        above: From how many bytes on a payload is kept outside the history.
+    """
+
+    def __init__(self, store: ArtifactStore, above: int = CLIENTS_ABOVE_BYTES) -> None:
+        self.above = above
         self._store = store
 
     def name(self) -> str:
         """Return `"baton-artifacts"`."""
         return DRIVER
+
+    def select(self, context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
+        """Return this driver for a payload that is to be kept outside the history."""
+        return self if payload.ByteSize() >= self.above else None
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Put each payload into the store and return a claim, its SHA-256, for each."""

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFa
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.codec.conversion import EXTERNAL_ABOVE_BYTES
+from baton.codec.external import CLIENTS_ABOVE_BYTES
 from baton.contract.validation import is_expired_contract
 from baton.core.messages import PipelineStatus
 from baton.core.patching import LARGEST_BYTES
@@ -288,7 +288,7 @@ class OutsideAgents:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise PipelineError(f"{found.workflow_id!r} has ended or never was; list what is open") from error
             size = len(move.model_dump_json())
-            if error.status is RPCStatusCode.FAILED_PRECONDITION and size >= EXTERNAL_ABOVE_BYTES:
+            if error.status is RPCStatusCode.FAILED_PRECONDITION and size >= CLIENTS_ABOVE_BYTES:
                 raise PipelineError(_not_taken_up(size)) from error
             raise
         return Found(found.workflow_id, after)
@@ -365,6 +365,6 @@ def _not_taken_up(size: int) -> str:
     """Say why no worker may have taken up a move that is so large that it goes by the artifact store."""
     return (
         f"no worker of the pipeline took this up. It has {size:,} bytes, and what is larger than "
-        f"{EXTERNAL_ABOVE_BYTES:,} goes by the artifact store: if the workers' log says that it is not there, this "
+        f"{CLIENTS_ABOVE_BYTES:,} goes by the artifact store: if the workers' log says that it is not there, this "
         "process has another store than they (BATON_ARTIFACTS, --artifacts). Otherwise try again"
     )

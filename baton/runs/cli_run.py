@@ -36,13 +36,17 @@ IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The ne
 
 
 @command
-async def run(
+async def run(  # noqa: PLR0913 - each is an option of the command
     session: Session,
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="The workflow's type.", show_default=False)],
     goal: Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")] = None,
     param: Annotated[
         list[str] | None,
         typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is not JSON is taken as text."),
+    ] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=TEXT|@FILE", help="A text that its agents work on, or a file with it."),
     ] = None,
     baton: Annotated[
         Path | None,
@@ -67,9 +71,9 @@ async def run(
     queue has it.
     """
     members = json_object(baton, "--baton") if baton else {}
-    start = _input(
-        goal or members.pop("goal", None), members, _params(param or []), None if task_id is None else _task(task_id)
-    )
+    start = _input(goal or members.pop("goal", None), members, _params(param or []), _inputs(input or []))
+    if task_id is not None:
+        start = start.model_copy(update={"task_id": _task(task_id)})
     if budget is not None:
         start = start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(budget, "--budget"))})
     client = await session.client()
@@ -168,12 +172,12 @@ async def _report(
         await follow_to_the_end(session, client, Target(handle.id, run_id))
 
 
-def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: str | None) -> PipelineInput:
+def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
     """Return the pipeline's input."""
     if not isinstance(goal, str) or not goal.strip():
         raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in the baton's file")
     try:
-        start = PipelineInput(goal=goal, baton=members, params=params, task_id=task_id)
+        start = PipelineInput(goal=goal, baton=members, params=params, inputs=inputs)
         start.first_baton(AnyBaton)
         to_json(start)
     except PydanticSerializationError:  # files were read strictly, and words are UTF-8
@@ -183,6 +187,8 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], task_id: 
     except ValidationError as error:
         if all(fault["loc"][:1] == ("params",) for fault in error.errors()):
             raise typer.BadParameter(misfit(error), param_hint="--param") from error
+        if all(fault["loc"][:1] == ("inputs",) for fault in error.errors()):
+            raise typer.BadParameter(misfit(error), param_hint="--input") from error
         raise typer.BadParameter(f"that is not a baton: {misfit(error)}", param_hint="--baton") from error
     return start
 
@@ -199,6 +205,31 @@ def _params(given: list[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             params[key] = text
     return params
+
+
+def _inputs(given: list[str]) -> dict[str, str]:
+    """Return the inputs that were given as `name=text` or `name=@file`."""
+    inputs: dict[str, str] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals or not name or name in inputs:
+            raise typer.BadParameter(
+                f"{one[:80]!r}: write each input once, as NAME=TEXT or NAME=@FILE", param_hint="--input"
+            )
+        inputs[name] = _text_of(Path(text[1:])) if text.startswith("@") else text
+    return inputs
+
+
+def _text_of(file: Path) -> str:
+    """Return the text of an input's file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {str(file)!r}: {error.strerror}", param_hint="--input") from error
+    except UnicodeDecodeError:
+        raise typer.BadParameter(
+            f"{str(file)!r} is not text in UTF-8; let a stage write it as an artifact", param_hint="--input"
+        ) from None
 
 
 def _task(given: str) -> str:

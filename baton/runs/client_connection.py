@@ -12,6 +12,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError
 
+from baton.artifacts.store import default_store
 from baton.codec.conversion import data_converter
 from baton.errors import ServerError
 from baton.runs.client_connection_errors import connection_fault
@@ -111,7 +112,7 @@ async def connect(
     if identity:
         settings["identity"] = identity
     if not plugins:  # the SDK's own converter would stumble over the first compressed payload
-        settings["data_converter"] = data_converter()
+        settings["data_converter"] = data_converter(default_store())
     try:
         return await Client.connect(**settings, plugins=plugins, runtime=runtime)
     except (RPCError, RuntimeError, ValueError) as error:

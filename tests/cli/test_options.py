@@ -2,7 +2,8 @@
 
 import pytest
 
-from baton.cli.options import DEFAULT_ARTIFACTS, GlobalOptions
+from baton.artifacts.records import DEFAULT_STORE
+from baton.cli.options import GlobalOptions
 
 
 class TestOverridden:
@@ -23,7 +24,7 @@ class TestStore:
     ) -> None:
         """The workers read the same variable, so the command finds their payloads."""
         monkeypatch.delenv("BATON_ARTIFACTS", raising=False)
-        assert GlobalOptions().store == DEFAULT_ARTIFACTS
+        assert GlobalOptions().store == DEFAULT_STORE
 
         monkeypatch.setenv("BATON_ARTIFACTS", "s3://bucket")
         assert GlobalOptions().store == "s3://bucket"

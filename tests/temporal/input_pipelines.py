@@ -119,6 +119,12 @@ async def large(p: Pipeline) -> object:
 
 
 @pipeline
+async def returns_much(p: Pipeline) -> object:
+    """Return a megabyte."""
+    return (await p.stage(expand)).output
+
+
+@pipeline
 async def wide(p: Pipeline) -> object:
     """Hand on the output of one stage to 28 at once."""
     found = await p.fan_out(*PARTS, inputs={"long": await p.stage(spread)})
@@ -196,6 +202,7 @@ PIPELINES: list[Any] = [
     desk,
     kinds,
     large,
+    returns_much,
     wide,
     takes_inputs,
     gives_child,

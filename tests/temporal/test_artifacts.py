@@ -67,7 +67,7 @@ class TestLargePayloads:
 
     async def test_without_a_store_the_stage_fails_with_the_limit(self, server: DevServer) -> None:
         """The run does not wedge: it says that the payload is too large."""
-        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts())])
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             handle = await start(worker, Bulky.run, size=self.SIZE)
 

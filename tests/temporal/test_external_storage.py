@@ -54,7 +54,7 @@ class Carry:
 
 def _converter(store: ArtifactStore) -> DataConverter:
     return dataclasses.replace(
-        DataConverter.default, payload_codec=CompressionCodec(), external_storage=external_storage(store, THRESHOLD)
+        DataConverter.default, payload_codec=CompressionCodec(), external_storage=external_storage(store)
     )
 
 

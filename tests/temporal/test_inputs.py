@@ -1,12 +1,17 @@
 """Work reaches the next agent: inputs of stages, children and other pipelines, on a real server."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
+from typer.testing import CliRunner
 
 from baton import BatonPlugin, InputError, MemoryArtifactStore, PipelineInput, PipelineResult, Safeguards, WorkerParts
+from baton.cli.app import make_app
+from baton.client import Connection, connect, read_run
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.temporal import input_pipelines as they
@@ -119,3 +124,41 @@ async def test_a_wrong_name_fails_at_once(worker: Worker, pipeline: type, said: 
         cause = cause.__cause__
     assert any(said in text for text in texts)
     assert InputError.__name__ in repr(raised.value.cause) or any(InputError.__name__ in text for text in texts)
+
+
+async def test_what_agents_hand_on_stays_out_of_the_history(worker: Worker) -> None:
+    """A megabyte adds references to the history, and so do 28 copies of one output."""
+    for pipeline, steps in ((they.large, 2), (they.wide, 29)):
+        run = await run_pipeline(worker, pipeline, START)
+        size = sum(event.ByteSize() for event in (await run.handle.fetch_history()).events)
+        assert size < steps * 2_600 + 6_000, pipeline
+
+
+async def test_every_client_of_the_deployment_reads_a_large_result(
+    server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`BatonPlugin()`, and a client without any plugin, find the store that a worker of the same place uses."""
+    monkeypatch.chdir(tmp_path)
+    client = await Client.connect(server.address, plugins=[BatonPlugin()])
+    async with pipeline_worker(client, [they.returns_much], [they.expand]) as worker:
+        run = await run_pipeline(worker, they.returns_much, START)
+    for plugins in ([BatonPlugin()], []):
+        reader = await connect(Connection(address=server.address), plugins=plugins)
+        handle = reader.get_workflow_handle(run.handle.id, result_type=PipelineResult)
+        assert len((await handle.result()).output) == 1_000_000
+        assert [step.name for step in (await read_run(reader, run.handle.id)).steps] == ["expand"]
+
+
+async def test_the_command_starts_a_pipeline_with_inputs(
+    worker: Worker, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text as it is, and one from a file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "draft.md").write_text("dräft " * 10_000, encoding="utf-8")
+    words = ["run", "takes_inputs", "--goal", "Measure", "--input", "draft=@draft.md", "--input", "style=plain"]
+    words += ["--id", "inputs-by-command", "--task-queue", worker.task_queue]
+    done = await asyncio.to_thread(CliRunner().invoke, make_app(), words, env={"TEMPORAL_ADDRESS": server.address})
+    handle = worker.client.get_workflow_handle("inputs-by-command", result_type=PipelineResult)
+
+    assert done.exit_code == 0, done.output
+    assert (await handle.result()).output == {"draft": 60_000, "style": 5}

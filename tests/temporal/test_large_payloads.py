@@ -7,6 +7,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker, WorkerConfig
 
+from baton import WorkerParts
 from baton.devserver import DevServer
 from baton.plugin import WORKFLOW_TASKS, BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
@@ -17,7 +18,7 @@ from tests.temporal.large_pipelines import PIPELINES, STAGES, Overfills, Spreads
 @pytest.fixture(scope="module")
 async def worker(server: DevServer) -> AsyncIterator[Worker]:
     """Return a running worker without an artifact store."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin()])
+    client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts())])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
 
@@ -33,7 +34,7 @@ async def test_it_fails_its_step(worker: Worker) -> None:
         events = [one async for one in handle.fetch_history_events()]
         assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [one.event_type for one in events], how
         assert max(one.activity_task_started_event_attributes.attempt for one in events) == 1, "it is not paid again"
-        await assert_replays(handle, PIPELINES)
+        await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
 
 
 async def test_a_result_that_is_too_large_fails_the_run(worker: Worker) -> None:
@@ -47,7 +48,7 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
     result = await handle.result()
 
     assert sorted(result.baton["decision_log"]) == sorted(f"part{n} had 180000 characters" for n in range(28))
-    await assert_replays(handle, PIPELINES)
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
 
 
 async def test_a_worker_takes_few_workflow_tasks_at_a_time(client: Client) -> None:
