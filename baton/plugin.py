@@ -37,6 +37,7 @@ from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_errors import as_failure
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
+from baton.runs.client_settlement import rolled_back
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.failures import FAILED_THE_RUN, AnyFault, log_failure, logging_failures
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
@@ -126,7 +127,12 @@ class BatonPlugin(SimplePlugin):
             workflow_runner=partial(_runner, kind=runner_for(converter)),
             workflow_failure_exception_types=[AnyFault],
         )
-        self._own_activities: list[Callable[..., Any]] = [compressing.compress, record, *EXCHANGE_ACTIVITIES]
+        self._own_activities: list[Callable[..., Any]] = [
+            compressing.compress,
+            record,
+            rolled_back,
+            *EXCHANGE_ACTIVITIES,
+        ]
 
     def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
         """Set up a worker as the client was, and have its stages measured by the client's runtime.

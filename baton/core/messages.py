@@ -1,5 +1,7 @@
 """What crosses the wire between client, workflow and stage: each a record with a published JSON Schema."""
 
+import re
+from ast import literal_eval
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self, overload
@@ -423,20 +425,18 @@ class Decided(CompactRecord):
 
 
 class RolledBack(CompactRecord):
-    """What a run receives right after it was rolled back: the argument of the signal `rolled_back`.
+    """A roll-back, or another reset, as the history of the new run and of the run that was left tell it.
 
     Attributes:
-        to: The step the run was rolled back to before.
+        to: The step the run was rolled back to before; empty for a reset by Temporal's own tools.
         by: Who rolled it back.
         why: The reason.
         from_run_id: The run that was left.
         stopped_children: Workflow ids of child pipelines of the left run that were terminated.
-        left: What was charged in the future that was left; it stays charged.
+        left: What was charged in the part that was left; it stays charged.
     """
 
-    __baton_most_bytes__: ClassVar[int] = 64 * 1024
-
-    to: str
+    to: str = ""
     by: str = ""
     why: str = ""
     from_run_id: str = ""
@@ -445,6 +445,28 @@ class RolledBack(CompactRecord):
 
     @property
     def note(self) -> str:
-        """One sentence on it, for operators."""
-        who, why = f" by {self.by}" if self.by else "", f": {self.why}" if self.why else ""
-        return f"rolled back to before {self.to!r}{who}{why}"
+        """One sentence on it, for operators; also the reason that the server keeps of a roll-back."""
+        return f"rolled back to before {self.to!r} by {self.by}: {self.why}" if self.to else f"reset: {self.why}"
+
+    @classmethod
+    def of_reason(cls, reason: str, **further: Any) -> Self:
+        """Return the roll-back that the reason of a reset tells of."""
+        told = _ROLL_BACK.fullmatch(reason)
+        if told is None:
+            return cls(why=reason, **further)
+        return cls(to=literal_eval(told[1]), by=told[2], why=told[3], **further)
+
+
+_ROLL_BACK = re.compile(
+    r"""rolled back to before ('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*") by (.+?): (.*)""", re.DOTALL
+)
+
+
+class RollBacks(CompactRecord):
+    """The roll-backs of a run, in order: the answer of the activity `ROLLED_BACK`.
+
+    Attributes:
+        made: Those that the run did not know yet.
+    """
+
+    made: list[RolledBack]

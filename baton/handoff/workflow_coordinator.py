@@ -144,6 +144,7 @@ class HandoffCoordinator:
 
     async def afford(self, outgoing: OutgoingHandoff) -> None:
         """Set apart what the stage declared, after waiting for more money if that was agreed."""
+        await self._handlers.roll_backs.known()
         while lack := self.account.shortage(outgoing.spec):
             if lack.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(lack.text)

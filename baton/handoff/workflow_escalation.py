@@ -192,10 +192,6 @@ class Escalation:
         )
         await self._put_on_record(event, seq)
 
-    def record_interventions_soon(self, task_id: str) -> None:
-        """Put on record, beside whatever the pipeline does, that it was rolled back."""
-        self._recording = asyncio.ensure_future(self.interventions_on_record(task_id))
-
     async def interventions_on_record(self, task_id: str) -> None:
         """Put on record the roll-backs and the fork that led here."""
         while self.on_record is not False and self._handlers.interventions:

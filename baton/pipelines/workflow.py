@@ -48,8 +48,7 @@ class Pipeline:
     """A pipeline: the baton, the steps that change it, and what people may ask and tell it.
 
     It is constructed in the workflow's `@workflow.init` and registers its own handlers: the queries `baton`,
-    `history`, `status`, `waiting`, `check_patch` and `baton_details`, the update and signal `decide`, the signal
-    `rolled_back`.
+    `history`, `status`, `waiting`, `check_patch` and `baton_details`, and the update and signal `decide`.
     Control flow stays the workflow's own Python: ifs, loops and gathers.
 
     Attributes:
@@ -126,7 +125,6 @@ class Pipeline:
             continue_if_long,
             partial(self._handoffs.escalation.interventions_on_record, self.task_id),
         )
-        self._handlers.on_intervention = partial(self._handoffs.escalation.record_interventions_soon, self.task_id)
         self._handlers.restore(start)
         self._handoffs.restore(self.carried("handing"))
 

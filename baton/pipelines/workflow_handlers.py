@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
@@ -15,6 +15,7 @@ from baton.core.state import PipelineState
 from baton.errors import PatchError
 from baton.handoff.pending import PendingHandoff
 from baton.pipelines.workflow_approvals import Approvals
+from baton.pipelines.workflow_rollbacks import RollBackReader
 from baton.pipelines.workflow_visibility import Visibility, untyped_handler
 from baton.telemetry.metric_names import ROLLBACKS
 from baton.telemetry.workflow_metrics import Metrics
@@ -26,9 +27,7 @@ from baton.wire.names import (
     QUERY_HISTORY,
     QUERY_STATUS,
     QUERY_WAITING,
-    ROLLED_BACK,
 )
-from baton.wire.text import counted
 
 _NOTES_KEPT = 50
 _LONGEST_ID = 200
@@ -66,8 +65,8 @@ class RunHandlers:
         notes: What operators should know, the newest last.
         steps: How many steps the code has asked for.
         interventions: Roll-backs and forks that are not on record yet.
-        on_intervention: Called when there is one more.
         pending_handoffs: Returns the handoffs that wait for a person.
+        roll_backs: Tells of them in a run that was reset.
         unbroken: How many lines of steps may not be broken by continuing as new.
     """
 
@@ -79,9 +78,8 @@ class RunHandlers:
         self.notes: list[str] = []
         self._roll_backs: list[RolledBack] = []
         self.interventions: list[Intervention] = []
-        self.on_intervention: Callable[[], None] = lambda: None
         self.pending_handoffs: Callable[[], Sequence[PendingHandoff]] = tuple
-        self.roll_backs_heard = 0
+        self.roll_backs = RollBackReader(self.rolled_back)
         self.steps = 0
         self.defer_continue_as_new = 0
         self.visibility = Visibility()
@@ -93,17 +91,11 @@ class RunHandlers:
         workflow.set_query_handler(QUERY_CHECK_PATCH, untyped_handler(self._on_check_patch))
         workflow.set_query_handler(QUERY_WAITING, untyped_handler(self._on_waiting))
         workflow.set_query_handler(QUERY_DETAILS, untyped_handler(self._on_details))
-        workflow.set_signal_handler(ROLLED_BACK, untyped_handler(self._on_rolled_back))
 
     @cached_property
     def metrics(self) -> Metrics:
         """What the pipeline counts; silent while it is replayed."""
         return Metrics(workflow.metric_meter())
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the run has a budget."""
-        return self._account.limited
 
     @property
     def is_quiet(self) -> bool:
@@ -123,6 +115,16 @@ class RunHandlers:
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run's operators are to know when this one continues as new."""
         return {"notes": [*self.notes], "roll_backs": [_in_short(one) for one in self._roll_backs]}
+
+    def rolled_back(self, told: RolledBack) -> None:
+        """Charge what the part that was left had spent, and tell who rolled the run back."""
+        self._account.charge_unreserved("", told.left)
+        self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
+        id = f"rollback:{told.from_run_id[:_LONGEST_ID]}"
+        self.interventions.append(Intervention("ROLL_BACK", id, told.to, told.from_run_id, told.by, told.why))
+        self.note(told.note)
+        if told.stopped_children:
+            self.note(f"stopped children: {', '.join(told.stopped_children)}")
 
     def restore(self, start: PipelineInput) -> None:
         """Go on where the run before left off."""
@@ -180,30 +182,9 @@ class RunHandlers:
             self._account.budget.own.micro_usd,
         )
 
-    def _on_rolled_back(self, *given: Any) -> None:
-        """Tell the run that it was rolled back: {to, by, why, from_run_id, stopped_children}."""
-        try:
-            told = RolledBack.model_validate(given[0] if len(given) == 1 else given)
-        except ValidationError as error:
-            self.note(f"refused a signal {ROLLED_BACK!r} of the wrong shape: {counted(error.error_count(), 'fault')}")
-            return
-        # A roll-back that stopped children is told twice: their last bills come behind the reset.
-        before = next((one for one in self._roll_backs if one.from_run_id == told.from_run_id), None)
-        others = [one for one in self._roll_backs if one is not before]
-        self._account.charge_unreserved("", told.left.beyond(before.left) if before else told.left)
-        self._roll_backs = [*others, told][-_NOTES_KEPT:]
-        if before is None:
-            self.roll_backs_heard += 1
-            id = f"rollback:{told.from_run_id[:_LONGEST_ID]}"
-            self.interventions.append(Intervention("ROLL_BACK", id, told.to, told.from_run_id, told.by, told.why))
-            self.on_intervention()
-            self.note(told.note)
-        if told.stopped_children:
-            self.note(f"stopped children: {', '.join(told.stopped_children)}")
-
 
 def _in_short(told: RolledBack) -> dict[str, JsonValue]:
-    """Return of a roll-back what later runs tell; anybody may have sent the signal, with more than a run can carry."""
+    """Return of a roll-back what later runs tell of it."""
     texts = {"to": told.to, "by": told.by, "why": told.why, "from_run_id": told.from_run_id}
     short = {name: text[:_LONGEST_NOTE] for name, text in texts.items()}
     return told.model_copy(update={**short, "stopped_children": []}).model_dump(mode="json")

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeGuard
 
 from temporalio import workflow
@@ -16,13 +16,12 @@ from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_outcomes import RecordedOutcomes
 from baton.pipelines.workflow_start import RunInput
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
-from baton.wire.names import FIRST_SEED, MEMO_OUTCOME
+from baton.wire.names import MEMO_OUTCOME
 
 LONG_ENOUGH = 1
 """Seconds for a step that nobody measured: it is shown as one of its own."""
 
 _LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
-_BILLS_WITHIN = timedelta(seconds=10)
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
 _DEFINITION = "__temporal_workflow_definition"  # as the SDK marks both the class and its `run` method
 
@@ -45,10 +44,6 @@ class Steps:
         self._recorded = recorded
         self._continue_if_long = continue_if_long
         self._record_interventions = record_interventions
-        first_seed = workflow.extern_functions().get(FIRST_SEED, workflow.random_seed)
-        self._seed: int = first_seed()
-        self._heard = 0  # the roll-backs that the run had heard of at its last step
-        self._expected = 0
 
     async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
         """Number the next step; return its recorded outcome, or make ready to execute it."""
@@ -59,7 +54,7 @@ class Steps:
             )
         if is_closed():
             await workflow.wait_condition(lambda: False)  # a step that would begin behind the run's end never does
-        await self._bills_known()
+        await self._handlers.roll_backs.known()
         self._handlers.steps += 1
         seq = self._handlers.steps
         past = await self._recorded.take(seq, name, kind)
@@ -67,27 +62,11 @@ class Steps:
             await self._recorded.ready_to_edit()
             self.apply_edit()
             await self._record_interventions()
+            await self._handlers.roll_backs.known()  # a reset may go back to this task
             if self._handlers.is_quiet:
                 await self._continue_if_long()
             self._handlers.visibility.entered(name)
         return seq, past
-
-    async def _bills_known(self) -> None:
-        """Wait in a run with a budget that was reset until it knows what the abandoned part had spent."""
-        seed = workflow.random_seed()
-        if seed != self._seed:
-            self._seed, self._expected = seed, self._heard + 1
-        if self._handlers.is_limited and self._handlers.roll_backs_heard < self._expected:
-            try:
-                await workflow.wait_condition(
-                    lambda: self._handlers.roll_backs_heard >= self._expected,
-                    timeout=_BILLS_WITHIN,
-                    timeout_summary="bills of the part that was rolled back",
-                )
-            except TimeoutError:
-                self._handlers.note("reset without `baton rollback`: what the part that was left spent is not charged")
-                self._expected = self._handlers.roll_backs_heard
-        self._heard = self._handlers.roll_backs_heard
 
     def apply_edit(self) -> None:
         """Apply the edit a fork came with, once its recorded outcomes are used up."""

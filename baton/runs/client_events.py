@@ -18,7 +18,7 @@ from baton.compression.rules import COMPRESS
 from baton.core.baton import AnyBaton, Baton
 from baton.core.messages import PipelineInput, StageInput
 from baton.errors import HistoryError
-from baton.wire.names import HANDOFF_REFUSED, MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE
+from baton.wire.names import HANDOFF_REFUSED, MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE, ROLLED_BACK
 from baton.wire.records import Record
 
 _STEP = re.compile(r'"step (\d+): ')
@@ -150,6 +150,11 @@ def is_compression(event: HistoryEvent) -> bool:
 def is_refusal(event: HistoryEvent) -> bool:
     """Return whether an event is the answer of a stage that did not accept its handoff."""
     return event.activity_task_failed_event_attributes.failure.application_failure_info.type == HANDOFF_REFUSED
+
+
+def is_settlement(event: HistoryEvent) -> bool:
+    """Return whether an event schedules the activity that reads what a roll-back left."""
+    return event.activity_task_scheduled_event_attributes.activity_type.name == ROLLED_BACK
 
 
 def step_of_summary(text: bytes | None) -> int:

@@ -16,22 +16,23 @@ from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import Compressed
 from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, told_spend
-from baton.core.messages import PipelineResult, RolledBack, StageInput, StageReturn
+from baton.core.messages import PipelineResult, RollBacks, StageInput, StageReturn
 from baton.errors import PatchError
 from baton.runs.client_events import (
     detail,
     innermost,
     is_compression,
     is_refusal,
+    is_settlement,
     parsed,
     stage_input,
     step_of_summary,
     time_of,
     words_of,
 )
-from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
+from baton.runs.client_record import Reset, RunRecord, RunStatus, Step, StepStatus
 from baton.runs.client_timers import APPROVAL_TIMER, SLEEP_TIMER, timer_name
-from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK
+from baton.wire.names import HANDOFF_CHUNK
 
 _CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 
@@ -60,8 +61,7 @@ class _Fold:
         self._branches: dict[tuple[int, str], StageReturn] = {}
         self._compressions: dict[int, int] = {}
         self._child_ends: dict[int, HistoryEvent] = {}
-        self._unexplained_resets = 0
-        self._roll_backs: dict[str, Spend] = {}
+        self._settlements: set[int] = set()
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
@@ -88,6 +88,8 @@ class _Fold:
             match event.WhichOneof("attributes"):
                 case "activity_task_scheduled_event_attributes" if is_compression(event):
                     self._compressions[event.event_id] = step_of_summary(self._text(event))
+                case "activity_task_scheduled_event_attributes" if is_settlement(event):
+                    self._settlements.add(event.event_id)
                 case "activity_task_scheduled_event_attributes":
                     given = stage_input(self._text(event))
                     if given is not None:
@@ -176,8 +178,8 @@ class _Fold:
     def task_failed(self, event: HistoryEvent) -> None:
         failed = event.workflow_task_failed_event_attributes
         if failed.base_run_id:
-            self._unexplained_resets += 1
-            self._run.is_reset(time_of(event), f"reset from run {failed.base_run_id}: {failed.failure.message}")
+            told = Reset(event.event_id, failed.base_run_id, failed.failure.message)
+            self._run.is_reset(time_of(event), told)
         elif failed.cause != _OVERTAKEN:
             self._run.suspended = innermost(failed.failure)
 
@@ -214,6 +216,7 @@ class _Fold:
         """Note what a stage returned; it takes effect in the workflow's next task."""
         returned = self._returned.get(event.event_id)
         if returned is None:
+            self._learned(event)
             return
         if returned.anchor is not None:
             self._run.anchors.append(returned.anchor)
@@ -228,6 +231,13 @@ class _Fold:
             self._branches[returned.seq, returned.stage] = returned
             return
         self._arrived.append(returned)
+
+    def _learned(self, event: HistoryEvent) -> None:
+        """Note what the run was charged for what a roll-back left."""
+        if event.activity_task_completed_event_attributes.scheduled_event_id in self._settlements:
+            told = parsed(RollBacks, self._text(event))
+            for one in told.made if told else []:
+                self._bill(event, max(self._steps, default=0) + 1, "", one.left)
 
     def memo(self, event: HistoryEvent) -> None:
         outcome = parsed(Outcome, self._text(event))
@@ -303,13 +313,6 @@ class _Fold:
         text = self._text(event)
         if name == HANDOFF_CHUNK and text is not None:
             self._run.chunks.append(text)
-        told = parsed(RolledBack, text) if name == ROLLED_BACK else None
-        before = None if told is None else self._roll_backs.get(told.from_run_id)
-        if told is not None and (before is not None or self._unexplained_resets):
-            # Anybody can send it: it is believed of a run that was reset, once, and again for children it stopped.
-            self._unexplained_resets -= before is None
-            self._bill(event, max(self._steps, default=0) + 1, "", told.left.beyond(before or Spend()))
-            self._roll_backs[told.from_run_id] = told.left
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)

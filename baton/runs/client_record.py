@@ -73,6 +73,21 @@ class Step:
     approved: bool | None = None
 
 
+@dataclass(frozen=True)
+class Reset:
+    """A roll-back, or another reset, as the server tells of it.
+
+    Attributes:
+        event: The event of the new run's history in place of the one that it was reset to.
+        base_run_id: The run that has the event.
+        reason: Why, and who says so.
+    """
+
+    event: int
+    base_run_id: str
+    reason: str
+
+
 @dataclass
 class RunRecord:
     """A run, rebuilt from its events.
@@ -90,6 +105,7 @@ class RunRecord:
         first_run_id: The first run of the chain that continued as new up to this one.
         first_began: When that started, if the server still has it.
         reset: When it was last rolled back, or reset in another way; None if it never was.
+        resets: Each time that this was done, in order.
         ended: When it closed.
         failure: Why it failed, was terminated or was left.
         suspended: Why the worker's code cannot continue it: it does not fit the history, does not know the pipeline,
@@ -129,6 +145,7 @@ class RunRecord:
     first_run_id: str | None = None
     first_began: datetime | None = None
     reset: datetime | None = None
+    resets: list[Reset] = field(default_factory=list)
     ended: datetime | None = None
     failure: str | None = None
     suspended: str | None = None
@@ -235,10 +252,11 @@ class RunRecord:
         origin = self.start.origin
         return None if origin is None else (origin.workflow_id, origin.run_id)
 
-    def is_reset(self, at: datetime, note: str) -> None:
+    def is_reset(self, at: datetime, told: Reset) -> None:
         """Note when the run was reset, from which run and why."""
         self.reset = at
-        self.notes.append(note)
+        self.resets.append(told)
+        self.notes.append(f"reset from run {told.base_run_id}: {told.reason}")
 
     def is_undone(self, told: CompensationRecord) -> None:
         """Note that effects outside are undone, or that one has to be undone by hand."""

@@ -1,13 +1,12 @@
 """Roll a run back: find the point, reset the run to it, settle what the abandoned part had started and spent."""
 
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import uuid4
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.history import Spend, StepKind
@@ -16,7 +15,6 @@ from baton.errors import HistoryError, PipelineError
 from baton.handoff.pending import name_refusal
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord, RunStatus, Step
-from baton.wire.names import ROLLED_BACK
 
 
 @dataclass(frozen=True)
@@ -161,23 +159,12 @@ async def roll_back(
     if unnamed := name_refusal(by):
         raise PipelineError(unnamed)
     point = await find_point(client, workflow_id, to, run_id)
-    told = RolledBack(
-        to=point.step.name,
-        by=by,
-        why=why,
-        from_run_id=point.newest.run_id,
-        left=await _left(client, point),
-    )
-    new_run_id = await _reset(client, point, told)
-    await _tell(client, workflow_id, told)  # at once: a run with a budget waits for it before its first step
+    new_run_id = await _reset(client, point, RolledBack(to=point.step.name, by=by, why=why))
     stopped = [
         child
         for child in point.children
         if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")
     ]
-    if stopped:
-        left = await _left(client, point)  # what they spent until they were stopped
-        await _tell(client, workflow_id, told.model_copy(update={"stopped_children": stopped, "left": left}))
     also_again = [one.name for one in point.also_again]
     return RolledBackRun(new_run_id, point.newest.run_id, point.step, point.event, also_again, stopped)
 
@@ -188,7 +175,7 @@ async def _reset(client: Client, point: RollbackPoint, told: RolledBack) -> str:
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=point.run.workflow_id, run_id=point.run.run_id),
-            reason=f"rolled back to before {point.step.name!r} by {told.by}: {told.why}",
+            reason=told.note,
             workflow_task_finish_event_id=point.event,
             request_id=str(uuid4()),
             identity=told.by,
@@ -200,33 +187,6 @@ async def _reset(client: Client, point: RollbackPoint, told: RolledBack) -> str:
         retry=True,
     )
     return answer.run_id
-
-
-async def _left(client: Client, point: RollbackPoint) -> Spend:
-    """Return what the abandoned part has spent, its children included that have not told their parent yet."""
-    spent = point.spent
-    for child in point.newest.open_children:
-        if child in point.children:
-            spent += await _billed(client, child)
-    return spent
-
-
-async def _tell(client: Client, workflow_id: str, told: RolledBack) -> None:
-    """Charge the workflow with what the abandoned part spent. It may have continued as new, or ended, already."""
-    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id)
-    try:
-        await handle.signal(ROLLED_BACK, told)
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-
-
-async def _billed(client: Client, workflow_id: str) -> Spend:
-    """Return what a child was charged; nothing if it is not a pipeline."""
-    try:
-        return (await read_run(client, workflow_id)).billed
-    except HistoryError:
-        return Spend()
 
 
 async def _terminate(client: Client, workflow_id: str, reason: str) -> bool:

@@ -15,6 +15,7 @@ from baton.artifacts import records as artifacts
 from baton.contract import explanation as explaining
 from baton.contract.records import HandoffContract, SessionEvent
 from baton.core import baton, history, messages
+from baton.core.messages import RollBacks, RolledBack
 from baton.exchange.schemas import SCHEMAS, schema, schema_names
 from baton.handoff import pending
 from baton.report.records import HandoffReport
@@ -90,7 +91,7 @@ class TestSchema:
     def test_every_wire_record_is_published(self) -> None:
         """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
         # Not sent as such, or published elsewhere.
-        bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent}
+        bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent, RolledBack, RollBacks}
         found = {
             kind
             for module in (artifacts, baton, explaining, history, messages, pending)

@@ -20,7 +20,6 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from baton.wire.json_values import loads_strict
-from baton.wire.names import ROLLED_BACK
 from tests.support import Handle, approve, event, overview, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
 from tests.temporal.test_exchange import fresh, output, sealed_signal, signal_again
@@ -124,22 +123,6 @@ async def test_what_waits_does_not_keep_a_run_from_continuing_as_new(
     now = await overview(receiver)
     assert any("could not carry" in note for note in now.notes)
     await assert_replays(receiver, [ReceivesLater], plugin=BatonPlugin(safeguards=safeguards))
-
-
-async def test_roll_backs_that_never_were_do_not_either(sealing: Client, exchange: Worker) -> None:
-    """The signal that tells of one carries no seal; later runs are told of it in short."""
-    first = await start(exchange, ReceivesLater.run, id=fresh("risk"))
-    await overview(first)
-    for _ in range(12):
-        await first.signal(ROLLED_BACK, {"to": "begin", "why": os.urandom(150_000).hex()})
-    await start(exchange, HandsOff.run, to=first.id)
-    await event(first, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 13)
-    await asyncio.sleep(1)  # a shorter run does not continue as new
-    await approve(sealing, first, "begin")
-
-    receiver = sealing.get_workflow_handle(first.id)
-    await receiver.result()
-    assert (await receiver.describe()).run_id != first.first_execution_run_id
 
 
 def test_a_message_that_waits_is_read_once_for_its_order(monkeypatch: pytest.MonkeyPatch) -> None:

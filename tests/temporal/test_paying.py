@@ -8,8 +8,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, Interceptor, OutboundInterceptor, SignalWorkflowInput
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput
@@ -26,7 +28,7 @@ from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.money import Price
-from tests.support import LIMIT, approve, event, overview, sealing_worker, until, until_waiting
+from tests.support import LIMIT, approve, event, overview, sealing_worker, until
 from tests.temporal.paying import BUDGET, ended, paid, taken, told
 from tests.temporal.paying_pipelines import PIPELINES, Takes
 from tests.temporal.paying_stages import BILLS, STAGES, summarise
@@ -301,36 +303,8 @@ async def test_what_a_roll_back_leaves_stays_charged(worker: Worker, to: int) ->
     assert (told(run), run.billed.micro_usd) == (paid(run),) * 2
 
 
-class _TellsLate(Interceptor):
-    """Keeps back what a client signals to a run until that has continued as new and asks a person."""
-
-    def __init__(self, reader: Client) -> None:
-        self._reader = reader
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Return the client's next interceptor with ours before it."""
-        return _Late(next, self._reader)
-
-
-class _Late(OutboundInterceptor):
-    def __init__(self, next: OutboundInterceptor, reader: Client) -> None:
-        super().__init__(next)
-        self._reader = reader
-
-    async def signal_workflow(self, input: SignalWorkflowInput) -> None:
-        """Send the signal, once it is late."""
-        while not (await read_run(self._reader, input.id)).previous_run_id:  # noqa: ASYNC110 - the server does it
-            await asyncio.sleep(0.05)
-        await until_waiting(self._reader.get_workflow_handle(input.id), "release manager")
-        await super().signal_workflow(input)
-
-
-async def test_a_run_that_continues_at_once_is_told_what_a_roll_back_left(
-    server: DevServer, worker: Worker, safeguards: Safeguards
-) -> None:
-    """Whoever rolls back reads and stops much before telling, and the run may be a second old when it continues."""
-    plugin, late = BatonPlugin(safeguards=safeguards), _TellsLate(worker.client)
-    client = await Client.connect(server.address, plugins=[plugin], interceptors=[late])
+async def test_a_run_that_continues_at_once_knows_what_a_roll_back_left(worker: Worker) -> None:
+    """It may be a second old when it continues, and is rolled back to before that, twice."""
     params: Any = {"steps": ["first", "sleep", "second", "sleep", "ask"], "events": 8}
     handle = await worker.client.start_workflow(
         Takes.run,
@@ -343,12 +317,35 @@ async def test_a_run_that_continues_at_once_is_told_what_a_roll_back_left(
     await approve(worker.client, newest)
     await newest.result()
 
-    await roll_back(client, handle.id, "1", by="ann", why="try again")
-    await approve(worker.client, newest)
-    run = await ended(worker, newest)
+    for paid_by_now, to in ((4_000, "1"), (5_000, "3"), (7_000, "1")):
+        await roll_back(worker.client, handle.id, to, by="ann", why="try again")
+        await approve(worker.client, newest)
+        run = await ended(worker, newest)
+        assert run.start.continued > 0
+        assert (told(run), run.billed.micro_usd) == (paid_by_now,) * 2
 
-    assert run.start.continued > 0
-    assert (told(run), run.billed.micro_usd, paid(run)) == (4_000,) * 3
+
+@pytest.mark.parametrize("back_by", ["a roll-back of an older run", "Temporal's own reset"])
+async def test_what_a_reset_leaves_is_charged_whoever_resets(worker: Worker, back_by: str) -> None:
+    """The run reads it in the history of the part that was left, and nobody has to tell it."""
+    run = await taken(worker, ["first", "second"], {}, BUDGET)
+    if back_by == "Temporal's own reset":
+        request = ResetWorkflowExecutionRequest(
+            namespace=worker.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id),
+            reason="by hand",
+            workflow_task_finish_event_id=run.step("2").reset_event or 0,
+            request_id=str(uuid4()),
+        )
+        await worker.client.workflow_service.reset_workflow_execution(request)
+    else:
+        await roll_back(worker.client, run.workflow_id, "2", by="ann", why="again", run_id=run.run_id)
+    handle = worker.client.get_workflow_handle(run.workflow_id)
+    run = await ended(worker, handle)
+
+    assert (told(run), run.billed.micro_usd) == (3_000, 3_000)
+    now = await overview(handle)
+    assert now.notes == ["reset: by hand" if "own" in back_by else "rolled back to before 'second' by ann: again"]
 
 
 class TestRelay:
@@ -403,32 +400,15 @@ class TestRelay:
         assert (told(sender), told(receiver)) == (2_000, 1_000)
 
 
-class _TellsAfterAWhile(Interceptor):
-    """Sends signals half a second late, in which a run could begin a stage."""
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Return the client's next interceptor with ours before it."""
-        return _AfterAWhile(next)
-
-
-class _AfterAWhile(OutboundInterceptor):
-    async def signal_workflow(self, input: SignalWorkflowInput) -> None:
-        """Send the signal."""
-        await asyncio.sleep(0.5)
-        await super().signal_workflow(input)
-
-
-async def test_roll_backs_do_not_overrun_the_budget(server: DevServer, worker: Worker, safeguards: Safeguards) -> None:
+async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
     """A run knows what the part that it leaves has spent before it begins a stage, however often it goes back."""
-    plugin = BatonPlugin(safeguards=safeguards)
-    operator = await Client.connect(server.address, plugins=[plugin], interceptors=[_TellsAfterAWhile()])
     does = {"dear": [{"charge": [640_000], "end": "raise for good"}]}
     budget = Budget(initial_micro_usd=500_000)
     runs = [await taken(worker, ["first", "dear"], does, budget, patient=True) for _ in range(4)]
 
     for to in ("dear", "1"):  # after its first task, and right there
         for run in runs:
-            await roll_back(operator, run.workflow_id, to, by="ann", why="try again")
+            await roll_back(worker.client, run.workflow_id, to, by="ann", why="try again")
         for run in runs:
             handle: Any = worker.client.get_workflow_handle(run.workflow_id)
             now = await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)

@@ -13,7 +13,7 @@ from baton.errors import HistoryError, PipelineError
 from baton.runs.client_fork import forked_input
 from baton.runs.client_record import RunRecord
 from baton.testing import run_pipeline
-from baton.wire.names import DECIDE, ROLLED_BACK
+from baton.wire.names import DECIDE
 from tests.support import (
     GOAL,
     Handle,
@@ -57,16 +57,18 @@ class TestForgedSignals:
             {"approval": "nobody asks this", "approved": True, "who": "ceo"},
         ):
             await handle.signal(DECIDE, decision)
-        await handle.signal(ROLLED_BACK, forged)
+        await handle.signal("rolled_back", forged)
         await handle.signal("nobody", "x")
         run = await read_run(client, handle.id)
 
         assert (run.notes, run.billed.micro_usd) == ([], 0)
         done, again = await back(client, handle, "plan")
         await until_waiting(again, "release manager")
-        await again.signal(ROLLED_BACK, forged)
+        await again.signal("rolled_back", forged)
         run = await read_run(client, again.id)
         assert (len(run.notes), run.billed.micro_usd, "ceo" in run.notes[0]) == (1, 0, False)
+        now = await overview(again)
+        assert (now.notes, now.billed) == (["rolled back to before 'plan' by bob: wrong plan"], None)
         assert run.notes[0].endswith("by bob: wrong plan")
         await approve(client, again)
         assert done.run_id == run.run_id

@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 from baton.client import read_run
 from baton.core.messages import PipelineInput
 from baton.testing import run_pipeline
-from baton.wire.names import DECIDE, ROLLED_BACK
+from baton.wire.names import DECIDE
 from tests.support import GOAL, Handle, approve, failure, start, until, until_waiting
 from tests.temporal.pipelines import Announced, Gated, Linear, Parent
 
@@ -172,12 +172,10 @@ class TestPage:
         await until_waiting(handle, "release manager")
         hostile = "ann\n\n# Approved\n\x1b]0;title\x07"
         await handle.signal(DECIDE, {"approval": "another", "approved": True, "who": hostile})
-        await handle.signal(ROLLED_BACK, {"to": "plan", "why": hostile + "w" * 10_000})
+        await handle.signal(DECIDE, {"approval": hostile + "w" * 10_000, "approved": True, "who": "ann"})
         notes = (await until(handle, lambda now: len(now.notes) == 2)).notes
 
-        shown = r"rolled back to before 'plan': ann\n\n# Approved\n\ufffd]0;title\ufffdww"
         assert notes[0].endswith(r"found 'ann\n\n# Approved\n\x1b]0;title\x07'")
-        assert notes[1].startswith(shown.replace(r"\ufffd", "\ufffd"))
         assert max(map(len, notes)) < 3_000
         assert "\n# Approved" not in await page(handle)
         logged = [one.getMessage() for one in caplog.records if "Approved" in one.getMessage()]

@@ -9,7 +9,7 @@ PUBLISHED = {
     "ATTRIBUTE_TASK": "BatonTaskId",
     "DECIDE": "decide",
     "RESOLVE_HANDOFF": "resolve_handoff",
-    "ROLLED_BACK": "rolled_back",
+    "ROLLED_BACK": "baton.rolled_back",
     "HANDOFF_CHUNK": "handoff_chunk",
     "QUERY_BATON": "baton",
     "QUERY_HISTORY": "history",
