@@ -200,7 +200,7 @@ class TestGarbage:
                 for payloads in GARBAGE:
                     await signal_raw(client, handle, name, *payloads)
             await until_waiting(handle, "release manager")
-            noted = (await until(handle, lambda now: len(now.notes) >= 14)).notes
+            noted = (await until(handle, lambda now: len(now.notes) >= 7)).notes
             assert all(note.startswith("refused a signal 'decide'") for note in noted)
             await approve(client, handle)
             assert await ended(client, handle) == await undisturbed(client, ask=True)
