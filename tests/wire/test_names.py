@@ -9,6 +9,7 @@ PUBLISHED = {
     "ATTRIBUTE_TASK": "BatonTaskId",
     "DECIDE": "decide",
     "RESOLVE_HANDOFF": "resolve_handoff",
+    "HANDOFF_REFUSED": "HandoffRefused",
     "ROLLED_BACK": "baton.rolled_back",
     "HANDOFF_CHUNK": "handoff_chunk",
     "QUERY_BATON": "baton",
