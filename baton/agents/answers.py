@@ -23,7 +23,7 @@ from baton.errors import PatchError
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.store_schema import SchemaGate
 from baton.report.rendering import FORMAT
-from baton.wire.json_values import Json, loads_strict
+from baton.wire.json_values import Json, json_kind, loads_strict
 
 GivenT = TypeVar("GivenT")
 MadeT = TypeVar("MadeT")
@@ -130,13 +130,11 @@ def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None =
     expected = 'answer with {"baton_patch": {…}} and nothing else'
     value: Any = _loaded(raw) if isinstance(raw, str) else json_form(raw, "the answer")
     if not isinstance(value, Mapping):
-        raise PatchError([f"the answer is not a JSON object, but a {type(value).__name__}; {expected}"])
+        raise PatchError([f"the answer is not a JSON object, but {json_kind(value)}; {expected}"])
     findings = [f"the answer has a member {name!r}; {expected}" for name in value.keys() - {"baton_patch", "output"}]
     patch = value.get("baton_patch")
     if not isinstance(patch, Mapping):
-        found = (
-            "no member 'baton_patch'" if "baton_patch" not in value else f"a {type(patch).__name__} in 'baton_patch'"
-        )
+        found = "no member 'baton_patch'" if "baton_patch" not in value else f"{json_kind(patch)} in 'baton_patch'"
         findings.append(f"the answer has {found}; {expected}")
         raise PatchError(sorted(findings))
     if not findings and schema is not None:
@@ -190,6 +188,8 @@ def _fault(text: str, error: str) -> str:
     rest, begin = text[int(found[1]) :], text.lstrip()
     if not begin:
         return "it is empty"
+    if "```" in begin and begin[0] not in "{[":
+        return "its code fence is not closed, or has text around it; send the object alone"
     if begin[0] not in "{[":
         return "text stands before the object; begin with {"
     if "Extra data" in error:

@@ -220,9 +220,10 @@ class Stage(Generic[GivenT, AnswerT]):
         except (PatchError, ReportError) as error:  # the agent may mend what it answered
             findings = short_findings([str(one) for one in error.findings])
         except ValidationError as error:
-            if error.title not in _patch_names():
+            findings = _not_json(error) if error.title == StageResult.__name__ else []
+            if not findings and error.title not in _patch_names():
                 raise
-            findings = _findings(error)
+            findings = findings or _findings(error)
         return (StageResult(), findings) if findings else (result, [])
 
     def _answer(
@@ -406,6 +407,25 @@ def _ill_formed(result: StageResult) -> list[str]:
                 kind.from_json_object(item)
             except ValidationError as error:
                 found += [f"{name}.{place}: {one}" for one in _findings(error)]
+    return short_findings(found)
+
+
+def _not_json(error: ValidationError) -> list[str]:
+    """Return what in a result is not JSON, such as a time or NaN; nothing where something else is wrong with it."""
+    found = []
+    for fault in error.errors(include_url=False, include_context=False):
+        root, *path = fault["loc"]
+        if path and path[0] == BatonPatch.__name__:  # the other thing that a patch may be; a dict is what it is
+            continue
+        is_key = path[-1:] == ["[key]"]
+        if fault["type"] not in ("invalid-json-value", "finite_number") and not is_key:
+            return []
+        # Beside each name pydantic tells the kind of value that it is in.
+        keys = path[1::2] if root in ("baton_patch", "output") else [*path[:2], *path[3::2]]
+        kind = type(fault["input"]).__name__
+        what = f"{fault['input']}" if fault["type"] == "finite_number" else f"a Python {kind}"
+        rule = "a name in JSON is a text" if is_key else "JSON has texts, numbers, true, false, null, lists and objects"
+        found.append(f"{'.'.join(map(str, (root, *keys)))} is {what}; {rule}")
     return short_findings(found)
 
 

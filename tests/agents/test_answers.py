@@ -98,10 +98,10 @@ class TestReadAnswer:
     @pytest.mark.parametrize(
         ("raw", "finding"),
         [
-            pytest.param("```json\n" + " " * 500_000, "before the object", id="blanks without an end"),
+            pytest.param("```json\n" + " " * 500_000, "code fence is not closed", id="blanks without an end"),
             pytest.param("[]", "but a list", id="a list"),
             pytest.param("{}", "has no member 'baton_patch'", id="no patch"),
-            pytest.param('{"baton_patch": "x"}', "has a str in 'baton_patch'", id="a string for the patch"),
+            pytest.param('{"baton_patch": "x"}', "has a text in 'baton_patch'", id="a string for the patch"),
             pytest.param('{"baton_patch": {}, "notes": 1}', "has a member 'notes'", id="a member too many"),
         ],
     )
@@ -129,6 +129,9 @@ class TestReadAnswer:
             ('{"baton_patch": {} // done', "comment"),
             ('{"baton_patch" {}}', "comma or a colon is missing"),
             ('{"baton_patch": NaN}', "NaN"),
+            ('{"baton_patch": -Infinity}', "-Infinity"),
+            ('Here:\n```json\n{"baton_patch": {}}\n```', "code fence"),
+            ("null", "but null"),
             ('{"baton_patch": {}, "baton_patch": {}}', "appears twice"),
         )
         found = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -139,6 +140,29 @@ class TestRun:
             "BatonPatch has no such member; return a patch type derived from it that has, or a dict"
         )
         assert found.baton_patch == {}
+
+    @pytest.mark.parametrize(
+        ("members", "finding"),
+        [
+            (
+                {"baton_patch": {"due": datetime(2026, 11, 27, tzinfo=UTC)}},
+                "baton_patch.due is a Python datetime; JSON has",
+            ),
+            ({"baton_patch": {"score": float("nan")}}, "baton_patch.score is nan; JSON has"),
+            ({"baton_patch": {1: "x"}}, "baton_patch.1 is a Python int; a name in JSON is a text"),
+            ({"output": {"tags": [{"a"}]}}, "output.tags.0 is a Python set; JSON has"),
+            ({"turns": [{"content": object()}]}, "turns.0.content is a Python object; JSON has"),
+        ],
+        ids=["a time", "not a number", "a name that is a number", "a set in a list", "an object in a turn"],
+    )
+    async def test_what_is_not_json_is_a_finding(self, members: dict[str, Any], finding: str) -> None:
+        """The agent mends it; the worker has not failed (issue 33)."""
+
+        async def made(context: StageContext[Baton]) -> StageResult:
+            return StageResult(**members)
+
+        [found] = (await answer(made)).findings
+        assert found.startswith(finding)
 
     async def test_another_record_that_cannot_be_made_is_an_exception(self) -> None:
         """Only patches are answers; any other mistake is the stage's own failure."""

@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
 from baton.codec.conversion import data_converter
+from baton.core.messages import PromptPart
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.telemetry.client_gauges import dead_letter_depth, watch_runs
@@ -150,12 +151,14 @@ class TestScrape:
         rig.metrics.dead_letters(2)
         rig.metrics.suspended_runs(1)
         rig.metrics.stage_failed("score")
+        rig.metrics.prompt("score", [PromptPart(name="input draft", tokens=900, shown=200, why="draft: …")])
         rig.metrics.contract("flagged", "score", facts=0, tools=2)
         await rig.run()
         scraped = rig.scrape()
 
         assert {metric.name for metric in METRICS} <= scraped.names()
         assert scraped.total("baton_dead_letters") == 2
+        assert scraped.samples("baton_prompt_left_out_tokens_total", stage="score") == [700.0]
         assert scraped.total("baton_contracts_total", outcome="flagged") == 1
         assert scraped.samples("baton_empty_contracts_total", lacks="facts", receiver="score") == [1.0]
         assert scraped.total("baton_handoffs_total", verdict="SAFETY_VIOLATION") == 1

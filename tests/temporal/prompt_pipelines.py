@@ -1,0 +1,72 @@
+"""Pipelines whose agents are handed more, and less, than their windows hold."""
+
+from datetime import timedelta
+
+from baton import ContractTerms, Pipeline, pipeline
+from baton.agents import AgentAnswer, AgentWork, agent_stage
+
+PROMPTS: dict[str, str] = {}
+"""The newest user turn of each agent."""
+READ: list[object] = []
+"""What `read_artifact` returned, in order."""
+FOUND = "".join(f"{place:<10}" for place in range(0, 3_000, 10))
+LOG = "".join(f"{place:<10}" for place in range(0, 40_000, 10))
+
+
+async def fetch() -> str:
+    """Return a page, longer than a history keeps."""
+    return FOUND
+
+
+async def fetch_log() -> str:
+    """Return a log, longer than a contract holds."""
+    return LOG
+
+
+class Reader:
+    """An agent that calls its tools, and reads on what its prompt has the beginning of."""
+
+    def __init__(self, name: str, reads: str = "") -> None:
+        self.name, self._reads = name, reads
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Answer."""
+        PROMPTS[self.name] = work.user_turn()
+        for tool in work.tools:
+            if tool.name != "read_artifact":
+                await tool.call({})
+            elif self._reads:
+                READ.append(await tool.call({"id": self._reads, "offset": 39_990}))
+                READ.append(await tool.call({"id": "another"}))
+        return AgentAnswer(patch={"decision_log": [f"{self.name} is done"]})
+
+
+research = agent_stage(Reader("research"), tools=[fetch])
+digest = agent_stage(Reader("digest"))
+collect = agent_stage(Reader("collect"), tools=[fetch_log])
+inspect = agent_stage(Reader("inspect", "3.collect.2"))
+edit = agent_stage(Reader("edit", "draft"), window=4_000)
+strict = agent_stage(Reader("strict"), window=4_000, whole=["draft"], timeout=timedelta(minutes=1))
+STAGES = [research, digest, collect, inspect, edit, strict]
+
+
+@pipeline(contracts=ContractTerms())
+async def learns(p: Pipeline) -> None:
+    """Have agents learn what others found."""
+    for stage in (research, digest, collect, inspect):
+        await p.stage(stage)
+
+
+@pipeline
+async def shortens(p: Pipeline) -> None:
+    """Hand on a draft that does not fit."""
+    await p.stage(edit, inputs={"draft": LOG, "style": "plain"})
+
+
+@pipeline
+async def insists(p: Pipeline) -> None:
+    """Hand on a draft that does not fit and must."""
+    await p.stage(strict, inputs={"draft": LOG})
+
+
+PIPELINES = [learns, shortens, insists]
