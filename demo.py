@@ -27,10 +27,10 @@ from temporalio.client import Client, WorkflowHandle
 from activities.project_init.knowledge import query
 from baton import PipelineInput, PipelineResult, WorkerParts
 from baton.artifacts.store import open_store
+from baton.cli.dev import worker_environment
 from baton.cli.output import make_console
-from baton.cli.supervisor import worker_environment
 from baton.client import RunRecord, RunStatus, read_run
-from baton.codec.compression import CompressionCodec
+from baton.codec.encryption import CompressionCodec
 from baton.codec.server import serve_codec
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import BatonError

@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     from baton.handoff.store_safeguards import Safeguards as Safeguards
     from baton.keys.store_keyring import Keyring as Keyring
     from baton.local import run as run
-    from baton.personal.errors import SubjectErasedError as SubjectErasedError
     from baton.personal.records import Erased as Erased
+    from baton.personal.records import SubjectErasedError as SubjectErasedError
     from baton.pipelines.activity_context import StageContext as StageContext
     from baton.pipelines.activity_context import WorkerParts as WorkerParts
     from baton.pipelines.activity_stage import Stage as Stage
@@ -91,9 +91,9 @@ if TYPE_CHECKING:
     from baton.safety.scan import ScanPolicy as ScanPolicy
     from baton.safety.scan import Suspicion as Suspicion
     from baton.safety.store_classifier import Classifier as Classifier
-    from baton.wire.fencing import fence as fence
     from baton.wire.text import TokenEstimator as TokenEstimator
     from baton.wire.text import estimate_tokens as estimate_tokens
+    from baton.wire.text import fence as fence
     from baton.worker import run_worker as run_worker
 
 __version__ = "0.1.0"
@@ -135,15 +135,13 @@ _HOMES = {
     "exchange.workflow_broadcast": "hand_off_to_all",
     "handoff.routing": "ReceiverRequirements",
     "keys.store_keyring": "Keyring",
-    "personal.records": "Erased",
-    "personal.errors": "SubjectErasedError",
+    "personal.records": "Erased SubjectErasedError",
     "compression.summariser": "Summariser",
     "artifacts.store": "open_store MemoryArtifactStore",
     "contract.registry": "OutputSchema OutputSchemas",
     "contract.compiler": "DEFAULT_PROCESSORS",
     "contract.draft": "Draft Processor",
-    "wire.fencing": "fence",
-    "wire.text": "TokenEstimator estimate_tokens",
+    "wire.text": "TokenEstimator estimate_tokens fence",
     "worker": "run_worker",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}

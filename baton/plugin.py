@@ -25,9 +25,7 @@ from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
 from baton.artifacts.store import default_store, is_on_this_machine
-from baton.codec.addresses import host_of, is_this_machine
-from baton.codec.conversion import data_converter, tell_of_clear_text
-from baton.codec.external import serves_workers
+from baton.codec.conversion import data_converter, serves_workers, tell_of_clear_text
 from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
@@ -42,11 +40,11 @@ from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.failures import FAILED_THE_RUN, AnyFault, log_failure, logging_failures
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
 from baton.telemetry.interceptors import tracing_interceptors
-from baton.telemetry.loop_watch import event_loop_watchdog
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.telemetry.tracing import Tracing
+from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
-from baton.wire.text import inert
+from baton.wire.text import host_of, inert, is_this_machine
 
 if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
     from baton.handoff.store_safeguards import Safeguards, SharedGate

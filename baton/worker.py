@@ -47,10 +47,10 @@ from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import BatonPlugin
 from baton.sdk.leaving import leave
 from baton.telemetry.client_gauges import watch_runs
-from baton.telemetry.log_limit import limit_repeated_logs
 from baton.telemetry.metering import worker_metrics
-from baton.telemetry.metric_names import BUCKETS
+from baton.telemetry.metrics import BUCKETS
 from baton.telemetry.tracing import Tracing, TracingError, open_tracing
+from baton.telemetry.worker_logs import limit_repeated_logs
 
 
 @dataclass(frozen=True)

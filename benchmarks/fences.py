@@ -16,8 +16,8 @@ from markdown_it import MarkdownIt
 from baton.artifacts.records import ArtifactRef
 from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import render
-from baton.wire.fencing import FENCE_LABEL, fence, looks, single_line
 from baton.wire.json_values import well_formed
+from baton.wire.text import FENCE_LABEL, fence, looks, single_line
 
 NONCE = "5eed0f1e1d5eed0f"
 BEGIN, END = f"[{FENCE_LABEL} {NONCE}]", f"[END OF CONTEXT FROM PREVIOUS AGENT {NONCE}]"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from baton.keys.store_public import PublicKey, PublicKeys
+from baton.keys.store_keys import PublicKey, PublicKeys
 from baton.ledger.chain import Verdict
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle

@@ -16,7 +16,7 @@ import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from baton.core.verdict import HandoffStatus
-from baton.keys.store_public import PublicKey, PublicKeys
+from baton.keys.store_keys import PublicKey, PublicKeys
 from baton.ledger.chain import Claim, SignatureCheck, head_statement
 from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, next_record
 from baton.ledger.store import Ledger, LedgerOptions

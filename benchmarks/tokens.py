@@ -23,7 +23,7 @@ from baton.core.stages import DECISIONS_HANDED
 from baton.report.records import Status
 from baton.report.rendering import render_report
 from baton.report.rules import baton_report
-from baton.wire.fencing import fence
+from baton.wire.text import fence
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Rig

@@ -16,9 +16,9 @@ with needs_extra("agents", __name__):
 
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.pydantic_ai_usage import CountedChatModel
-from baton.codec.addresses import is_this_machine
 from baton.errors import AgentError
 from baton.wire.money import Price
+from baton.wire.text import is_this_machine
 
 
 def chat_agent(

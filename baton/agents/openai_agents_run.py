@@ -44,9 +44,8 @@ from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import LONGEST_TASK, ToolDeniedError
 from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
-from baton.wire.fencing import fence
 from baton.wire.money import Price, Usage
-from baton.wire.text import misfit
+from baton.wire.text import fence, misfit
 
 _CONTENT = ("text", "image", "file")  # the types of a dictionary that the SDK takes for content
 

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Literal
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.devserver.processes import group_bound_to_parent
 from baton.errors import AgentError, PatchError
-from baton.wire.fencing import single_line
 from baton.wire.json_values import spellings
+from baton.wire.text import single_line
 
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT")
 """The variables of the worker's environment that every program gets, where they are set."""

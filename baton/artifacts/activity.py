@@ -12,8 +12,8 @@ from temporalio import activity
 
 from baton.artifacts.records import ArtifactRef, path_form
 from baton.artifacts.store import ArtifactStore
-from baton.core.awaiting import Calls, step
 from baton.core.messages import Selected
+from baton.core.stages import Calls, step
 from baton.errors import ArtifactConflictError, ArtifactNotFoundError, ArtifactUnavailableError
 from baton.wire.text import TokenEstimator
 

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from baton.artifacts.records import ArtifactRef
-from baton.cli.command import command
 from baton.cli.options import ForceOption, check_new
 from baton.cli.output import make_table, plain
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.cli.targets import RunArgument, Target
 from baton.errors import PipelineError
 from baton.runs.client_reader import read_run

@@ -11,7 +11,7 @@ import traceback
 from typing import Any, NoReturn
 
 from baton.cli.app import make_app
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
 from baton.cli.output import prepare_streams
 from baton.errors import BatonError
 from baton.sdk.leaving import leave

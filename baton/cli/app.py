@@ -16,8 +16,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from baton import __version__
-from baton.cli.exits import MEANINGS
 from baton.cli.options import (
+    MEANINGS,
     AddressOption,
     ArtifactsOption,
     ConfigOption,

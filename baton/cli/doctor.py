@@ -12,13 +12,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
 from baton.cli import doctor_checks as checks
-from baton.cli import doctor_guards as guard_checks
-from baton.cli import doctor_runs
-from baton.cli.command import command
 from baton.cli.doctor_checks import Finding, Mark
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
 from baton.cli.output import make_table, plain
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.errors import ServerError
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.wire.text import counted
@@ -66,8 +63,8 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
         yield finding
     yield await checks.codec()
     yield await checks.store(session.options.store, open_store)
-    yield guard_checks.keys(os.environ)
-    yield await guard_checks.ledger()
+    yield checks.keys(os.environ)
+    yield await checks.ledger()
     yield Finding("settings", Mark.OK, checks.settings_in_use())
     try:
         settings = session.connection.settings()
@@ -87,18 +84,18 @@ def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[
         ("namespace", checks.namespace(client)),
         ("search attributes", checks.search_attributes(client, fix=fix)),
         ("workers", _workers(client, task_queue)),
-        ("suspended runs", doctor_runs.suspended(client)),
-        ("blocked runs", doctor_runs.blocked(client)),
-        ("waiting for you", doctor_runs.waiting(client)),
+        ("suspended runs", checks.suspended(client)),
+        ("blocked runs", checks.blocked(client)),
+        ("waiting for you", checks.waiting(client)),
         ("runs", checks.runs(client)),
-        ("ledger records", guard_checks.records(client)),
+        ("ledger records", checks.records(client)),
         ("clock", checks.clock(client)),
     ]
 
 
 async def _workers(client: Client, task_queue: str) -> Finding:
     """Return what is found of the workers, by how many runs need them."""
-    return await checks.workers(client, task_queue, await doctor_runs.open_on(client, task_queue))
+    return await checks.workers(client, task_queue, await checks.open_on(client, task_queue))
 
 
 async def _in_time(check: str, asking: Awaitable[Finding]) -> Finding:

@@ -1,4 +1,7 @@
-"""What `baton doctor` looks at: each check says what it found, and what to do about it."""
+"""What `baton doctor` looks at: each check says what it found, and what to do about it.
+
+Neither keys nor a ledger are made by looking.
+"""
 
 import asyncio
 import contextlib
@@ -6,9 +9,10 @@ import importlib.util
 import os
 import platform
 import shlex
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import IndexedValueType, PendingActivityState
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
@@ -26,20 +30,34 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueRequest,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
 from baton.cli.schema import installed
-from baton.codec.addresses import host_of, is_this_machine
-from baton.codec.compression import CompressionCodec
+from baton.cli.session import KEYS_FOLDER
+from baton.codec.encryption import CompressionCodec
 from baton.devserver.processes import find_temporal
-from baton.errors import ArtifactError, HistoryError, ServerError
+from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
+from baton.handoff.client_inbox import WAITING_RUNS
+from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
+from baton.ledger.chain import ChainHead, HeadSigner
+from baton.ledger.cli_sources import Keys, ledger_name, ledger_place
+from baton.ledger.records import LedgerError, LedgerKeysError
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.runs.client_events import decoded
-from baton.runs.client_executions import describe, history, list_executions
-from baton.runs.client_list import RunFilter, list_runs, pinned_elsewhere
-from baton.runs.client_waiting import described_queue, pinned_build, polling_builds, recent_pollers, unchosen_workers
+from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions
+from baton.runs.client_list import SUSPENDED, RunFilter, list_runs, pinned_elsewhere
+from baton.runs.client_reader import read_run
+from baton.runs.client_waiting import (
+    described_queue,
+    failure_reason,
+    pinned_build,
+    polling_builds,
+    recent_pollers,
+    unchosen_workers,
+)
 from baton.wire.names import SEARCH_ATTRIBUTES
-from baton.wire.text import counted
+from baton.wire.text import counted, host_of, is_this_machine
 
 _OLDEST_PYTHON = (3, 11)
 _MOST_SKEW = timedelta(seconds=2)
@@ -321,3 +339,177 @@ def settings_in_use() -> str:
     """Return which of Baton's and Temporal's variables are set, without their values."""
     names = sorted(name for name in os.environ if name.startswith(("BATON_", "TEMPORAL_")))
     return ", ".join(names) or "none"
+
+
+_MOST_DESCRIBED = 50
+_AT_ONCE = 8
+_UNUSUAL_TRIES = 3  # a worker that is killed costs one, another that takes over in the same second one more
+
+
+async def count(client: Client, query: str) -> int:
+    """Return how many runs a query finds; none where the server does not index what it asks for."""
+    try:
+        return (await client.count_workflows(query)).count
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            return 0
+        raise
+
+
+async def suspended(client: Client) -> Finding:
+    """Check that the workers' code can continue the open runs."""
+    check = "suspended runs"
+    query = RunFilter(status=SUSPENDED, children=True, every=True).query(labelled=False)
+    if not (found := await count(client, query)):
+        return Finding(check, Mark.OK, "none")
+    return Finding(
+        check,
+        Mark.FAIL,
+        f"{counted(found, 'run')}: the workers' code fails whenever it is given one",
+        "baton list --all --status suspended; `baton show RUN` says why, `baton replay` checks new code",
+    )
+
+
+async def blocked(client: Client) -> Finding:
+    """Check that the steps of open runs do not fail again and again, and that workers answer."""
+    check, turn = "blocked runs", asyncio.Semaphore(_AT_ONCE)
+    open_runs = "ExecutionStatus = 'Running'"
+    newest = [one async for one in list_executions(client, open_runs, most=_MOST_DESCRIBED)]
+
+    async def reason(run: Execution) -> str | None:
+        async with turn:
+            try:
+                return _reason(await describe(client, run.id, run.run_id))
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return None
+                raise
+
+    reasons = await asyncio.gather(*map(reason, newest))
+    stopped = [(run, why) for run, why in zip(newest, reasons, strict=True) if why]
+    if not stopped:
+        return Finding(check, Mark.OK, "none" if len(newest) < _MOST_DESCRIBED else f"none of the newest {len(newest)}")
+    run, why = stopped[0]
+    found = f"{len(stopped)} of the newest {counted(len(newest), 'open run')}, such as {run.id!r}: {why}"
+    return Finding(check, Mark.FAIL, found, f"baton show {shlex.quote(run.id)}")
+
+
+def _reason(run: Execution) -> str | None:
+    """Return why a run does not move, or None."""
+    for activity in run.details.pending_activities:
+        if activity.attempt >= _UNUSUAL_TRIES and activity.HasField("last_failure"):
+            why = failure_reason(activity.last_failure).partition("\n")[0][:200]
+            state = "runs" if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED else "waits for"
+            return f"{activity.activity_type.name} failed, {state} attempt {activity.attempt}: {why}"
+    tries = run.details.pending_workflow_task.attempt
+    return f"a worker was given it {tries} times without an answer" if tries >= _UNUSUAL_TRIES else None
+
+
+async def waiting(client: Client) -> Finding:
+    """Say how many runs wait for an operator: handoffs that wait for a person, and paused runs."""
+    check = "waiting for you"
+    handoffs = await count(client, WAITING_RUNS)
+    paused = await count(client, RunFilter(status=PAUSED, children=True, every=True).query(labelled=False))
+    parts: Sequence[tuple[int, str, str]] = (
+        (handoffs, f"{counted(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
+        (paused, counted(paused, "paused run"), "baton list --all --status paused"),
+    )
+    there = [(found, remedy) for number, found, remedy in parts if number]
+    if not there:
+        return Finding(check, Mark.OK, "nothing")
+    return Finding(check, Mark.WARN, ", ".join(one for one, _ in there), "; ".join(one for _, one in there))
+
+
+async def open_on(client: Client, task_queue: str) -> int:
+    """Return how many open runs need workers of a task queue."""
+    quoted = task_queue.replace("'", "''")
+    return await count(client, f"TaskQueue = '{quoted}' AND ExecutionStatus = 'Running'")
+
+
+_LEAST_FREE = 100_000_000  # bytes
+_RUNS_READ = 5
+
+
+def keys(environment: Mapping[str, str]) -> Finding:
+    """Check that a worker started here would have a current key for each purpose."""
+    try:
+        if not (is_production(environment) or Keyring.is_at_hand(environment, KEYS_FOLDER)):
+            made = f"a worker with safeguards that is started here makes some in {KEYS_FOLDER}"
+            return Finding("keys", Mark.OK, f"none yet; {made}")
+        ring = Keyring.find_out(environment, KEYS_FOLDER)
+        for purpose in Purpose:
+            ring.current(purpose)
+    except KeyringError as error:
+        return Finding("keys", Mark.FAIL, str(error))
+    if ring.is_development:
+        return Finding("keys", Mark.OK, "those of a developer's machine; BATON_ENV=production refuses them")
+    return Finding("keys", Mark.OK, "a current one for each purpose")
+
+
+async def ledger() -> Finding:
+    """Check that the ledger that the environment names can be opened and written, and is of this release."""
+    where = ledger_place(None)
+    if isinstance(where, Path) and (found := _of_file(where)):
+        return found
+    try:
+        options = LedgerOptions(name=ledger_name(None), signer=_signer(), create=False)
+        async with Ledger(where, options) as opened:
+            if isinstance(where, str):
+                await opened.check_writable()
+            return Finding("ledger", Mark.OK, f"{opened.where} can be opened")
+    except LedgerKeysError as error:
+        return Finding("ledger", Mark.FAIL, str(error), "set BATON_KEYS to the keyring that the other workers have")
+    except (LedgerError, ValueError) as error:
+        return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")
+
+
+async def records(client: Client) -> Finding:
+    """Check that the ledger has the records for which the newest run on record got receipts."""
+    check, where = "ledger records", ledger_place(None)
+    for listed in await list_runs(client, RunFilter(children=True), _RUNS_READ):
+        try:
+            run = await read_run(client, listed.workflow_id, listed.run_id)
+        except HistoryError:
+            continue
+        if not run.anchors or run.task_id is None:
+            continue
+        last = ChainHead.from_anchor(ledger_name(None), run.task_id, run.anchors[-1])
+        remedy = "restore the ledger from its backup, or name the workers' one with BATON_LEDGER"
+        if isinstance(where, Path) and not where.exists():
+            mark = Mark.FAIL if os.environ.get("BATON_LEDGER") else Mark.WARN
+            found = f"there is no {where}, but {listed.workflow_id!r} is on record: it was deleted, or is elsewhere"
+            return Finding(check, mark, found, remedy)
+        try:
+            async with Ledger(where, LedgerOptions(name=ledger_name(None), create=False)) as opened:
+                head = await opened.head(run.task_id)
+        except (LedgerError, ValueError):
+            return Finding(check, Mark.WARN, "not checked: the ledger cannot be opened")
+        if head is None or head.sequence < last.sequence:
+            has = head.sequence if head else 0
+            found = f"of {listed.workflow_id!r} it has {has} of at least {counted(last.sequence, 'record')}"
+            return Finding(check, Mark.FAIL, found, remedy)
+        return Finding(check, Mark.OK, f"those of {listed.workflow_id!r} are there")
+    return Finding(check, Mark.OK, "no run here is on record")
+
+
+def _signer() -> HeadSigner | None:
+    """Return what a worker started here would sign with; what is wrong with the keys is a finding of its own."""
+    with contextlib.suppress(BatonError):
+        return Keys.of(None).signer
+    return None
+
+
+def _of_file(file: Path) -> Finding | None:
+    """Return what is to be said of a ledger's file, or None where it is there and has room."""
+    if not file.exists():
+        return Finding("ledger", Mark.OK, f"none yet; a worker with safeguards that is started here makes {file}")
+    if shut := next((one for one in (file, file.parent) if not os.access(one, os.W_OK)), None):
+        remedy = "give it to the workers' user: a ledger's file is written, and files beside it"
+        return Finding("ledger", Mark.FAIL, f"{shut} cannot be written by this user", remedy)
+    remedy = "make room, or move old records with `baton audit archive`; runs wait while it cannot be written"
+    if full := no_room(file.parent):
+        return Finding("ledger", Mark.FAIL, full, remedy)
+    free = shutil.disk_usage(file.parent).free
+    if free >= _LEAST_FREE:
+        return None
+    return Finding("ledger", Mark.WARN, f"{file} has {free // 1_000_000} MB left to grow", remedy)

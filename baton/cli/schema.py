@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.command import command
 from baton.cli.output import make_table, plain
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.exchange.schemas import schema as schema_of
 from baton.exchange.schemas import schema_names
 

@@ -1,7 +1,9 @@
-"""What people name on the command line: a run, a stage, files of JSON."""
+"""What people name on the command line, and what the shell completes: a run, a stage, files of JSON."""
 
+import asyncio
 import json
 import re
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -9,10 +11,64 @@ from typing import Annotated, Any
 
 import typer
 
-from baton.cli.completion import complete_run, complete_stage
+from baton.cli.options import GlobalOptions
+from baton.cli.session import Session
+from baton.client import read_run
 from baton.handoff.errors import MalformedMessageError
+from baton.runs.client_list import RunFilter, list_runs
 from baton.wire.json_values import loads_strict
 from baton.wire.money import MICRO_PER_USD, MOST_USD, micro_usd
+
+_PATIENCE_SECONDS = 1.5
+_MOST = 50
+
+Completions = list[tuple[str, str]]
+
+
+def complete_run(ctx: typer.Context, incomplete: str) -> Completions:
+    """Return the runs whose workflow id begins like this, each with its pipeline and status."""
+    return _quickly(_runs(_session(ctx), incomplete))
+
+
+def complete_stage(ctx: typer.Context, incomplete: str) -> Completions:
+    """Return the stages of the run that was named before."""
+    # While an option still lacks its value, the line is not parsed yet.
+    named = ctx.params.get("run") or next((word for word in ctx.args if not word.startswith("-")), None)
+    return _quickly(_stages(_session(ctx), named)) if isinstance(named, str) else []
+
+
+async def _runs(session: Session, incomplete: str) -> Completions:
+    runs = await list_runs(await session.client(), RunFilter(every=True, id_prefix=incomplete or None), _MOST)
+    return [(one.workflow_id, f"{one.pipeline} {one.status}") for one in runs]
+
+
+async def _stages(session: Session, workflow_id: str) -> Completions:
+    run = await read_run(await session.client(), workflow_id)
+    return [(step.name, f"step {step.seq}, {step.status.value}") for step in run.steps]
+
+
+def _session(ctx: typer.Context) -> Session:
+    """Return a session with the options that stand on the line so far; no callback has run yet."""
+    said: dict[str, Any] = {}
+    for one in (ctx.parent, ctx):
+        for name in ("address", "namespace", "profile", "config", "artifacts"):
+            value = one.params.get(name) if one else None
+            said |= {name: value} if value else {}
+    return Session(GlobalOptions(json=True, **said))
+
+
+def _quickly(work: Coroutine[Any, Any, Completions]) -> Completions:
+    """Return what the work finds in time; nothing where it fails, because a shell has no place for errors."""
+
+    async def in_time() -> Completions:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            return await work
+
+    try:
+        return asyncio.run(in_time())
+    except Exception:  # whatever it is, the operator's own command will say it better
+        return []
+
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

@@ -20,8 +20,7 @@ with needs_extra("codec", __name__):
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
-from baton.codec.compression import MAX_DECODED_BYTES, CompressionCodec
-from baton.codec.encryption import EncryptionCodec
+from baton.codec.encryption import MAX_DECODED_BYTES, CompressionCodec, EncryptionCodec
 from baton.codec.serving import has_bearer_token, read_body, serving
 from baton.errors import PayloadError
 from baton.keys.store_keyring import Keyring

@@ -11,10 +11,9 @@ from typing import Protocol
 from baton.core.history import Spend
 from baton.errors import BatonError
 from baton.handoff.records import Turn
-from baton.wire.fencing import fence, single_line
 from baton.wire.money import Price, Usage, usd
 from baton.wire.records import CompactRecord
-from baton.wire.text import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens, fence, single_line
 
 ONE_IN = 20
 """A compression costs less than one part in so many of the upstream call: under 5 % (EAAPL-MAG006 §9)."""

@@ -20,7 +20,7 @@ from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.entries import cost_of
 from baton.ledger.records import EventKind, RecordedEvent
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import Metrics
 from baton.wire.text import estimate_tokens
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)

@@ -27,9 +27,8 @@ from baton.contract.records import (
 )
 from baton.contract.registry import tool_key
 from baton.handoff.freshness import TOLERANCE
-from baton.wire.fencing import single_line
 from baton.wire.records import CompactRecord, says_something
-from baton.wire.text import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
 """The types that never cross, unless a policy says otherwise."""

@@ -11,8 +11,8 @@ from pydantic import Field, JsonValue
 
 from baton.contract.records import HandoffContract, SessionEvent
 from baton.core.messages import PromptPart
-from baton.wire.fencing import single_line
 from baton.wire.records import CompactRecord, Whole
+from baton.wire.text import single_line
 
 
 class LeftOut(CompactRecord):

@@ -20,8 +20,7 @@ from baton.contract.records import OutputSchemaRef, UnknownAgentError, UnknownSc
 from baton.handoff.routing import ReceiverRequirements
 from baton.wire.money import Price
 from baton.wire.records import CompactRecord
-from baton.wire.values import AgentVersion, Count
-from baton.wire.versions import newest_first
+from baton.wire.values import AgentVersion, Count, newest_first
 
 _PATTERN = re.compile(r"[*?\[\]{}|^$]")
 

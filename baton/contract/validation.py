@@ -40,10 +40,9 @@ from baton.contract.records import (
 from baton.contract.registry import AgentRegistry, OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
 from baton.handoff.freshness import TOLERANCE
-from baton.wire.fencing import single_line
 from baton.wire.records import says_something
 from baton.wire.schemas import SchemaReader, published_document, unreadable
-from baton.wire.text import TokenEstimator, counted, estimate_tokens, faults
+from baton.wire.text import TokenEstimator, counted, estimate_tokens, faults, single_line
 
 
 def contract_schema() -> dict[str, Any]:

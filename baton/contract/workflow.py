@@ -22,7 +22,7 @@ from baton.core.state import PipelineState
 from baton.errors import PipelineError, StageFailedError
 from baton.handoff.errors import RoutingError
 from baton.handoff.routing import ReceiverRequirements, choose_receiver
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import Metrics
 from baton.wire.names import QUERY_EXPLAIN
 
 MAX_CONTRACT_TOKENS = 1_000

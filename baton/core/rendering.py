@@ -14,8 +14,7 @@ from baton.artifacts.records import ArtifactRef
 from baton.core.baton import Baton
 from baton.errors import BatonError
 from baton.handoff.records import Turn
-from baton.wire.fencing import single_line
-from baton.wire.text import TokenEstimator, estimate_tokens
+from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 HEADING = "## Baton (Handoff Context)"
 DEFAULT_MAX_TOKENS = 2_000

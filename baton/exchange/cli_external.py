@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.command import command
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.errors import BatonError
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards

@@ -10,13 +10,12 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.command import command
-from baton.cli.session import Session, user
+from baton.cli.session import Session, command, user
 from baton.errors import BatonError
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.cli_sources import LedgerOption, NameOption, ledger_name, ledger_place
-from baton.wire.versions import newest_first
+from baton.wire.values import newest_first
 
 try:
     from baton.exchange.client_mcp import HandoffTools, handoff_server

@@ -19,7 +19,7 @@ from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed
 from baton.keys.store_keyring import Keyring
-from baton.keys.store_public import PublicKeys
+from baton.keys.store_keys import PublicKeys
 from baton.runs.client_executions import asked, is_unknown
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFa
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.codec.external import CLIENTS_ABOVE_BYTES
+from baton.codec.conversion import CLIENTS_ABOVE_BYTES
 from baton.contract.validation import is_expired_contract
 from baton.core.messages import PipelineStatus
 from baton.core.patching import LARGEST_BYTES

@@ -27,9 +27,8 @@ from baton.exchange.external import LONGEST_LEASE, ActionKind
 from baton.report.parsing import parse_report
 from baton.report.rendering import FORMAT
 from baton.report.rules import report_patch
-from baton.wire.fencing import single_line
 from baton.wire.json_values import loads_strict
-from baton.wire.text import misfit
+from baton.wire.text import misfit, single_line
 
 MOST_ARTIFACT_CHARACTERS = 4 * 1024 * 1024
 """The longest text that `save_artifact` takes: it comes out of a model, a piece at a time."""

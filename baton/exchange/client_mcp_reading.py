@@ -16,7 +16,7 @@ from baton.contract.validation import validate_contract
 from baton.core.baton import AnyBaton
 from baton.core.rendering import render
 from baton.errors import ArtifactError, PipelineError
-from baton.wire.fencing import fence, single_line
+from baton.wire.text import fence, single_line
 
 CONTRACT = "contract"
 """The member that carries the contract: of a message's `step`, or of its `currentState`."""

@@ -10,7 +10,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from baton.core import awaiting
+from baton.core import stages
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
@@ -91,7 +91,7 @@ class Exchange:
         """Return what the next run needs to know when this one continues as new."""
         return {"outbox": self._outbox.carried(), "answers": self._answers.pending(), **self._arrivals.carried()}
 
-    @awaiting.step
+    @stages.step
     async def hand_off(
         self,
         to: Receiver,
@@ -132,7 +132,7 @@ class Exchange:
 
         return Acknowledgement.from_json_object(await self.step(name, act))
 
-    @awaiting.step
+    @stages.step
     async def receive(
         self, receiver: ReceiverRequirements, *, within: timedelta, takes: Takes = taken_over
     ) -> Received:

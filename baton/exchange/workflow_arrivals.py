@@ -39,7 +39,7 @@ from baton.handoff.errors import HandoffError
 from baton.handoff.records import Handoff
 from baton.handoff.routing import ReceiverRequirements
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.telemetry.metric_names import Transport, slo_breach
+from baton.telemetry.metrics import Transport, slo_breach
 from baton.wire.json_values import loads_strict
 
 MOST_QUEUED = 1_000

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from baton.core.awaiting import step
 from baton.core.messages import StageReturn
+from baton.core.stages import step
 from baton.errors import StageFailedError
 from baton.exchange.broadcast import Broadcast, BroadcastStatus
 from baton.exchange.records import Acknowledgement

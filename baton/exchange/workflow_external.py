@@ -14,10 +14,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.contract.validation import expiry_findings
-from baton.core.awaiting import step
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
 from baton.core.patching import patch_effect
-from baton.core.stages import StageSpec
+from baton.core.stages import StageSpec, step
 from baton.core.verdict import HandoffStatus
 from baton.errors import PatchError, StageFailedError
 from baton.exchange.admission import Opened
@@ -39,7 +38,7 @@ from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, open_mes
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.telemetry.metric_names import Transport, slo_breach
+from baton.telemetry.metrics import Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 
 _NO_KEYS = "the worker has no keys to verify a move with; start it with BatonPlugin(safeguards=…)"

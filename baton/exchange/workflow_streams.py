@@ -12,8 +12,8 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from baton.core.awaiting import step
 from baton.core.messages import StageReturn
+from baton.core.stages import step
 from baton.errors import StageFailedError
 from baton.exchange.admission import Received
 from baton.exchange.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkStream, whole_digest

@@ -26,8 +26,7 @@ from baton.ledger.chain import CANCELED, ChainHead
 from baton.ledger.entries import cost_after, run_name
 from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailableError
 from baton.telemetry.metering import tell_answer
-from baton.telemetry.metric_names import Transport
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import Metrics, Transport
 from baton.wire.names import HANDOFF_REFUSED
 from baton.wire.text import faults
 

@@ -12,10 +12,9 @@ from pydantic import JsonValue, ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.command import command
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
 from baton.cli.output import plain
-from baton.cli.session import Session, who_is
+from baton.cli.session import Session, command, who_is
 from baton.cli.targets import (
     AllOption,
     LimitOption,

@@ -19,7 +19,7 @@ from baton.cli.output import Command, ago, block, json_text, make_table, moment,
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.wire.fencing import fence
+from baton.wire.text import fence
 
 _ENVELOPE = frozenset(
     {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}

@@ -10,8 +10,8 @@ from pydantic import Field, JsonValue
 
 from baton.artifacts.records import Name
 from baton.core.verdict import Code, Disposition, Finding
-from baton.wire.fencing import is_shown
 from baton.wire.records import CompactRecord, Timestamp, Whole
+from baton.wire.text import is_shown
 from baton.wire.values import Count
 
 LONGEST_REASON = 10_000

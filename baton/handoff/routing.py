@@ -12,7 +12,7 @@ from functools import cached_property
 from baton.handoff.errors import RoutingError
 from baton.handoff.schema import CURRENT
 from baton.wire.schemas import pointer
-from baton.wire.versions import nearest, newest_first, satisfies
+from baton.wire.values import nearest, newest_first, satisfies
 
 
 @dataclass(frozen=True)

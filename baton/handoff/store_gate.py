@@ -34,8 +34,7 @@ from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import is_payload, recordable
 from baton.safety.detector import detect
-from baton.safety.scan import Detector, ScanPolicy, Unsafe, scan
-from baton.safety.waivers import after_release
+from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
 from baton.wire.canonical import digest_of, sha256
 from baton.wire.json_values import loads_strict
 

@@ -14,8 +14,7 @@ from baton.ledger.entries import RedactionPolicy
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_checkpoints import AnchorFile
 from baton.personal.records import SEALED_ONLY
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.personal.store import Vault, VaultOptions
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy, scan
 

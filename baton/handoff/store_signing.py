@@ -15,9 +15,8 @@ from rfc8785 import CanonicalizationError
 
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealError, VerifiedHandoff
-from baton.keys.store_key import Key, Purpose, UnknownKeyError
 from baton.keys.store_keyring import Keyring
-from baton.keys.store_public import RETIRED_GRACE, PublicKey, PublicKeys
+from baton.keys.store_keys import RETIRED_GRACE, Key, PublicKey, PublicKeys, Purpose, UnknownKeyError
 from baton.ledger.chain import from_base64url, to_base64url
 from baton.wire.canonical import canonical_json, fed
 from baton.wire.json_values import loads_strict

@@ -17,10 +17,9 @@ from baton.handoff.records import Handoff, begins_task
 from baton.handoff.routing import ReceiverRequirements, misdelivery
 from baton.handoff.schema import handoff_schema
 from baton.safety.scan import Unsafe
-from baton.wire.fencing import single_line
 from baton.wire.money import micro_usd
 from baton.wire.schemas import SchemaReader, parsed, unreadable
-from baton.wire.text import faults
+from baton.wire.text import faults, single_line
 
 NO_WORK = "No completed subtasks in non-initial handoff"
 NO_BUDGET = "No remaining budget"

@@ -34,7 +34,7 @@ from baton.handoff.workflow_relay import nth_id
 from baton.ledger.records import EventKind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.telemetry.metric_names import RECEIVER_FAILED
+from baton.telemetry.metrics import RECEIVER_FAILED
 
 Execute = Callable[[OutgoingHandoff, StageInput | Handoff, int, int], Awaitable[StageReturn]]
 

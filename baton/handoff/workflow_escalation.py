@@ -25,7 +25,7 @@ from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.records import EventKind, RecordedEvent
 from baton.ledger.workflow import decided_on_record, put_on_record
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.safety.waivers import digests_of
+from baton.safety.scan import digests_of
 from baton.wire.canonical import digest
 
 

@@ -8,12 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from baton.cli.command import command
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
 from baton.cli.output import make_table, moment, plain, without_breaks
-from baton.cli.session import KEYS_FOLDER, Session
-from baton.keys.store_files import ALGORITHMS, DEVELOPMENT_FILE, KeyFile, changing, read_file, write_file
-from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose
+from baton.cli.session import KEYS_FOLDER, Session, command
+from baton.keys.store_keyring import (
+    ALGORITHMS,
+    DEVELOPMENT_FILE,
+    Key,
+    KeyFile,
+    Keyring,
+    KeyringError,
+    Purpose,
+    changing,
+    read_file,
+    write_file,
+)
 
 DEVELOPMENT = KEYS_FOLDER / DEVELOPMENT_FILE
 _ROTATED_TOGETHER = (Purpose.SEAL, Purpose.SIGN, Purpose.ENCRYPT)

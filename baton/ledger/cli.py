@@ -11,11 +11,9 @@ import typer
 from rich.console import RenderableType
 
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.command import command
-from baton.cli.exits import ExitCode
-from baton.cli.options import ForceOption, check_new
+from baton.cli.options import ExitCode, ForceOption, check_new
 from baton.cli.output import plain, stack
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainReport, Verdict
 from baton.ledger.cli_pages import bundle_page, chain_page, ledger_page, record_line, trace_page
@@ -47,8 +45,7 @@ from baton.ledger.store_reader import FlawedRecordsError, SegmentManifest
 from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
 from baton.personal.cli import DEFAULT_VAULT, VaultOption
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.personal.store import Vault, VaultOptions
 from baton.wire.text import counted
 
 _EXITS = {

@@ -13,13 +13,12 @@ import typer
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.completion import complete_run
 from baton.cli.session import KEYS_FOLDER, Session
-from baton.cli.targets import Target
+from baton.cli.targets import Target, complete_run
 from baton.client import read_run
 from baton.errors import BatonError, HistoryError, ServerError
 from baton.keys.store_keyring import Keyring
-from baton.keys.store_public import PublicKeys
+from baton.keys.store_keys import PublicKeys
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner
 from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import Checkpoint, LedgerReport

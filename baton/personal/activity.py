@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from baton.core.awaiting import Calls, step
+from baton.core.stages import Calls, step
 from baton.errors import BatonError
 from baton.personal.records import PersonalData
 from baton.personal.store import Vault

@@ -12,17 +12,15 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from baton.cli.command import command
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
 from baton.cli.output import make_table, moment, plain, stack
-from baton.cli.session import Session, user
+from baton.cli.session import Session, command, user
 from baton.cli.targets import YesOption
 from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import LedgerOption
 from baton.ledger.cli_sources import opened as ledger_at
-from baton.personal.store import Vault
+from baton.personal.store import Vault, VaultOptions
 from baton.personal.store_erasure import ERASED, REFUSED, Erasure
-from baton.personal.store_registry import VaultOptions
 from baton.personal.store_subjects import Place
 from baton.wire.json_values import holds_half
 from baton.wire.text import counted

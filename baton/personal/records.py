@@ -1,4 +1,4 @@
-"""Personal data on the wire: ciphertext under a key of the data subject's own, or the mark of its erasure."""
+"""Personal data on the wire: ciphertext under a key of the data subject's own, or the mark of its erasure; errors."""
 
 import base64
 import binascii
@@ -11,11 +11,37 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 from pydantic.alias_generators import to_camel
 
 from baton.artifacts.records import Name
+from baton.errors import BatonError
 from baton.handoff.errors import HandoffError
 from baton.ledger.entries import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
 from baton.wire.records import Record
 from baton.wire.text import faults
 from baton.wire.values import Count, Instant
+
+
+class VaultError(BatonError):
+    """The vault did not do what was asked."""
+
+
+class VaultUnavailableError(VaultError):
+    """The vault's file cannot be read or written right now; trying again is safe."""
+
+
+class DataKeyMissingError(VaultError):
+    """A key of a subject is missing though no one erased it; it may come back with a backup."""
+
+
+class ForeignCiphertextError(VaultError):
+    """A ciphertext does not belong where it stands: it was changed, or moved there."""
+
+
+class SubjectErasedError(VaultError):
+    """The data subject was erased."""
+
+
+class ErasureUnrecordedError(VaultError):
+    """A subject's keys are destroyed, but the ledger does not say so everywhere yet; repeating it heals this."""
+
 
 VERSION: Literal[1] = 1
 """The member `v` of every entry."""

@@ -1,26 +1,265 @@
-"""The vault: personal data sealed under a key for each data subject, and erased by destroying that key."""
+"""The vault: personal data sealed under a key for each data subject, and erased by destroying that key.
+
+Its `Registry` knows where data of each subject is, and who may not be erased.
+"""
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
 
 from pydantic import JsonValue, TypeAdapter
 
+from baton.keys.store_keyring import Keyring
+from baton.ledger.records import LedgerError
+from baton.personal import store_erasure as erasing
 from baton.personal import store_subjects as subjects
-from baton.personal.errors import SubjectErasedError, VaultError
 from baton.personal.records import (
     Erased,
     ErasedSubject,
     ErasureMark,
+    ErasureNotice,
+    ErasureUnrecordedError,
     FieldName,
     PersonalData,
     SealedSubject,
+    SubjectErasedError,
+    VaultError,
     read_payload,
     write_payload,
 )
-from baton.personal.store_encryption import Context, KeyPlace, open_data, open_value, read_head, seal_data, seal_value
-from baton.personal.store_registry import Registry
+from baton.personal.store_encryption import (
+    MOST_ENCRYPTIONS,
+    Context,
+    KeyPlace,
+    open_data,
+    open_value,
+    read_head,
+    seal_data,
+    seal_value,
+)
+from baton.personal.store_erasure import Erasure, ErasureList, ErasureRecorder
+from baton.personal.store_file import VaultFile
+from baton.personal.store_subjects import Located, Place, check_proof
+
+_RECORDED_AT_ONCE = 500
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class VaultOptions:
+    """What a vault is opened with.
+
+    Attributes:
+        ledger: Where erasures are put on record; None leaves the records to a later call with a ledger.
+        erasure_list: The file of the erasure list; by default beside the vault, with `.erasures` behind its name.
+        most_encryptions: How many values one key encrypts before the subject gets another one.
+        clock: Gives the time.
+        wait: For how many seconds to wait while another process writes.
+        create: Make a file that is not there.
+    """
+
+    ledger: ErasureRecorder | None = None
+    erasure_list: Path | None = None
+    most_encryptions: int = MOST_ENCRYPTIONS
+    clock: Callable[[], datetime] = _now
+    wait: float = 15.0
+    create: bool = True
+
+
+class Registry:
+    """The data subjects of a vault: the half of `Vault` that works without any value."""
+
+    def __init__(self, where: str | Path, keyring: Keyring, options: VaultOptions | None = None) -> None:
+        self._options = options or VaultOptions()
+        self._keyring = keyring
+        path = Path(where)
+        self._file = VaultFile(path, wait=self._options.wait, create=self._options.create)
+        self._list = ErasureList(self._options.erasure_list or path.with_name(path.name + ".erasures"))
+
+    async def __aenter__(self) -> Self:
+        await self._file.open()
+        try:
+            # A restored backup forgets again, before anything is served.
+            await self.reapply_erasures()
+        except BaseException:
+            await self._file.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._file.close()
+
+    async def pseudonym(self, subject: str) -> str:
+        """Return what a subject is called in payloads, and in the ledger."""
+        return (await self._file.read(lambda connection: self._locate(connection, subject))).pseudonym
+
+    async def where_is(self, subject: str) -> list[Place]:
+        """Return where data of a subject was sealed; empty if the vault has nothing of it, or it was erased."""
+
+        def work(connection: sqlite3.Connection) -> list[Place]:
+            found = self._locate(connection, subject)
+            return [] if found.id is None else subjects.places(connection, found.id)
+
+        return await self._file.read(work)
+
+    async def hold(self, subject: str, why: str, actor: str) -> None:
+        """Refuse to erase a subject from now on: a legal hold (GDPR Art. 17(3))."""
+        at = self._options.clock()
+
+        def work(connection: sqlite3.Connection) -> None:
+            found = self._present(connection, subject)
+            connection.execute(
+                "INSERT OR REPLACE INTO hold VALUES (?, ?, ?, ?)",
+                (subjects.admit(connection, found), why, actor, at.isoformat()),
+            )
+            erasing.journal(connection, "HELD", found.pseudonym, at, actor=actor, why=why)
+
+        await self._file.write(work)
+
+    async def release_hold(self, subject: str, why: str, actor: str) -> bool:
+        """End a legal hold, and return whether there was one; a refused erasure has to be asked for again."""
+        at = self._options.clock()
+
+        def work(connection: sqlite3.Connection) -> bool:
+            found = self._locate(connection, subject)
+            if not connection.execute("DELETE FROM hold WHERE subject = ?", (found.id,)).rowcount:
+                return False
+            erasing.journal(connection, "RELEASED", found.pseudonym, at, actor=actor, why=why)
+            return True
+
+        return await self._file.write(work)
+
+    async def readmit(self, subject: str, actor: str) -> bool:
+        """Let data of an erased subject be sealed again, and return whether it was erased."""
+        at = self._options.clock()
+
+        def work(connection: sqlite3.Connection) -> bool:
+            found = self._locate(connection, subject)
+            if found.erased is None:
+                return False
+            connection.execute("UPDATE erasure SET readmitted = ? WHERE subject = ?", (at.isoformat(), found.pseudonym))
+            erasing.journal(connection, "READMITTED", found.pseudonym, at, actor=actor)
+            return True
+
+        return await self._file.write(work)
+
+    async def erase(self, subject: str, request_id: str, actor: str | None = None) -> Erasure:
+        """Destroy every key of a subject, and put that on record in each task that held data of it (§12.3)."""
+        erasing.check_recordable(request_id, actor)
+        at = self._options.clock()
+        report, tasks = await self._file.write(lambda one: self._erase(one, subject, request_id, actor, at))
+        if report.status == erasing.REFUSED:
+            return await self._record_refusal(report, tasks, actor)
+        if report.status == erasing.UNKNOWN:
+            return report
+        done = await self._record(report.subject)
+        return replace(report, task_ids=tuple(done or ()), recorded=done is not None)
+
+    async def finish_erasures(self) -> int:
+        """Write the ledger's records that an earlier erasure owes, and return how many it was."""
+        rows = await self._file.read(lambda one: one.execute("SELECT DISTINCT subject FROM unrecorded").fetchall())
+        return sum([len(await self._record(row[0]) or ()) for row in rows])
+
+    async def erasures(self) -> list[ErasureNotice]:
+        """Return the notices of all erasures there were; they hold pseudonyms only."""
+        return await self._file.read(erasing.notices)
+
+    async def reapply_erasures(self, notices: Iterable[ErasureNotice] | None = None) -> int:
+        """Erase again what a restored backup brought back, and return how many subjects that were."""
+        at = self._options.clock()
+
+        def work(connection: sqlite3.Connection) -> int:
+            listed = {one.subject: one for one in self._list.read()}
+            wanted = {one.subject: one for one in notices} if notices is not None else listed
+            known = {row[0] for row in connection.execute("SELECT subject FROM erasure")}
+            due = [
+                one for one in wanted.values() if one.subject not in known or subjects.is_there(connection, one.subject)
+            ]
+            for one in due:
+                check_proof(one, self._keyring)
+            again = [one for one in due if erasing.apply(connection, one)]
+            for one in again:
+                erasing.journal(connection, "REAPPLIED", one.subject, at, request_id=one.erasure_id)
+            missing = sorted((known | wanted.keys()) - listed.keys())
+            if missing:
+                self._list.append([erasing.notice_of(connection, one) for one in missing])
+            return len(again)
+
+        return await self._file.write(work)
+
+    def _erase(
+        self, connection: sqlite3.Connection, subject: str, request_id: str, actor: str | None, at: datetime
+    ) -> tuple[Erasure, list[str]]:
+        """Destroy the keys of a subject, and return the report; of a refusal also the tasks."""
+        found = self._locate(connection, subject)
+        if found.erased is not None:
+            past = found.erased
+            return Erasure(erasing.ERASED, past.subject, past.erasure_id, past.at, past.removed, repeated=True), []
+        if found.id is None:
+            return Erasure(erasing.UNKNOWN, found.pseudonym, request_id, at), []
+        why = erasing.held(connection, found)
+        if why is not None:
+            erasing.journal(connection, erasing.REFUSED, found.pseudonym, at, request_id=request_id, actor=actor)
+            tasks = {one.task_id for one in subjects.places(connection, found.id)}
+            return Erasure(erasing.REFUSED, found.pseudonym, request_id, at, why=why), sorted(tasks)
+        notice = erasing.erase(connection, self._keyring, found, request_id=request_id, actor=actor, at=at)
+        self._list.append([notice])
+        return Erasure(erasing.ERASED, notice.subject, request_id, at, notice.removed), []
+
+    async def _record(self, pseudonym: str) -> list[str] | None:
+        """Write the records that an erasure owes, and return the tasks; None if there is no ledger for it."""
+        notice = await self._file.read(lambda connection: erasing.notice_of(connection, pseudonym))
+
+        def recorded(connection: sqlite3.Connection) -> None:
+            erasing.mark_recorded(connection, pseudonym, tasks)
+
+        done: list[str] = []
+        while tasks := await self._file.read(lambda one: erasing.unrecorded(one, pseudonym, _RECORDED_AT_ONCE)):
+            if self._options.ledger is None:
+                return None
+            try:
+                await self._options.ledger.record_erasure(
+                    notice.erasure_id, subject=pseudonym, task_ids=tasks, removed=notice.removed, actor=notice.actor
+                )
+            except LedgerError as error:
+                raise ErasureUnrecordedError(
+                    f"the keys of {pseudonym!r} are destroyed, but the ledger has not recorded that in every task: "
+                    f"erase again, when this is repaired: {error}"
+                ) from error
+            await self._file.write(recorded)
+            done += tasks
+        return done
+
+    async def _record_refusal(self, report: Erasure, tasks: list[str], actor: str | None) -> Erasure:
+        """Put a refused erasure on record in each task that holds data of the subject."""
+        ledger = self._options.ledger
+        if ledger is not None:
+            for at in range(0, len(tasks), _RECORDED_AT_ONCE):
+                some = tasks[at : at + _RECORDED_AT_ONCE]
+                await ledger.append_all([erasing.refusal_entry(report, one, actor) for one in some])
+        recorded = ledger is not None or not tasks
+        return replace(report, task_ids=tuple(tasks if ledger else ()), recorded=recorded)
+
+    def _locate(self, connection: sqlite3.Connection, subject: str) -> Located:
+        return subjects.locate(connection, self._keyring, subject)
+
+    def _present(self, connection: sqlite3.Connection, subject: str) -> Located:
+        """Return what the vault knows of a subject that may have data."""
+        found = self._locate(connection, subject)
+        if found.erased is not None:
+            raise SubjectErasedError(
+                f"{found.pseudonym!r} was erased by request {found.erased.erasure_id!r}, so nothing is sealed for it; "
+                "if the person came back, call Vault.readmit"
+            )
+        return found
+
 
 _FIELD: TypeAdapter[str] = TypeAdapter(FieldName)
 

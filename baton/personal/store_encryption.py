@@ -20,8 +20,14 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
 from baton.keys.store_keyring import Key
-from baton.personal.errors import DataKeyMissingError, ForeignCiphertextError, VaultError
-from baton.personal.records import PADDING, VERSION, SealedField
+from baton.personal.records import (
+    PADDING,
+    VERSION,
+    DataKeyMissingError,
+    ForeignCiphertextError,
+    SealedField,
+    VaultError,
+)
 from baton.wire.canonical import pae
 from baton.wire.json_values import loads_strict
 

@@ -17,10 +17,8 @@ from pydantic import ValidationError
 from baton.artifacts.store import sync_folder
 from baton.keys.store_keyring import Keyring
 from baton.ledger.records import AuditEntry, Kind, stamp
-from baton.personal.errors import VaultError, VaultUnavailableError
-from baton.personal.records import ErasureNotice
-from baton.personal.store_index import proved
-from baton.personal.store_subjects import Located, destroy
+from baton.personal.records import ErasureNotice, VaultError, VaultUnavailableError
+from baton.personal.store_subjects import Located, destroy, proved
 
 ERASED, REFUSED, UNKNOWN = "ERASED", "REFUSED", "UNKNOWN"
 LEGAL_HOLD = "LEGAL_HOLD"

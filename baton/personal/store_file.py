@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from baton.personal.errors import VaultError, VaultUnavailableError
+from baton.personal.records import VaultError, VaultUnavailableError
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]

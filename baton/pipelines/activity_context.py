@@ -35,7 +35,7 @@ from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
 from baton.pipelines.prompt import READ_ARTIFACT, Kind, Material, NamedText, assemble, prompt_tokens
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import Metrics
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, estimate_tokens
 

@@ -17,8 +17,7 @@ from baton.core.baton import Baton
 from baton.core.messages import PromptPart
 from baton.core.rendering import FEWEST_TOKENS, PromptTooLargeError, conversation, render
 from baton.handoff.records import Turn
-from baton.wire.fencing import fence, single_line
-from baton.wire.text import TokenEstimator
+from baton.wire.text import TokenEstimator, fence, single_line
 
 READ_ARTIFACT = "read_artifact"
 """The tool that every agent has for what its contract or its inputs name."""

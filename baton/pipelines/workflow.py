@@ -12,7 +12,6 @@ from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
 from baton.contract.workflow import ContractIssuer, ContractTerms, trace_of
-from baton.core.awaiting import Calls, step
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
 from baton.core.inputs import Input, read_inputs, written_inputs
@@ -26,7 +25,7 @@ from baton.core.messages import (
     StageReturn,
 )
 from baton.core.patching import PatchRules, patch_effect
-from baton.core.stages import HasSpec, StageSpec, spec_of
+from baton.core.stages import Calls, HasSpec, StageSpec, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, StageFailedError
 from baton.handoff.pending import HandoffDecision, PendingHandoff

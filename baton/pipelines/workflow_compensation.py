@@ -11,16 +11,15 @@ from typing import Self
 
 from temporalio import workflow
 
-from baton.core.awaiting import step
 from baton.core.history import CompensationRecord
-from baton.core.stages import HasSpec
+from baton.core.stages import HasSpec, step
 from baton.errors import StageFailedError
 from baton.handoff.errors import BudgetExhaustedError
 from baton.pipelines.workflow import Pipeline
 from baton.pipelines.workflow_visibility import upsert_memo
-from baton.wire.fencing import single_line
 from baton.wire.json_values import Json
 from baton.wire.names import MEMO_UNDONE
+from baton.wire.text import single_line
 
 _LONGEST_TOLD = 1_000
 

@@ -17,9 +17,7 @@ from baton.handoff.pending import PendingHandoff
 from baton.pipelines.workflow_approvals import Approvals
 from baton.pipelines.workflow_rollbacks import RollBackReader
 from baton.pipelines.workflow_visibility import Visibility, untyped_handler
-from baton.telemetry.metric_names import ROLLBACKS
-from baton.telemetry.workflow_metrics import Metrics
-from baton.wire.fencing import single_line
+from baton.telemetry.metrics import ROLLBACKS, Metrics
 from baton.wire.names import (
     QUERY_BATON,
     QUERY_CHECK_PATCH,
@@ -28,6 +26,7 @@ from baton.wire.names import (
     QUERY_STATUS,
     QUERY_WAITING,
 )
+from baton.wire.text import single_line
 
 _NOTES_KEPT = 50
 _LONGEST_ID = 200

@@ -14,10 +14,9 @@ from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
 from baton.core.state import PipelineState
 from baton.handoff.pending import PendingHandoff
-from baton.wire.fencing import single_line
 from baton.wire.money import usd
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
-from baton.wire.text import inert
+from baton.wire.text import inert, single_line
 
 _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_va
 from pydantic.alias_generators import to_camel
 
 from baton.errors import BatonError
-from baton.wire.fencing import LINE_BREAKS
 from baton.wire.records import CompactRecord, Record, Statement, Whole, says_something
+from baton.wire.text import LINE_BREAKS
 
 MOST_NAMED, LONGEST_NAMED = 20, 400
 """So many findings, of so many characters each, stand in an error's message: it goes into an agent's next prompt."""

@@ -2,9 +2,8 @@
 
 from rich.text import Text
 
-from baton.cli.command import command
 from baton.cli.output import plain
-from baton.cli.session import Session, who_is
+from baton.cli.session import Session, command, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
 from baton.errors import PipelineError
 from baton.runs.cli_cards import heading

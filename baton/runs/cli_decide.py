@@ -8,9 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
 
-from baton.cli.command import command
 from baton.cli.output import moment, plain, quoted, stack
-from baton.cli.session import Session, who_is
+from baton.cli.session import Session, command, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
 from baton.client import decide
 from baton.core.baton import AnyBaton

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 from rich.markdown import Markdown
 
-from baton.cli.command import command
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.cli.targets import RunArgument, Target
 from baton.runs.client_explanation import explain_run
 

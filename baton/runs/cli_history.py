@@ -7,11 +7,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from baton.cli.command import command
-from baton.cli.completion import complete_stage
 from baton.cli.output import between, dollars, length, make_table, moment, plain, stack
-from baton.cli.session import Session
-from baton.cli.targets import STAGE_HELP, RunArgument, Target
+from baton.cli.session import Session, command
+from baton.cli.targets import STAGE_HELP, RunArgument, Target, complete_stage
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind

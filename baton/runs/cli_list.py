@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.command import command
 from baton.cli.output import STATUS_STYLES, ago, between, length, make_table, plain, without_breaks
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs
 
 

@@ -16,13 +16,10 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Plugin, Replayer
 from temporalio.workflow import NondeterminismError
 
-from baton.cli.command import command
-from baton.cli.completion import complete_run
-from baton.cli.exits import ExitCode
-from baton.cli.options import ForceOption, check_new
+from baton.cli.options import ExitCode, ForceOption, check_new
 from baton.cli.output import plain
-from baton.cli.session import Session
-from baton.cli.targets import RunArgument, Target
+from baton.cli.session import Session, command
+from baton.cli.targets import RunArgument, Target, complete_run
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin

@@ -10,11 +10,9 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.command import command
-from baton.cli.completion import complete_stage
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
 from baton.cli.output import Command, make_table, plain, stack
-from baton.cli.session import Session, who_is
+from baton.cli.session import Session, command, who_is
 from baton.cli.targets import (
     STAGE_HELP,
     AllOption,
@@ -24,6 +22,7 @@ from baton.cli.targets import (
     WhoOption,
     WhyOption,
     YesOption,
+    complete_stage,
     one_or_all,
 )
 from baton.client import RollbackPoint, RolledBackRun, Step, find_point, roll_back

@@ -15,12 +15,19 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.records import Budget
-from baton.cli.command import command
-from baton.cli.completion import complete_stage
 from baton.cli.doctor_checks import given_no_runs
 from baton.cli.output import Command, plain
-from baton.cli.session import Session, who_is
-from baton.cli.targets import STAGE_HELP, PatchOption, RunArgument, Target, WhoOption, json_object, micro_usd_of
+from baton.cli.session import Session, command, who_is
+from baton.cli.targets import (
+    STAGE_HELP,
+    PatchOption,
+    RunArgument,
+    Target,
+    WhoOption,
+    complete_stage,
+    json_object,
+    micro_usd_of,
+)
 from baton.client import fork as fork_run
 from baton.core.baton import AnyBaton
 from baton.core.messages import PipelineInput

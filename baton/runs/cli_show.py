@@ -7,9 +7,8 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from baton.cli.command import command
 from baton.cli.output import Command, json_text, plain
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.cli.targets import AtOption, RunArgument, Target
 from baton.client import RunRecord, Step, read_run
 from baton.runs.cli_cards import baton_card, baton_markdown, heading, repair_hints, waits_card

@@ -9,8 +9,7 @@ import typer
 from rich.live import Live
 from temporalio.client import Client
 
-from baton.cli.command import command
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.cli.targets import RunArgument, Target
 from baton.client import RunRecord, RunStatus
 from baton.runs.cli_pages import Page, news_lines

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from baton.safety.rules import automaton
-from baton.wire.fencing import look
+from baton.wire.text import look
 
 SEPARATOR = "\x1e"
 """Stands between the texts of a message, and in none of them."""

@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from baton.handoff.client_inbox import WAITING_RUNS
 from baton.runs.client_list import SUSPENDED, RunFilter
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import Metrics
 
 EVERY = timedelta(seconds=15)
 """How often it is asked: as often as Prometheus reads a worker."""

@@ -18,9 +18,8 @@ from baton.core.verdict import HandoffStatus
 from baton.handoff.receipts import Receipt
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
-from baton.telemetry.metric_names import HANDOFFS, ROLLBACKS, Transport
+from baton.telemetry.metrics import HANDOFFS, ROLLBACKS, Metrics, Transport
 from baton.telemetry.tracing import handoff_answered
-from baton.telemetry.workflow_metrics import Metrics
 from baton.wire.names import HANDOFF_REFUSED
 
 UNKNOWN = "unknown"

@@ -14,12 +14,9 @@ if TYPE_CHECKING:
     from baton.testing.chains import CHAIN_ATTACKS as CHAIN_ATTACKS
     from baton.testing.chains import edited as edited
     from baton.testing.chains import opened_past_guards as opened_past_guards
-    from baton.testing.markers import assert_not_seen as assert_not_seen
-    from baton.testing.markers import assert_seen as assert_seen
-    from baton.testing.markers import sightings as sightings
-    from baton.testing.replaying import assert_replays as assert_replays
-    from baton.testing.replaying import assert_replays_folder as assert_replays_folder
     from baton.testing.running import PipelineRun as PipelineRun
+    from baton.testing.running import assert_replays as assert_replays
+    from baton.testing.running import assert_replays_folder as assert_replays_folder
     from baton.testing.running import pipeline_worker as pipeline_worker
     from baton.testing.running import run_pipeline as run_pipeline
     from baton.testing.scripts import Expect as Expect
@@ -38,6 +35,9 @@ if TYPE_CHECKING:
     from baton.testing.server import time_skipping_server as time_skipping_server
     from baton.testing.surfaces import LogCapture as LogCapture
     from baton.testing.surfaces import Surfaces as Surfaces
+    from baton.testing.surfaces import assert_not_seen as assert_not_seen
+    from baton.testing.surfaces import assert_seen as assert_seen
+    from baton.testing.surfaces import sightings as sightings
     from baton.testing.surfaces import surfaces_of as surfaces_of
     from baton.testing.tampering import JSON_PLAIN as JSON_PLAIN
     from baton.testing.tampering import answers as answers

@@ -24,8 +24,8 @@ from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import HMAC_SHA256, KEY_ID, SIGNATURE
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
-from baton.keys.store_key import Key, Purpose
 from baton.keys.store_keyring import Keyring
+from baton.keys.store_keys import Key, Purpose
 from baton.pipelines.activity_stage import Stage
 from baton.wire.json_values import Json
 

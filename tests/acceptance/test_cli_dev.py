@@ -15,8 +15,8 @@ import pytest
 from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
 
-from baton.codec.compression import CompressionCodec
 from baton.codec.conversion import data_converter
+from baton.codec.encryption import CompressionCodec
 from baton.keys.store_keyring import Keyring
 from tests.acceptance.operating import ROOT, WORKER, Operator
 

@@ -17,9 +17,8 @@ from uuid import uuid4
 
 from baton.client import read_run
 from baton.devserver import DevServer
-from baton.keys.store_files import KeyFile, write_file
-from baton.keys.store_key import Key, Purpose
-from baton.keys.store_keyring import Keyring
+from baton.keys.store_keyring import KeyFile, Keyring, write_file
+from baton.keys.store_keys import Key, Purpose
 from tests.acceptance.disturbing import (
     Cable,
     alive_for,

@@ -40,7 +40,7 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.records import EventType, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
-from baton.wire.fencing import FENCE_LABEL
+from baton.wire.text import FENCE_LABEL
 from tests.agents.material import PATCH, context, contract, events, lookup
 from tests.chat_server import ChatServer, Reply, chat_server, completion, refusal
 

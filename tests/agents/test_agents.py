@@ -21,7 +21,7 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.verdict import Code
 from baton.errors import AgentError, PatchError
-from baton.wire.fencing import FENCE_LABEL
+from baton.wire.text import FENCE_LABEL
 from tests.agents.material import BATON, PATCH, context, lookup
 
 CRM = AgentTool.of(lookup, name="crm.lookup")

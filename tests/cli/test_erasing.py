@@ -11,8 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from baton.keys.store_files import DEVELOPMENT_FILE
-from baton.keys.store_keyring import Keyring
+from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.cli import erase
 from baton.personal.records import SEALED_ONLY

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from baton.handoff.store_signing import open_sealed, seal
 from baton.keys import cli as keeping
 from baton.keys.store_keyring import Keyring, Purpose
-from baton.keys.store_public import PublicKeys
+from baton.keys.store_keys import PublicKeys
 from baton.ledger.chain import to_base64url
 
 

@@ -5,8 +5,8 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.cli.command import verdict_on
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
+from baton.cli.session import verdict_on
 from baton.errors import HistoryError, PatchError, ServerError
 
 

@@ -13,8 +13,7 @@ from typer.testing import CliRunner, Result
 from baton.artifacts.store import open_store
 from baton.cli.app import make_app
 from baton.core.verdict import HandoffStatus
-from baton.keys.store_files import KeyFile, read_file, write_file
-from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, read_file, write_file
 from baton.ledger.entries import handoff_entry
 from baton.ledger.records import AuditEntry
 from baton.ledger.store import Ledger, LedgerOptions

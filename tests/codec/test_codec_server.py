@@ -13,9 +13,8 @@ from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec, WorkflowSerializationContext
 
-from baton.codec.compression import CompressionCodec
 from baton.codec.conversion import RECORD, TO_SEAL, data_converter
-from baton.codec.encryption import ENCODING
+from baton.codec.encryption import ENCODING, CompressionCodec
 from baton.codec.server import MAX_BODY_BYTES, codec_app, codecs_for, serve_codec
 from baton.errors import ServerError
 from baton.keys.store_keyring import Keyring

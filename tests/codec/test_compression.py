@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter
 
-from baton.codec.compression import MAX_DECODED_BYTES, PREFIX, CompressionCodec
+from baton.codec.encryption import MAX_DECODED_BYTES, PREFIX, CompressionCodec
 from baton.errors import PayloadError
 
 if sys.version_info >= (3, 14):

@@ -17,8 +17,7 @@ from baton.core.messages import StageInput
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal
-from baton.keys.store_files import development_file
-from baton.keys.store_keyring import Keyring, KeyringError
+from baton.keys.store_keyring import Keyring, KeyringError, development_file
 from baton.sdk.runner import takes_context
 from tests.handoff.material import FULL
 

@@ -18,8 +18,7 @@ from temporalio.converter import (
 from baton.codec.conversion import RECORD, SEALED
 from baton.codec.encryption import ENCODING, EncryptionCodec, MissingKeyError
 from baton.errors import NewerPayloadError, PayloadError
-from baton.keys.store_files import KeyFile, write_file
-from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose
+from baton.keys.store_keyring import Key, KeyFile, Keyring, KeyringError, Purpose, write_file
 
 MARK = b"hunter2"
 PLAIN = Payload(metadata={"encoding": b"json/plain", "note": MARK}, data=b'"' + MARK * 40 + b'"')

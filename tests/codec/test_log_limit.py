@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.telemetry.log_limit import RepeatFilter
+from baton.telemetry.worker_logs import RepeatFilter
 
 
 def record(msg: str, level: int = logging.WARNING, error: BaseException | None = None) -> logging.LogRecord:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from baton.compression.summariser import compression_prompt, too_dear, within_share
 from baton.core.history import Spend
 from baton.handoff.records import Turn
-from baton.wire.fencing import fence
 from baton.wire.money import Price, Usage
+from baton.wire.text import fence
 
 CHEAP = Price(input=Decimal("0.10"), output=Decimal("0.40"))
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import contract_tokens, render_contract
 from baton.contract.records import HandoffContract
-from baton.wire.fencing import fence
-from baton.wire.text import estimate_tokens
+from baton.wire.text import estimate_tokens, fence
 from tests.contract.contract_material import EXAMPLE, event, example, request, result
 from tests.core.material import texts
 

@@ -13,8 +13,7 @@ from markdown_it import MarkdownIt
 from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import FEWEST_TOKENS, HEADING, PromptTooLargeError, conversation, render
 from baton.handoff.records import Turn
-from baton.wire.fencing import single_line
-from baton.wire.text import estimate_tokens
+from baton.wire.text import estimate_tokens, single_line
 from tests.core.material import GOLDEN, ReviewBaton, batons, ref
 
 PAGE = (

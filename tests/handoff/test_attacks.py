@@ -19,8 +19,8 @@ from baton.handoff.receipts import Receipt
 from baton.handoff.sealed import ED25519, HMAC_SHA256
 from baton.handoff.store_gate import Freshness, Gate
 from baton.handoff.store_signing import seal
-from baton.keys.store_key import Key, Purpose
 from baton.keys.store_keyring import Keyring
+from baton.keys.store_keys import Key, Purpose
 from baton.ledger.chain import Verdict as Proof
 from baton.ledger.records import AuditRecord, header_members
 from baton.ledger.store import Ledger, LedgerOptions

@@ -15,9 +15,18 @@ from typing import Any
 import pytest
 
 from baton.keys import store_keyring as module
-from baton.keys.store_files import KeyFile, changing, read_file, write_file
-from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose, UnknownKeyError
-from baton.keys.store_public import RETIRED_GRACE, PublicKeys
+from baton.keys.store_keyring import (
+    Key,
+    KeyFile,
+    Keyring,
+    KeyringError,
+    Purpose,
+    UnknownKeyError,
+    changing,
+    read_file,
+    write_file,
+)
+from baton.keys.store_keys import RETIRED_GRACE, PublicKeys
 from baton.ledger.chain import Claim, SignatureCheck, to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baton.keys.store_keyring import Key, Keyring, Purpose
-from baton.keys.store_public import PublicKey, PublicKeys, PublicKeysError
+from baton.keys.store_keys import PublicKey, PublicKeys, PublicKeysError
 from baton.ledger.chain import to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -21,8 +21,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_rows import StoredRecord
 from baton.personal.records import SEALED_ONLY
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.personal.store import Vault, VaultOptions
 from baton.testing import chains
 from baton.testing.chains import MIDDLE, Attack
 from tests.ledger import attacks

@@ -11,8 +11,7 @@ from baton.handoff.store_gate import Gate
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.keys import store_keyring as keyring
-from baton.keys.store_files import KeyFile, write_file
-from baton.keys.store_keyring import Keyring, Purpose
+from baton.keys.store_keyring import KeyFile, Keyring, Purpose, write_file
 from baton.ledger.activity import entry_of
 from baton.ledger.records import EventKind, RecordedEvent
 from baton.ledger.store import Ledger

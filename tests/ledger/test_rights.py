@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from baton.cli import doctor_guards as guard_checks
+from baton.cli import doctor_checks as guard_checks
 from baton.cli.doctor_checks import Mark
 from baton.ledger.chain import Verdict
 from baton.ledger.records import LedgerError, LedgerUnavailableError

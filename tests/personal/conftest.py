@@ -8,8 +8,7 @@ import pytest
 from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.personal.store import Vault, VaultOptions
 
 
 @pytest.fixture

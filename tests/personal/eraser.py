@@ -15,9 +15,8 @@ from typing import Any
 
 from baton.keys.store_keyring import Keyring
 from baton.ledger.records import AuditEntry
-from baton.personal.errors import SubjectErasedError
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.personal.records import SubjectErasedError
+from baton.personal.store import Vault, VaultOptions
 from tests.personal.material import TASK
 
 

@@ -18,11 +18,18 @@ from baton.ledger.entries import handoff_entry
 from baton.ledger.records import AuditEntry, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
-from baton.personal.errors import ErasureUnrecordedError, SubjectErasedError, VaultError, VaultUnavailableError
-from baton.personal.records import SEALED_ONLY, Erased, ErasureNotice, is_payload
-from baton.personal.store import Vault
+from baton.personal.records import (
+    SEALED_ONLY,
+    Erased,
+    ErasureNotice,
+    ErasureUnrecordedError,
+    SubjectErasedError,
+    VaultError,
+    VaultUnavailableError,
+    is_payload,
+)
+from baton.personal.store import Vault, VaultOptions
 from baton.personal.store_erasure import ErasureList
-from baton.personal.store_registry import VaultOptions
 from baton.personal.store_subjects import Place, destroy
 from tests.personal.material import MARKER, NOW, SUBJECT, TASK, everything_in, found_in
 
@@ -326,7 +333,7 @@ class TestRecords:
         self, vault: Vault, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An erasure of any size writes one record in each task (S3-12.3-a)."""
-        monkeypatch.setattr("baton.personal.store_registry._RECORDED_AT_ONCE", 2)
+        monkeypatch.setattr("baton.personal.store._RECORDED_AT_ONCE", 2)
         for number in range(5):
             await vault.seal(SUBJECT, f"t-{number}", {"email": MARKER})
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from baton.keys.store_keyring import Keyring, Purpose
-from baton.personal.errors import SubjectErasedError
-from baton.personal.records import Erased
+from baton.personal.records import Erased, SubjectErasedError
 from baton.personal.store import Vault
 from tests.personal.material import everything_in, rotated
 

@@ -7,8 +7,7 @@ import pytest
 
 from baton.keys.store_keyring import Keyring
 from baton.personal.activity import PersonalDataAccess, UndeclaredPersonalDataError
-from baton.personal.errors import SubjectErasedError
-from baton.personal.records import Erased
+from baton.personal.records import Erased, SubjectErasedError
 from baton.personal.store import Vault
 
 TASK = "t-1"

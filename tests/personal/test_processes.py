@@ -12,8 +12,7 @@ import pytest
 from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY, Erased
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.personal.store import Vault, VaultOptions
 from tests.personal.material import MARKER, SUBJECT, TASK, everything_in
 
 

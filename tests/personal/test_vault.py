@@ -16,12 +16,16 @@ from typing import Any
 
 import pytest
 
-from baton.keys.store_files import KeyFile, write_file
-from baton.keys.store_keyring import Key, Keyring, KeyringError, Purpose
-from baton.personal.errors import DataKeyMissingError, ForeignCiphertextError, VaultError, VaultUnavailableError
-from baton.personal.records import PersonalDataError, is_payload
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.keys.store_keyring import Key, KeyFile, Keyring, KeyringError, Purpose, write_file
+from baton.personal.records import (
+    DataKeyMissingError,
+    ForeignCiphertextError,
+    PersonalDataError,
+    VaultError,
+    VaultUnavailableError,
+    is_payload,
+)
+from baton.personal.store import Vault, VaultOptions
 from baton.personal.store_subjects import Place
 from tests.personal.material import MARKER, SUBJECT, TASK, everything_in, rotated
 

@@ -15,8 +15,7 @@ from baton.core.messages import StageInput
 from baton.core.rendering import PromptTooLargeError, render
 from baton.core.stages import Retries
 from baton.pipelines.activity_context import StageContext, WorkerParts, current_parts, worker_parts
-from baton.wire.fencing import fence
-from baton.wire.text import estimate_tokens
+from baton.wire.text import estimate_tokens, fence
 
 BATON = Baton(goal="Add login", decision_log=[f"d{n}" for n in range(9)], constraints=["No new service"])
 

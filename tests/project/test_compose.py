@@ -13,8 +13,7 @@ import yaml
 from temporalio.envconfig import ClientConfig
 
 from baton.devserver import TUNED
-from baton.keys.store_files import read_file
-from baton.keys.store_keyring import ENVIRONMENT, PRODUCTION
+from baton.keys.store_keyring import ENVIRONMENT, PRODUCTION, read_file
 from baton.wire.names import SEARCH_ATTRIBUTES
 from baton.worker import Settings
 

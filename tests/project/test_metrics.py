@@ -1,9 +1,8 @@
-"""Tests of `baton.telemetry.workflow_metrics` on a meter that keeps what it is told."""
+"""Tests of `baton.telemetry.metrics` on a meter that keeps what it is told."""
 
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
 
-from baton.telemetry.metric_names import Transport
-from baton.telemetry.workflow_metrics import LONGEST_LABEL, MOST_SERIES, OTHER, Metrics
+from baton.telemetry.metrics import LONGEST_LABEL, MOST_SERIES, OTHER, Metrics, Transport
 
 
 def told(buffer: MetricBuffer, name: str) -> list[BufferedMetricUpdate]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from baton.telemetry.metric_names import METRICS, SLOS, Kind, Transport
+from baton.telemetry.metrics import METRICS, SLOS, Kind, Transport
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS, GRAFANA = DEPLOY / "prometheus", DEPLOY / "grafana"

@@ -11,7 +11,7 @@ from baton.core.baton import Baton
 from baton.pipelines.activity_context import StageContext
 from baton.safety.detector import detect
 from baton.safety.scan import Level, leaves, scan
-from baton.wire.fencing import fence
+from baton.wire.text import fence
 from benchmarks.fences import BEGIN, END, NONCE, attack_texts, escapes, holds, prompts
 from tests.safety.material import ATTACK, FORGED_FENCES, FORMS, LANGUAGES, MORE_FORMS, samples
 

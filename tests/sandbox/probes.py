@@ -49,11 +49,10 @@ from baton.core.verdict import Code, Finding
 from baton.errors import PatchError
 from baton.handoff.build import hop_of
 from baton.handoff.relay import HandoffTerms, Relay
-from baton.safety.waivers import digests_of
+from baton.safety.scan import digests_of
 from baton.wire import names
 from baton.wire.canonical import digest
-from baton.wire.fencing import fence, single_line
-from baton.wire.text import estimate_tokens
+from baton.wire.text import estimate_tokens, fence, single_line
 
 ROOMS = (
     *("artifacts", "budget", "compression", "contract", "core", "exchange", "handoff", "ledger", "personal"),

@@ -9,8 +9,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from baton.core.verdict import Code, Verdict, rejected
 from baton.handoff.receipts import Receipt
 from baton.telemetry.metering import UNKNOWN, tell_answer
-from baton.telemetry.metric_names import Transport
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import Metrics, Transport
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, TASK_ID
 
 SENT = datetime.fromisoformat(EXAMPLE["timestamp"])

@@ -1,11 +1,11 @@
-"""Tests of `baton.telemetry.metric_names`: the metrics' names and the document's limits."""
+"""Tests of `baton.telemetry.metrics`: the metrics' names and the document's limits."""
 
 import re
 
 import pytest
 
 from baton.core.verdict import Code, Disposition
-from baton.telemetry.metric_names import BUCKETS, LATENCY, METRICS, SLOS, Kind, Metric, Slo, Transport, slo_breach
+from baton.telemetry.metrics import BUCKETS, LATENCY, METRICS, SLOS, Kind, Metric, Slo, Transport, slo_breach
 
 each_metric = pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 

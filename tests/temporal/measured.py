@@ -12,8 +12,7 @@ from baton.core.messages import PipelineInput, PipelineStatus, StageInput, Stage
 from baton.core.verdict import Disposition
 from baton.handoff.build import AgentState, build_handoff
 from baton.handoff.records import CostTracking, Handoff, Sender, Target, TokenSpent
-from baton.telemetry.metric_names import ROLLBACKS, Transport
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import ROLLBACKS, Metrics, Transport
 from baton.wire.names import ATTRIBUTE_STATUS
 from tests.patience import IN_TIME
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from baton.codec.compression import CompressionCodec
+from baton.codec.encryption import CompressionCodec
 from baton.codec.server import serve_codec
 from baton.devserver import DevServer
 from baton.devserver.processes import find_temporal

@@ -14,9 +14,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
-from baton.cli.doctor_checks import Finding, Mark, namespace, runs, workers
-from baton.cli.doctor_guards import records
-from baton.cli.doctor_runs import blocked, open_on
+from baton.cli.doctor_checks import Finding, Mark, blocked, namespace, open_on, records, runs, workers
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger

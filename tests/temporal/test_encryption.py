@@ -24,8 +24,7 @@ from baton.cli.app import make_app
 from baton.codec.conversion import data_converter
 from baton.codec.encryption import ENCODING
 from baton.devserver import DevServer
-from baton.keys.store_files import KeyFile, write_file
-from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, write_file
 from baton.plugin import BatonPlugin
 from baton.sdk.runner import WorkflowContextRunner
 from baton.testing import pipeline_worker, run_pipeline, signal_raw

@@ -18,8 +18,8 @@ from temporalio.worker import Worker
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
-from baton.keys.store_key import Purpose
 from baton.keys.store_keyring import Keyring
+from baton.keys.store_keys import Purpose
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from tests.support import Handle, event, start, until

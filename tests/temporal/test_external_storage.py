@@ -19,8 +19,8 @@ from temporalio.converter import (
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
-from baton.codec.compression import CompressionCodec
-from baton.codec.external import DRIVER, ArtifactDriver, external_storage
+from baton.codec.conversion import DRIVER, ArtifactDriver, external_storage
+from baton.codec.encryption import CompressionCodec
 from baton.devserver import DevServer
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 

@@ -17,7 +17,7 @@ from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.telemetry.metric_names import BUCKETS, HANDOFFS, ROLLBACKS
+from baton.telemetry.metrics import BUCKETS, HANDOFFS, ROLLBACKS
 from baton.testing import pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 from tests.support import GOAL, Handle, failure, start, until

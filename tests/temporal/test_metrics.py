@@ -22,8 +22,7 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.telemetry.client_gauges import dead_letter_depth, watch_runs
 from baton.telemetry.metering import MeteredWorker, worker_metrics
-from baton.telemetry.metric_names import BUCKETS, HANDOFFS, METRICS, ROLLBACKS
-from baton.telemetry.workflow_metrics import Metrics
+from baton.telemetry.metrics import BUCKETS, HANDOFFS, METRICS, ROLLBACKS, Metrics
 from baton.wire.names import SEARCH_ATTRIBUTES
 from tests.patience import IN_TIME
 from tests.support import LIMIT

@@ -14,8 +14,7 @@ from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY
-from baton.personal.store import Vault
-from baton.personal.store_registry import VaultOptions
+from baton.personal.store import Vault, VaultOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_not_seen, assert_replays, pipeline_worker, run_pipeline, surfaces_of
 from tests.support import approve, failure, start, until_waiting

@@ -35,7 +35,7 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.records import LedgerUnavailableError
 from baton.plugin import BatonPlugin
 from baton.runs.client_connection import Connection
-from baton.telemetry import loop_watch
+from baton.telemetry import worker_logs
 from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
 from tests.replay.mutants import GateDropped
 from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, names, start, until_waiting
@@ -309,7 +309,7 @@ class TestEventLoop:
         self, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No heartbeat leaves it, and the service takes the worker to be well."""
-        monkeypatch.setattr(loop_watch, "BLOCKED_AFTER", 1.5)
+        monkeypatch.setattr(worker_logs, "BLOCKED_AFTER", 1.5)
 
         @stage
         async def plan(baton: Baton) -> BatonPatch:

@@ -14,8 +14,7 @@ from temporalio.client import Client
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.doctor_checks import Mark
-from baton.cli.doctor_runs import suspended
+from baton.cli.doctor_checks import Mark, suspended
 from baton.client import RunRecord, RunStatus, read_run
 from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput

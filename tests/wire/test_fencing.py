@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from baton.core.baton import Baton
 from baton.core.rendering import render
-from baton.wire.fencing import FENCE_LABEL, LOOKALIKES, fence, looks, single_line
+from baton.wire.text import FENCE_LABEL, LOOKALIKES, fence, looks, single_line
 from tests.core.material import ReviewBaton, ref, texts
 
 FORGED = (

@@ -23,7 +23,7 @@ from activities.compliance_review.claims import (
     claim_of,
 )
 from activities.compliance_review.records import Amount, Attachment
-from baton.wire.fencing import single_line
+from baton.wire.text import single_line
 
 REFS = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 DOMAINS = st.from_regex(r"\A[a-z0-9-]{1,20}(\.[a-z0-9-]{1,20}){1,3}\Z")

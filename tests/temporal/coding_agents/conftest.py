@@ -16,8 +16,7 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import OutsideAgents
 from baton.exchange.client_mcp import HandoffTools
 from baton.handoff.store_safeguards import Safeguards
-from baton.keys.store_files import DEVELOPMENT_FILE
-from baton.keys.store_keyring import Keyring
+from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.temporal.contract_pipelines import ReviewedOutside, research
