@@ -21,7 +21,7 @@ from baton.ledger.chain import Claim, SignatureCheck, head_statement
 from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, next_record
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import SqliteConnection
-from baton.ledger.store_rows import StoredRecord, insert
+from baton.ledger.store_schema import StoredRecord, insert
 
 RECORDS_PER_TASK = 4
 """A pipeline of four agents leaves as many."""

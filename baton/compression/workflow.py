@@ -19,7 +19,7 @@ from baton.handoff.records import Turn
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.entries import cost_of
-from baton.ledger.records import EventKind, RecordedEvent
+from baton.ledger.records import Kind, RecordedEvent
 from baton.telemetry.metrics import Metrics
 from baton.wire.text import estimate_tokens
 
@@ -102,7 +102,7 @@ class Conversation:
     def _event(self, outgoing: OutgoingHandoff, sender: str) -> RecordedEvent:
         """Return the event that the worker records for a summary: in a fork no handoff shows what it cost."""
         return RecordedEvent(
-            kind=EventKind.SUMMARY,
+            kind=Kind.SUMMARY,
             task_id=outgoing.given.task_id,
             event_id=f"{outgoing.handoff_id}.{outgoing.sent}",
             status="WRITTEN",

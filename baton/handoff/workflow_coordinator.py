@@ -31,7 +31,7 @@ from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_escalation import Escalation
 from baton.handoff.workflow_outage import wait_for_ledger
 from baton.handoff.workflow_relay import nth_id
-from baton.ledger.records import EventKind
+from baton.ledger.records import Kind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED
@@ -218,7 +218,7 @@ class HandoffCoordinator:
         outgoing.mended, reason = [], str(error)
         escalation = self.escalation
         if escalation.on_record or (escalation.on_record is None and not error.is_outage):
-            kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
+            kind, status = Kind.ROLLBACK, "PENDING_HANDOFF"
             await escalation.record(outgoing, None, kind, status, reason, spend=error.spend)
         if escalation.on_record:
             self._handlers.note(f"{outgoing.spec.name!r} failed after accepting; rolled back to before the handoff")
@@ -255,7 +255,7 @@ class HandoffCoordinator:
             if isinstance(error, StageExecutionError):
                 self.account.charge_unreserved(spec.name, error.spend)
                 if error.spend and self.escalation.on_record:
-                    kind, status = EventKind.ROLLBACK, "PENDING_HANDOFF"
+                    kind, status = Kind.ROLLBACK, "PENDING_HANDOFF"
                     await self.escalation.record(back, None, kind, status, str(error), spend=error.spend)
             self._handlers.note(f"{spec.name!r} did not mend it: {error}")
             return

@@ -22,7 +22,7 @@ from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_inbox import Inbox
 from baton.ledger.entries import cost_after, usable_name
-from baton.ledger.records import EventKind, RecordedEvent
+from baton.ledger.records import Kind, RecordedEvent
 from baton.ledger.workflow import decided_on_record, put_on_record
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.safety.scan import digests_of
@@ -100,7 +100,7 @@ class Escalation:
         self._asked += 1
         event_id = f"{pending.handoff_id}.{self._asked}"
 
-        async def tell(kind: EventKind, status: str, details: str, decision: HandoffDecision | None) -> None:
+        async def tell(kind: Kind, status: str, details: str, decision: HandoffDecision | None) -> None:
             event = RecordedEvent(
                 kind=kind,
                 task_id=task_id,
@@ -148,7 +148,7 @@ class Escalation:
         self,
         outgoing: OutgoingHandoff,
         reason: Code | None,
-        kind: EventKind,
+        kind: Kind,
         status: str,
         details: str,
         decision: HandoffDecision | None = None,
@@ -180,7 +180,7 @@ class Escalation:
         if self.on_record is False:
             return
         event = RecordedEvent(
-            kind=EventKind.DECISION,
+            kind=Kind.DECISION,
             task_id=task_id,
             event_id=f"approval:{decided.question}",
             status="APPROVE" if decided.approved else "DENY",
@@ -197,7 +197,7 @@ class Escalation:
         while self.on_record is not False and self._handlers.interventions:
             one = self._handlers.interventions.pop(0)
             event = RecordedEvent(
-                kind=EventKind.DECISION,
+                kind=Kind.DECISION,
                 task_id=task_id,
                 event_id=one.id,
                 status=one.action,

@@ -408,15 +408,6 @@ RECORD = "baton.record"
 """The activity that writes a `RecordedEvent` to the ledger."""
 
 
-class EventKind(StrEnum):
-    """What happened; the kind of the audit record."""
-
-    ROLLBACK = "rollback"
-    DECISION = "decision"
-    COMPLETION = "completion"
-    SUMMARY = "summary"
-
-
 class RecordedEvent(CompactRecord):
     """Something that happened to a handoff or a task, for the ledger.
 
@@ -436,7 +427,7 @@ class RecordedEvent(CompactRecord):
             before it; its writer adds its bill.
     """
 
-    kind: EventKind = Field(strict=False)
+    kind: Kind = Field(strict=False)
     task_id: str
     event_id: str
     status: str

@@ -36,10 +36,11 @@ from baton.ledger.store_reader import (
     moved_through,
     without_flawed,
 )
-from baton.ledger.store_rows import NEWEST_SIGNED, check_heads
 from baton.ledger.store_schema import (
+    NEWEST_SIGNED,
     VERSION,
     bind_name,
+    check_heads,
     check_name,
     check_revision,
     check_writable,

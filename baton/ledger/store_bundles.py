@@ -31,7 +31,7 @@ from baton.ledger.records import AuditRecord, EvidenceError, LedgerConflictError
 from baton.ledger.store_checkpoints import Checkpoints
 from baton.ledger.store_database import Connection, scalar
 from baton.ledger.store_reader import Reader
-from baton.ledger.store_rows import HASH_AT, StoredRecord, insert
+from baton.ledger.store_schema import HASH_AT, StoredRecord, insert
 from baton.wire.zstandard import zstd
 
 LONGEST_LINE = 64 * 1024 * 1024

@@ -39,7 +39,7 @@ from baton.ledger.proof import (
 )
 from baton.ledger.records import AuditRecord, LedgerConflictError, LedgerError, LedgerUnavailableError, stamp
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row
-from baton.ledger.store_rows import check_heads
+from baton.ledger.store_schema import check_heads
 from baton.wire.canonical import digest_of, hash_of
 
 if sys.platform != "win32":

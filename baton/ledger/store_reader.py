@@ -23,7 +23,7 @@ from baton.ledger.chain import own_flaw
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.ledger.records import AuditRecord, CamelRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
-from baton.ledger.store_rows import DamagedContentError, restored
+from baton.ledger.store_schema import DamagedContentError, restored
 from baton.wire.canonical import hash_of
 from baton.wire.values import Count, Digest
 from baton.wire.zstandard import zstd

@@ -25,7 +25,7 @@ from baton.ledger.records import (
     next_record,
 )
 from baton.ledger.store_database import Connection, Database, Row, scalar
-from baton.ledger.store_rows import HASH_AT, StoredRecord, check_heads, insert
+from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert
 from baton.wire.canonical import digest_of, hash_of, sha256
 
 MOST_AT_ONCE = 256

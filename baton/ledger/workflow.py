@@ -9,9 +9,9 @@ from temporalio.common import RetryPolicy
 
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.workflow_inbox import Inbox
-from baton.ledger.records import RECORD, EventKind, RecordedEvent
+from baton.ledger.records import RECORD, Kind, RecordedEvent
 
-Tell = Callable[[EventKind, str, str, HandoffDecision | None], Awaitable[None]]
+Tell = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
 
 _LONGEST_DETAILS = 1_000
 _LONGEST_SUMMARY = 200
@@ -37,11 +37,11 @@ async def put_on_record(event: RecordedEvent, seq: int, decision: HandoffDecisio
 
 async def decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timedelta, tell: Tell) -> HandoffDecision:
     """Wait for a person's decision about a handoff; that it waited, and who decided what and why, is on record."""
-    record = asyncio.ensure_future(tell(EventKind.ROLLBACK, pending.fate.value, pending.details, None))
+    record = asyncio.ensure_future(tell(Kind.ROLLBACK, pending.fate.value, pending.details, None))
     try:
         decision = await inbox.wait(pending, within)
         await record
-        await tell(EventKind.DECISION, decision.action.value, decision.why, decision)
+        await tell(Kind.DECISION, decision.action.value, decision.why, decision)
     finally:
         record.cancel()
     return decision

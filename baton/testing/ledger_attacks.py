@@ -19,7 +19,7 @@ from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_database import SqliteConnection
-from baton.ledger.store_rows import StoredRecord, insert
+from baton.ledger.store_schema import StoredRecord, insert
 from baton.testing.chains import opened_past_guards
 
 COMMANDS = ("verify --all", "verify --all --anchors", "verify TASK", "checkpoint", "bundle", "append")

@@ -19,7 +19,7 @@ from baton.ledger.chain import ChainHead, Flaw, HeadVerifier, Verdict
 from baton.ledger.records import AuditRecord, LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_bundles import verify_bundle
-from baton.ledger.store_rows import StoredRecord
+from baton.ledger.store_schema import StoredRecord
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions
 from baton.testing import chains

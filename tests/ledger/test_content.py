@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.ledger.entries import handoff_entry
-from baton.ledger.store_rows import CODEC, MOST_BYTES, DamagedContentError, compressed, restored
+from baton.ledger.store_schema import CODEC, MOST_BYTES, DamagedContentError, compressed, restored
 from tests.ledger.material import NOW, TASK, chain, message
 
 [RECORD] = chain(entries=[handoff_entry(message(), task_id=TASK, status="ACCEPTED", timestamp=NOW)])  # type: ignore[arg-type]

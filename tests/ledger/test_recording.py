@@ -13,7 +13,7 @@ from baton.handoff.store_signing import seal
 from baton.keys import store_keyring as keyring
 from baton.keys.store_keyring import KeyFile, Keyring, Purpose, write_file
 from baton.ledger.activity import entry_of
-from baton.ledger.records import EventKind, RecordedEvent
+from baton.ledger.records import Kind, RecordedEvent
 from baton.ledger.store import Ledger
 from tests.handoff.material import EXAMPLE, RECEIVER
 
@@ -22,7 +22,7 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 async def test_what_an_earlier_version_recorded_holds_nobody_up(tmp_path: Path) -> None:
     """A pipeline waits until its event is on record: one that is told otherwise now is there beside the first."""
-    earlier = RecordedEvent(kind=EventKind.DECISION, task_id="t-1", event_id="h.1", status="TOP_UP", actor="ann", at=AT)
+    earlier = RecordedEvent(kind=Kind.DECISION, task_id="t-1", event_id="h.1", status="TOP_UP", actor="ann", at=AT)
     now = earlier.model_copy(update={"message": {"microUsd": 5}})
     async with Ledger(tmp_path / "ledger.db") as ledger:
         gate = Gate(Keyring.generate(), ledger)

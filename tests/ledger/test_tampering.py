@@ -14,7 +14,7 @@ from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.proof import Checkpoint, LedgerReport
 from baton.ledger.records import record_hash
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_rows import compressed, restored
+from baton.ledger.store_schema import compressed, restored
 from baton.testing import flips, opened_past_guards
 from tests.ledger.material import KEYS, TASK, entry
 
