@@ -26,7 +26,7 @@ from baton.handoff.store_signing import open_sealed, seal_json
 from baton.handoff.validation import validate_handoff
 from baton.keys.store_keyring import Keyring
 from baton.wire.json_values import loads_strict
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
@@ -57,7 +57,7 @@ def _timed(work: Callable[[], object]) -> float:
         try:
             work()
         except ValidationError as error:
-            misfit(error)
+            mismatch(error)
     return (time.process_time() - began) * 1_000
 
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_v
 
 from baton.errors import BatonError
 from baton.wire.records import Record
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
 _NO_TEST_RAN = re.compile(
@@ -141,7 +141,7 @@ class Order(Record):
             order.all_changes  # noqa: B018 - validates the short forms
         except ValidationError as error:
             raise DeliveryError(
-                f"delivery cannot use these parameters: {misfit(error)}. Start it with: baton run delivery --goal … "
+                f"delivery cannot use these parameters: {mismatch(error)}. Start it with: baton run delivery --goal … "
                 "--param repository=DIR and one of --param patch=FILE, edits=[…] or command=…"
             ) from None
         if order.branch is not None and not _BRANCH.fullmatch(order.branch):

@@ -45,7 +45,7 @@ from baton.contract.records import LONGEST_TASK, ToolDeniedError
 from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
 from baton.wire.money import Price, Usage
-from baton.wire.text import fence, misfit
+from baton.wire.text import fence, mismatch
 
 _CONTENT = ("text", "image", "file")  # the types of a dictionary that the SDK takes for content
 
@@ -320,7 +320,7 @@ def _of_stage(tool: AgentTool) -> FunctionTool:
         except ToolDeniedError:
             raise
         except ValidationError as error:
-            return f"error: the arguments do not fit: {misfit(error)}"
+            return f"error: the arguments do not fit: {mismatch(error)}"
         except Exception as error:
             raise ToolRaisedError(error) from error
 

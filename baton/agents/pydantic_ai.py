@@ -26,7 +26,7 @@ from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names
 from baton.agents.schema_embedding import spelled_out
 from baton.agents.tools import AgentTool
 from baton.wire.money import Price
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 _BEAT = 1.0  # seconds between two heartbeats with the progress of a stream
 
@@ -171,7 +171,7 @@ def _tool(tool: AgentTool) -> Tool[Any]:
         try:
             result = await tool.call(arguments)
         except ValidationError as error:
-            raise ModelRetry(misfit(error)) from error
+            raise ModelRetry(mismatch(error)) from error
         return "null" if result is None else result  # as JSON; the framework would send an empty text
 
     return Tool.from_schema(call, tool.wire_name, tool.description, dict(tool.parameters))

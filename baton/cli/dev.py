@@ -233,7 +233,7 @@ async def dev(
 
 
 def _program(code: Path | None, worker: Path | None) -> Sequence[str]:
-    """Return the worker's arguments for Python; nothing if there is no worker program."""
+    """Return the worker's arguments for Python; nothing without one."""
     if code is not None:
         return ("-m", "baton.worker", str(code.resolve()))
     script = find_worker(worker)

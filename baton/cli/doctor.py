@@ -18,7 +18,7 @@ from baton.cli.output import make_table, plain
 from baton.cli.session import Session, command
 from baton.errors import ServerError
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 _PATIENCE_SECONDS = 10.0
 _SERVERS_OWN = "look at the server's log, and whether its disk or database has room"
@@ -122,5 +122,5 @@ def _print(session: Session, findings: list[Finding]) -> None:
         table.add_row(Text(one.mark.value, _STYLES[one.mark]), plain(one.check, "bold"), found)
     session.show(table, "")
     counts = {mark: sum(one.mark is mark for one in findings) for mark in Mark}
-    failed, warned = counted(counts[Mark.FAIL], "check"), counted(counts[Mark.WARN], "warning")
+    failed, warned = quantity(counts[Mark.FAIL], "check"), quantity(counts[Mark.WARN], "warning")
     session.show(plain(f"{failed} failed, {warned}, {counts[Mark.OK]} ok"))

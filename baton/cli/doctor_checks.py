@@ -57,7 +57,7 @@ from baton.runs.client_waiting import (
     unchosen_workers,
 )
 from baton.wire.names import SEARCH_ATTRIBUTES
-from baton.wire.text import counted, host_of, is_this_machine
+from baton.wire.text import host_of, is_this_machine, quantity
 
 _OLDEST_PYTHON = (3, 11)
 _MOST_SKEW = timedelta(seconds=2)
@@ -252,7 +252,7 @@ async def workers(client: Client, task_queue: str, open_runs: int = 0) -> Findin
     found = f"none asks the task queue {task_queue!r} for work"
     if not open_runs:
         return Finding("workers", Mark.WARN, found, "start one; `baton dev` does")
-    found = f"{found}, and {counted(open_runs, 'open run')} cannot continue"
+    found = f"{found}, and {quantity(open_runs, 'open run')} cannot continue"
     return Finding("workers", Mark.FAIL, found, "start one, and see in its log why the last one ended")
 
 
@@ -287,7 +287,7 @@ async def _stranded(client: Client, task_queue: str) -> Finding | None:
         build = pinned_build(await describe(client, run.id, run.run_id))
         if build is None or build in builds:  # it was moved a moment ago
             return None
-        found = f"{counted(count, 'run')} {'is' if count == 1 else 'are'} pinned to builds without workers"
+        found = f"{quantity(count, 'run')} {'is' if count == 1 else 'are'} pinned to builds without workers"
         return Finding(
             "workers",
             Mark.WARN,
@@ -365,7 +365,7 @@ async def suspended(client: Client) -> Finding:
     return Finding(
         check,
         Mark.FAIL,
-        f"{counted(found, 'run')}: the workers' code fails whenever it is given one",
+        f"{quantity(found, 'run')}: the workers' code fails whenever it is given one",
         "baton list --all --status suspended; `baton show RUN` says why, `baton replay` checks new code",
     )
 
@@ -390,7 +390,7 @@ async def blocked(client: Client) -> Finding:
     if not stopped:
         return Finding(check, Mark.OK, "none" if len(newest) < _MOST_DESCRIBED else f"none of the newest {len(newest)}")
     run, why = stopped[0]
-    found = f"{len(stopped)} of the newest {counted(len(newest), 'open run')}, such as {run.id!r}: {why}"
+    found = f"{len(stopped)} of the newest {quantity(len(newest), 'open run')}, such as {run.id!r}: {why}"
     return Finding(check, Mark.FAIL, found, f"baton show {shlex.quote(run.id)}")
 
 
@@ -411,8 +411,8 @@ async def waiting(client: Client) -> Finding:
     handoffs = await count(client, WAITING_RUNS)
     paused = await count(client, RunFilter(status=PAUSED, children=True, every=True).query(labelled=False))
     parts: Sequence[tuple[int, str, str]] = (
-        (handoffs, f"{counted(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
-        (paused, counted(paused, "paused run"), "baton list --all --status paused"),
+        (handoffs, f"{quantity(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
+        (paused, quantity(paused, "paused run"), "baton list --all --status paused"),
     )
     there = [(found, remedy) for number, found, remedy in parts if number]
     if not there:
@@ -486,7 +486,7 @@ async def records(client: Client) -> Finding:
             return Finding(check, Mark.WARN, "not checked: the ledger cannot be opened")
         if head is None or head.sequence < last.sequence:
             has = head.sequence if head else 0
-            found = f"of {listed.workflow_id!r} it has {has} of at least {counted(last.sequence, 'record')}"
+            found = f"of {listed.workflow_id!r} it has {has} of at least {quantity(last.sequence, 'record')}"
             return Finding(check, Mark.FAIL, found, remedy)
         return Finding(check, Mark.OK, f"those of {listed.workflow_id!r} are there")
     return Finding(check, Mark.OK, "no run here is on record")

@@ -148,7 +148,7 @@ class Command:
 
 
 class WithinEdges:
-    """A page of which nothing may pass the terminal's edge, because it is written over again and again."""
+    """A page no wider or longer than the terminal, because it is overwritten again and again."""
 
     def __init__(self, page: RenderableType) -> None:
         self._page = page

@@ -38,7 +38,7 @@ from baton.errors import ArtifactCorruptError, ArtifactError, NewerPayloadError,
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
 from baton.keys.store_keyring import Keyring, is_production
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 DRIVER = "baton-artifacts"
 """The driver's name in every reference that a history holds; it can never change."""
@@ -180,7 +180,7 @@ class BatonPayloadConverter(CompositePayloadConverter):
         except FailureError:
             raise
         except ValidationError as error:
-            raise _invalid(f"this is no {error.title}: {misfit(error, 'value')}") from None
+            raise _invalid(f"this is no {error.title}: {mismatch(error, 'value')}") from None
         except Exception as error:
             encodings = sorted({payload.metadata.get("encoding", b"").decode() for payload in payloads})
             raise _invalid(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error

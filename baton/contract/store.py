@@ -18,7 +18,7 @@ from baton.errors import PipelineError
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.store_schema import SchemaGate
 from baton.wire.json_values import loads_strict
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 
 def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
@@ -117,7 +117,7 @@ def _read(path: Path) -> _Source:
         try:
             agents.append(AgentEntry.model_validate(entry))
         except ValidationError as error:
-            raise RegistryError(f"{path}: {place}: {misfit(error)}") from None
+            raise RegistryError(f"{path}: {place}: {mismatch(error)}") from None
     schemas = [_schema(path, place, entry) for place, entry in _entries(path, tables, "output_schemas")]
     return _Source(str(path), agents, schemas)
 

@@ -42,7 +42,7 @@ from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
 from baton.handoff.freshness import TOLERANCE
 from baton.wire.records import says_something
 from baton.wire.schemas import SchemaReader, published_document, unreadable
-from baton.wire.text import TokenEstimator, counted, estimate_tokens, faults, single_line
+from baton.wire.text import TokenEstimator, estimate_tokens, faults, quantity, single_line
 
 
 def contract_schema() -> dict[str, Any]:
@@ -425,7 +425,7 @@ def _verdict(
     """Return the verdict, with what a log line needs of the contract; both stay short whatever a sender wrote."""
     more = len(errors) - MOST_CONTRACT_FINDINGS
     if more > 0:
-        told = f"and {counted(more, 'error')} more"
+        told = f"and {quantity(more, 'error')} more"
         errors = [*errors[:MOST_CONTRACT_FINDINGS], ContractFinding(check=Check.SHAPE, text=told)]
     counts = members.get("excludedCounts")
     known = counts if isinstance(counts, Mapping) else {}

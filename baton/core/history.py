@@ -17,7 +17,7 @@ from baton.core.patching import merge_patch
 from baton.errors import RecordedBatonError
 from baton.wire.json_values import Json
 from baton.wire.records import CompactRecord, Timestamp, Whole
-from baton.wire.text import recorded_misfit
+from baton.wire.text import recorded_mismatch
 
 
 class Spend(CompactRecord):
@@ -212,7 +212,7 @@ def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
     try:
         return type(baton).from_json_object(merged)
     except ValidationError as error:
-        raise RecordedBatonError(recorded_misfit(error, merged)) from None
+        raise RecordedBatonError(recorded_mismatch(error, merged)) from None
 
 
 def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:

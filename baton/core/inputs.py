@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from baton.artifacts.records import ArtifactRef
 from baton.errors import InputError
 from baton.wire.json_values import MOST_MESSAGE_VALUES, Json, excess, unwritable
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ def input_of(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = No
     try:
         return TypeAdapter(kind).validate_json(to_json(value))
     except ValidationError as error:
-        raise InputError(f"input {name!r} is not a {kind.__name__}: {misfit(error, name)}") from None
+        raise InputError(f"input {name!r} is not a {kind.__name__}: {mismatch(error, name)}") from None
 
 
 def input_text(value: Json) -> str:
@@ -129,7 +129,7 @@ def _plain(name: str, value: Any) -> JsonValue:
         json.dumps(plain, allow_nan=False)
     except ValidationError as error:
         raise InputError(
-            f"input {name!r} is a {type(value).__name__} that JSON cannot hold ({misfit(error, name)}); give JSON, a "
+            f"input {name!r} is a {type(value).__name__} that JSON cannot hold ({mismatch(error, name)}); give JSON, a "
             "text, a StageResult, an ArtifactRef or a pydantic model"
         ) from None
     except ValueError:
@@ -142,7 +142,7 @@ def _reference(name: str, value: Any) -> ArtifactRef:
     try:
         return ArtifactRef.model_validate(value)
     except ValidationError as error:
-        raise InputError(f"input {name!r} is not a reference to an artifact: {misfit(error, _ARTIFACT)}") from None
+        raise InputError(f"input {name!r} is not a reference to an artifact: {mismatch(error, _ARTIFACT)}") from None
 
 
 def _read(value: Any) -> Input:

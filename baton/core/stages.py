@@ -14,7 +14,7 @@ DECISIONS_HANDED = 8
 """How many of the newest decisions a stage is handed unless it asks for others."""
 
 DEFAULT_WINDOW = 32_000
-"""How many tokens a model's window holds, where nobody says."""
+"""How many tokens a model's window holds by default."""
 
 _REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"})
 
@@ -189,7 +189,7 @@ HasCallsT = TypeVar("HasCallsT", bound=HasCalls)
 def step(
     method: Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]],
 ) -> Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]]:
-    """Make a method a step of a pipeline: who calls it and never awaits it is told so at the end of the run."""
+    """Make a method a step of a pipeline: a call that was never awaited is reported at the end of the run."""
 
     @wraps(method)
     def called(self: HasCallsT, /, *given: P.args, **named: P.kwargs) -> Coroutine[Any, Any, ResultT]:

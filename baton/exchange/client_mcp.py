@@ -28,7 +28,7 @@ from baton.report.parsing import parse_report
 from baton.report.rendering import FORMAT
 from baton.report.rules import report_patch
 from baton.wire.json_values import loads_strict
-from baton.wire.text import misfit, single_line
+from baton.wire.text import mismatch, single_line
 
 MOST_ARTIFACT_CHARACTERS = 4 * 1024 * 1024
 """The longest text that `save_artifact` takes: it comes out of a model, a piece at a time."""
@@ -118,7 +118,7 @@ def _told(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         except BatonError as error:
             raise ToolError(str(error)) from error
         except ValidationError as error:
-            raise ToolError(misfit(error)) from error
+            raise ToolError(mismatch(error)) from error
         except TemporalError as error:
             what = error.status.name.lower() if isinstance(error, RPCError) else type(error).__name__
             raise ToolError(f"the pipeline cannot be asked just now ({what}); try again") from error
@@ -386,7 +386,7 @@ class _Server(MCPServer):
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
-            raise ToolError(f"{name}: the arguments do not fit: {misfit(error.__cause__)}") from error.__cause__
+            raise ToolError(f"{name}: the arguments do not fit: {mismatch(error.__cause__)}") from error.__cause__
 
 
 def handoff_server(desk: HandoffTools) -> MCPServer:

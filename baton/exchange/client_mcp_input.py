@@ -22,7 +22,7 @@ from mcp_types import (
 )
 from pydantic_core import ValidationError, from_json
 
-from baton.wire.json_values import mended
+from baton.wire.json_values import repaired
 
 _SPELLED = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -49,7 +49,7 @@ def whole(line: str) -> str:
     if not _SPELLED.search(line):
         return line
     try:
-        return json.dumps(mended(json.loads(line)))
+        return json.dumps(repaired(json.loads(line)))
     except (ValueError, RecursionError):
         return line
 

@@ -19,7 +19,7 @@ from baton.handoff.trace import task_traceparent
 from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.wire.canonical import digest
 from baton.wire.json_values import Json
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 COMPLETED_HANDED = 20
 """How many of the newest finished steps a handoff lists; all of them are in the ledger."""
@@ -122,4 +122,4 @@ class Outgoing:
 
 def _short(error: Exception) -> str:
     """Return what is wrong, without a value of the message."""
-    return misfit(error) if isinstance(error, ValidationError) else str(error)
+    return mismatch(error) if isinstance(error, ValidationError) else str(error)

@@ -30,7 +30,7 @@ from baton.exchange.workflow_messages import (
 from baton.handoff.routing import ReceiverRequirements
 from baton.wire.json_values import Json, unwritable
 from baton.wire.names import HANDOFF_CHUNK
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 STREAM = "stream"
 """Member of a handoff's `step`: the id under which its chunks come."""
@@ -142,7 +142,7 @@ class Streams:
                 ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": _writable(content)}
                 sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
             except ValueError as error:
-                why = (misfit(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
+                why = (mismatch(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
                 raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {why}") from error
             await signal_workflow(to.workflow_id, HANDOFF_CHUNK, sent[-1])
 

@@ -37,7 +37,7 @@ from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_card, ha
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 _AT_ONCE = 8
 
@@ -89,7 +89,7 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
     if silent:
         session.note(f"no worker answers for {', '.join(silent)}; shown is what the history tells")
     if len({one.workflow_id for one in waiting}) >= limit:
-        session.note(f"the first {counted(limit, 'run')}; --limit asks more")
+        session.note(f"the first {quantity(limit, 'run')}; --limit asks more")
     session.say("baton inbox show RUN", "dim")
 
 
@@ -315,7 +315,7 @@ async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipe
         raise PipelineError(f"no such handoff waits that takes {wanted.action.value!r}; `baton inbox` lists all")
     if not session.json:
         session.err.print(inbox_table([one for one, _ in selected], datetime.now(UTC)))
-    verb, count = wanted.action.value.replace("_", " "), counted(len(selected), "handoff")
+    verb, count = wanted.action.value.replace("_", " "), quantity(len(selected), "handoff")
     session.confirm(f"{verb} {count}?", yes=wanted.yes)
     turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -337,7 +337,7 @@ async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipe
     if session.json:
         session.write_json(rows)
     else:
-        session.show(plain(f"{counted(refused.count(None), 'handoff')} decided: {verb}", "green"))
+        session.show(plain(f"{quantity(refused.count(None), 'handoff')} decided: {verb}", "green"))
     for row in rows:
         if row["refused"]:
             session.say(f"{row['workflow_id']}: {row['refused']}", "red")

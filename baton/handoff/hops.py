@@ -8,7 +8,7 @@ the guard counts both, within a window, and the whole chain as well. It is a fun
 from dataclasses import dataclass
 
 from baton.artifacts.records import Name
-from baton.wire.text import counted
+from baton.wire.text import quantity
 from baton.wire.values import Count, Digest, OpenRecord
 
 
@@ -64,7 +64,7 @@ def circling(trail: Trail, hop: Hop, limits: HopLimits | None = None) -> str | N
     """Return why the next handoff of a chain must not take place, or None."""
     limits = limits or HopLimits()
     if trail.hops >= limits.most:
-        so_far = counted(trail.hops, "time")
+        so_far = quantity(trail.hops, "time")
         return f"the task was handed on {so_far}, at most {limits.most} are allowed; let a person decide"
     window = [*trail.recent, hop][-limits.window :]
     same_way = [one for one in window if (one.sender, one.receiver) == (hop.sender, hop.receiver)]

@@ -28,7 +28,7 @@ DEVELOPMENT_FILE = "keys.toml"
 """The name of the file with the keys of a developer's machine."""
 
 ALGORITHMS = {"hmac-sha256": Purpose.SEAL, "ed25519": Purpose.SIGN}
-"""How handoffs can be sealed, and with keys of which purpose."""
+"""How handoffs can be sealed, and the purpose of the keys for it."""
 
 _HEADER = """\
 # Baton's keys. Who can read this file can seal, sign and decrypt: keep it out of backups that others read,

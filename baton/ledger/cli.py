@@ -46,7 +46,7 @@ from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
 from baton.personal.cli import DEFAULT_VAULT, VaultOption
 from baton.personal.store import Vault, VaultOptions
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 _EXITS = {
     Verdict.VALID: ExitCode.OK,
@@ -184,7 +184,7 @@ async def export(
     if session.json:
         session.write_json(about)
         return
-    session.show(f"{output}: {counted(manifest.records, 'record')} of the ledger {manifest.ledger!r}")
+    session.show(f"{output}: {quantity(manifest.records, 'record')} of the ledger {manifest.ledger!r}")
     session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
 
 
@@ -355,7 +355,7 @@ async def checkpoint(
         session.write_json(made.model_dump(mode="json"))
     else:
         kept = f", kept in {witness}" if witness else ""
-        session.show(f"{counted(made.size, 'record')} under {made.root}{kept}")
+        session.show(f"{quantity(made.size, 'record')} under {made.root}{kept}")
 
 
 @command
@@ -385,7 +385,7 @@ async def archive(
         segments = [one.model_dump(mode="json") for one in moved]
         session.write_json({"records": records, "segments": segments, "last_manifest": last})
     else:
-        session.show(f"{counted(records, 'record')} moved, in {counted(len(moved), 'segment')}")
+        session.show(f"{quantity(records, 'record')} moved, in {quantity(len(moved), 'segment')}")
         if last is not None:
             session.show(f"the last one's manifest is {last}")
     if flawed is not None:
@@ -412,4 +412,4 @@ async def rewrap(session: Session, vault: VaultOption = None) -> None:
     if session.json:
         session.write_json({"vault": str(file), "rewrapped": count})
     else:
-        session.show(f"{file}: {counted(count, 'key')} wrapped again")
+        session.show(f"{file}: {quantity(count, 'key')} wrapped again")

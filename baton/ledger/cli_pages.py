@@ -9,7 +9,7 @@ from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import LedgerReport
 from baton.ledger.records import AuditHeader, AuditRecord
 from baton.ledger.trace import TaskCost, Trace
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 _STYLES = {
     Verdict.VALID: "bold green",
@@ -30,7 +30,7 @@ def chain_page(report: ChainReport) -> RenderableType:
     proved += [f"anchored through {report.anchored_through}"] if report.anchored_through else []
     # Not "completed": a run that waits for a person, or was terminated, has a record like that last as well.
     ending = "ends with a completion" if report.completed else "ends with no completion"
-    facts = [counted(report.records, "record"), *proved, ending]
+    facts = [quantity(report.records, "record"), *proved, ending]
     return stack(
         _title(report.verdict, f"task {report.task_id}"),
         plain("  " + " · ".join(facts), "dim"),
@@ -41,7 +41,7 @@ def chain_page(report: ChainReport) -> RenderableType:
 
 def ledger_page(report: LedgerReport, where: str) -> RenderableType:
     """Return the verdict on a whole ledger, with the chains that are not valid."""
-    facts = [counted(report.records, "record"), counted(report.tasks, "task")]
+    facts = [quantity(report.records, "record"), quantity(report.tasks, "task")]
     if report.checkpointed_through:
         facts.append(f"checkpoint at {report.checkpointed_through:,}")
     more = report.flaws - len(report.flawed)
@@ -51,7 +51,7 @@ def ledger_page(report: LedgerReport, where: str) -> RenderableType:
         plain("  it has no records, and nothing that knows of any") if not report.records else None,
         *(plain(f"  {reason}") for reason in report.reasons),
         *(_flawed(one) for one in report.flawed),
-        plain(f"  and {counted(more, 'task')} more", "dim") if more else None,
+        plain(f"  and {quantity(more, 'task')} more", "dim") if more else None,
         _unanchored(report.verdict, report.unanchored, "task"),
     )
 
@@ -61,8 +61,8 @@ def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
     vouched = [f"signed by key {report.signed_by}"] if report.signed_by else []
     made = [f"made {moment(report.created_at)}"] if report.created_at else []
     others = report.tasks - _NAMED
-    named = ", ".join(report.task_ids[:_NAMED]) + (f" and {counted(others, 'task')} more" if others > 0 else "")
-    proved = [f"{counted(len(report.witnessed), 'task')} proved to stand in a checkpoint"] if report.witnessed else []
+    named = ", ".join(report.task_ids[:_NAMED]) + (f" and {quantity(others, 'task')} more" if others > 0 else "")
+    proved = [f"{quantity(len(report.witnessed), 'task')} proved to stand in a checkpoint"] if report.witnessed else []
     return stack(
         ledger_page(report, file),
         plain(f"  of {named}") if named else None,
@@ -121,7 +121,7 @@ def _unanchored(verdict: Verdict, count: int, what: str) -> RenderableType | Non
     if verdict is not Verdict.UNANCHORED:
         return None
     ends = "the last" if what == "record" else "the end of"
-    found = f"  {ends} {counted(count, what)} was not compared with anything outside"
+    found = f"  {ends} {quantity(count, what)} was not compared with anything outside"
     return stack(plain(found, "yellow"), plain(_UNANCHORED, "yellow"))
 
 

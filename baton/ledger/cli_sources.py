@@ -28,7 +28,7 @@ from baton.ledger.store_checkpoints import AnchorFile
 from baton.runs.client_executions import describe
 from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
 from baton.wire.names import ATTRIBUTE_TASK
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 DEFAULT_LEDGER = ".baton/ledger.db"
 """Where worker.py keeps the ledger, too, unless told otherwise."""
@@ -217,7 +217,7 @@ async def heads_of_runs(session: Session, ledger: str, task_id: str | None = Non
     try:
         client = await session.client()
         runs = await list_runs(client, RunFilter(task=task_id, children=True), _MOST_RUNS)
-        with session.progress(f"reading the histories of {counted(len(runs), 'run')}"):
+        with session.progress(f"reading the histories of {quantity(len(runs), 'run')}"):
             many = asyncio.Semaphore(_AT_ONCE)
             found = await asyncio.gather(*(_heads_of(client, run, ledger, many) for run in runs))
     except (BatonError, RPCError) as error:
@@ -227,7 +227,7 @@ async def heads_of_runs(session: Session, ledger: str, task_id: str | None = Non
     if len(runs) == _MOST_RUNS:
         session.note(f"only the heads in the histories of the newest {_MOST_RUNS:,} runs were compared")
     if unread := found.count(None):
-        session.note(f"{counted(unread, 'run')} could not be read, and the heads in their histories were not compared")
+        session.note(f"{quantity(unread, 'run')} could not be read, and the heads in their histories were not compared")
     return [head for heads in found for head in heads or ()]
 
 

@@ -34,7 +34,7 @@ from baton.ledger.proof import (
 from baton.ledger.records import AuditRecord, CamelRecord, EvidenceError, Identifier
 from baton.wire.canonical import digest_of, hash_of, pae
 from baton.wire.json_values import loads_strict
-from baton.wire.text import counted
+from baton.wire.text import quantity
 from baton.wire.values import Count, Digest, Instant
 
 _MANIFEST = "baton/evidence-manifest/v1"
@@ -253,7 +253,7 @@ def _unused(manifest: Manifest, kept: list[Checkpoint], heads: list[ChainHead]) 
     others = {one.task_id for one in heads if one.ledger == manifest.ledger} - {one.task_id for one in manifest.heads}
     if others:
         named = ", ".join(sorted(others)[:_NAMED]) + (", …" if len(others) > _NAMED else "")
-        found.append(f"heads of {counted(len(others), 'other task')} say nothing of this bundle: {named}")
+        found.append(f"heads of {quantity(len(others), 'other task')} say nothing of this bundle: {named}")
     ledgers = sorted({one.ledger for one in kept} - {manifest.ledger})
     found += [f"checkpoints of the ledger {other!r} say nothing of {manifest.ledger!r}" for other in ledgers]
     sizes = {one.size for one in kept if one.ledger == manifest.ledger}

@@ -30,7 +30,7 @@ from baton.ledger.chain import (
 )
 from baton.ledger.records import AuditRecord, CamelRecord
 from baton.wire.canonical import digest_of, hash_of, pae
-from baton.wire.text import counted
+from baton.wire.text import quantity
 from baton.wire.values import Count, Digest
 
 HASH_BYTES = 32
@@ -265,7 +265,7 @@ def verify_chain(
     extra = 0 if expected_head is None else found.records - expected_head.sequence
     if expected_head is None or extra <= 0 or found.verdict not in (Verdict.VALID, Verdict.UNANCHORED):
         return found
-    reason = f"{counted(extra, 'record')} {'follows' if extra == 1 else 'follow'} the head that was expected"
+    reason = f"{quantity(extra, 'record')} {'follows' if extra == 1 else 'follow'} the head that was expected"
     about = {"flaw": Flaw.EXTRA, "sequence": expected_head.sequence + 1, "reason": reason}
     return found.model_copy(update={"verdict": Verdict.INVALID} | about)
 

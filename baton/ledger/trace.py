@@ -135,8 +135,8 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     shares, findings, most = [], _budget_findings(records), 0
     for record in records:
         cost = record.cost
-        anew = not _is_work(record) and AGAIN in record.event_id  # says what the first one said
-        if cost is None or anew or (record.kind == Kind.HANDOFF and record.status == HandoffStatus.REJECTED):
+        repeated = not _is_work(record) and AGAIN in record.event_id  # says what the first one said
+        if cost is None or repeated or (record.kind == Kind.HANDOFF and record.status == HandoffStatus.REJECTED):
             continue
         sending = (_event(record), _attempt(record), record.run_id)
         before = stated.get(sending, _Amounts(0, 0, 0))

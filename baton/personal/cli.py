@@ -23,7 +23,7 @@ from baton.personal.store import Vault, VaultOptions
 from baton.personal.store_erasure import ERASED, REFUSED, Erasure
 from baton.personal.store_subjects import Place
 from baton.wire.json_values import holds_half
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 DEFAULT_VAULT = ".baton/vault.db"
 _PANEL = "Ledger"
@@ -168,7 +168,7 @@ def _found(pseudonym: str, places: list[Place]) -> RenderableType:
     table = make_table("TASK", "FIELDS", "ARTIFACTS", right=("FIELDS", "ARTIFACTS"), whole=("TASK",))
     for task in tasks[:_SHOWN]:
         table.add_row(plain(task, "cyan"), str(fields[task]), str(artifacts[task]))
-    more = plain(f"and {counted(len(tasks) - _SHOWN, 'task')} more", "dim") if len(tasks) > _SHOWN else None
+    more = plain(f"and {quantity(len(tasks) - _SHOWN, 'task')} more", "dim") if len(tasks) > _SHOWN else None
     return stack(plain(pseudonym, "bold"), table, more)
 
 
@@ -183,6 +183,6 @@ def _told(report: Erasure) -> RenderableType:
     when = f"already at {moment(report.at)}, by request {report.request_id}" if report.repeated else report.request_id
     return stack(
         Text.assemble(("erased", "green"), " ", plain(report.subject, "bold"), plain(f" ({when})")),
-        plain(f"  {counted(keys, 'key')} destroyed, {counted(places, 'place')} forgotten"),
-        plain(f"  recorded now in {counted(len(report.task_ids), 'task')}"),
+        plain(f"  {quantity(keys, 'key')} destroyed, {quantity(places, 'place')} forgotten"),
+        plain(f"  recorded now in {quantity(len(report.task_ids), 'task')}"),
     )

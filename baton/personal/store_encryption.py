@@ -45,7 +45,7 @@ _LONGEST_HEAD = 1_000
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """Which key of which subject: what is bound into everything that is made with it.
+    """The key and its subject, which everything that the key encrypts is bound to.
 
     Attributes:
         subject: The pseudonym.

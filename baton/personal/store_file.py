@@ -118,7 +118,7 @@ class VaultFile:
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], T]) -> T:
-        # Shielded, because the thread finishes what was begun, whoever is waiting for it.
+        # Shielded, because the thread finishes what was begun, even if the caller is cancelled.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
 
     def _open(self) -> None:

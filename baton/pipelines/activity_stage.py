@@ -44,7 +44,7 @@ from baton.pipelines.activity_heartbeat import heartbeats, still_alive
 from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
-from baton.wire.json_values import MOST_MESSAGE_VALUES, excess, mended, unwritable
+from baton.wire.json_values import MOST_MESSAGE_VALUES, excess, repaired, unwritable
 
 GivenT = TypeVar("GivenT")
 AnswerT = TypeVar("AnswerT")
@@ -366,8 +366,8 @@ def _written(result: StageResult) -> StageResult:
     return result.model_copy(
         update={
             "baton_patch": patch.to_json_object() if isinstance(patch, BatonPatch) else patch,
-            "turns": mended(result.turns),
-            "tool_calls": mended(result.tool_calls),
+            "turns": repaired(result.turns),
+            "tool_calls": repaired(result.tool_calls),
         }
     )
 

@@ -13,7 +13,7 @@ from baton.core.messages import Decided, Decision, Waiting
 from baton.handoff.pending import NOTHING_SAID, name_refusal, reason_refusal
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.names import DECIDE
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Approvals:
         try:
             decision = Decision.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
-            self._note(f"refused a signal {DECIDE!r} that is not a decision: {misfit(error, 'argument')}")
+            self._note(f"refused a signal {DECIDE!r} that is not a decision: {mismatch(error, 'argument')}")
             return
         unnamed = name_refusal(decision.who)
         if unnamed:

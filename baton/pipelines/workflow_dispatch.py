@@ -31,7 +31,7 @@ from baton.handoff.workflow_outage import is_outage
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json, excess
 from baton.wire.names import HANDOFF_REFUSED
-from baton.wire.text import counted, inert
+from baton.wire.text import inert, quantity
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
@@ -120,7 +120,7 @@ async def run_stage(
     finally:
         handing.account.settle(delivery.key)
     raise StageFailedError(
-        f"stage {spec.name!r} was refused {counted(spec.attempts, 'time')} and is rolled back; the baton is as it was "
+        f"stage {spec.name!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"
     )
 

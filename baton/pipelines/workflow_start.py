@@ -12,7 +12,7 @@ from baton.errors import PipelineError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_relay import relay_for
 from baton.wire.names import MEMO_FIELDS
-from baton.wire.text import faults, misfit, recorded_misfit
+from baton.wire.text import faults, mismatch, recorded_mismatch
 
 _UNUSABLE = "(unusable input)"
 
@@ -48,10 +48,10 @@ class RunInput:
             return self.start.first_baton(kind)
         except ValidationError as error:
             if self.start.continued:
-                recorded = recorded_misfit(error, {**self.start.baton, "goal": self.start.goal})
+                recorded = recorded_mismatch(error, {**self.start.baton, "goal": self.start.goal})
                 self._fault = changed_type(kind, recorded)
                 return kind(goal=_UNUSABLE)
-            why = misfit(error)
+            why = mismatch(error)
             if any(fault["type"] == "extra_forbidden" for fault in faults(error)):
                 why += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
             self._fault = PipelineError(f"the pipeline cannot start from this input: {why}")

@@ -18,7 +18,7 @@ from baton.runs.client_executions import PAUSED, Pause, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_timers import HandoffDeadline, Timer
 from baton.runs.client_waiting import Pending, Waits
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 _WITHOUT_END = 10**9
 
@@ -55,7 +55,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         f"since {moment(began)}" if run.ended is None else moment(began),
         *([f"reset {moment(run.reset, run.began)}"] if run.reset else []),
         f"for {took}" if run.ended is None else f"took {took}",
-        counted(len(run.steps), "step"),
+        quantity(len(run.steps), "step"),
         *(spent(run.billed) or ["$0.00 spent"]),
     ]
     title = Text.assemble(

@@ -30,7 +30,7 @@ from baton.errors import HistoryError, PipelineError
 from baton.runs.cli_cards import spent
 from baton.runs.cli_list import parse_status
 from baton.runs.client_list import ListedRun, RunFilter, list_runs
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 _SHOWN = 12
 _AT_ONCE = 8
@@ -76,7 +76,7 @@ async def rollback(
             points = await _points(session, client, to, RunFilter(pipeline, parse_status(status)), limit)
     if not session.json:
         session.err.print(_preview(points[0]) if target else _preview_of_all(points))
-    which = repr(points[0].run.workflow_id) if target else counted(len(points), "run")
+    which = repr(points[0].run.workflow_id) if target else quantity(len(points), "run")
     session.confirm(f"roll {which} back?", yes=yes, otherwise="nothing was rolled back")
     if target is not None:
         with session.progress("rolling back"):
@@ -126,7 +126,7 @@ async def _roll_back_all(
     if session.json:
         session.write_json(rows)
     else:
-        session.show(plain(f"{counted(len(points) - failed, 'run')} rolled back to before {to}", "green"))
+        session.show(plain(f"{quantity(len(points) - failed, 'run')} rolled back to before {to}", "green"))
     if failed:
         raise typer.Exit(ExitCode.NO)
 
@@ -180,8 +180,8 @@ def _preview(point: RollbackPoint) -> RenderableType:
             plain(f"{point.step.seq} {point.step.name}", "bold"),
         ),
         *(_step(one) for one in again[:_SHOWN]),
-        plain(f"  and {counted(left, 'step')} more", "dim") if left > 0 else None,
-        plain(f"  {counted(len(again), 'step')} will run again; they cost {cost}, which stays charged", "yellow"),
+        plain(f"  and {quantity(left, 'step')} more", "dim") if left > 0 else None,
+        plain(f"  {quantity(len(again), 'step')} will run again; they cost {cost}, which stays charged", "yellow"),
         *(plain(f"  child {child} will be terminated if it is open", "yellow") for child in point.children),
     )
 

@@ -12,7 +12,7 @@ from baton.cli.output import grid, plain
 from baton.core.history import HistoryEntry, StepKind
 from baton.core.patching import merge_patch, same_json
 from baton.core.state import MergeStrategy
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 _ONE = {
     "current_state": "state",
@@ -80,7 +80,7 @@ def remarks(entry: HistoryEntry) -> list[Text]:
     """Return what an operator should notice about an entry: warnings, conflicts, constraints taken away."""
     lines = [plain(f"! {warning}", "yellow") for warning in entry.warnings]
     if entry.removed_constraints:
-        lines.append(Text(f"! took away {counted(len(entry.removed_constraints), 'constraint')}", "yellow"))
+        lines.append(Text(f"! took away {quantity(len(entry.removed_constraints), 'constraint')}", "yellow"))
     for conflict in entry.conflicts:
         *others, last = conflict.values
         stages = f"{', '.join(others)} and {last}"

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from baton.testing.scripts import not_again
 from baton.wire.json_values import Json, spellings
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 FORMAT = "baton.cassette/1"
 """The member `format` of every cassette file."""
@@ -202,8 +202,8 @@ class Cassette:
             )
         same = sum(one.prompt == prompt for one in mine)
         if same:
-            has = f"{str(self.file)!r} has {counted(same, 'answer')}"
-            return f"{agent!r} was asked the same {counted(same + 1, 'time')}; {has}; {remedy}"
+            has = f"{str(self.file)!r} has {quantity(same, 'answer')}"
+            return f"{agent!r} was asked the same {quantity(same + 1, 'time')}; {has}; {remedy}"
         nearest = max(mine, key=lambda one: _likeness(one.prompt, prompt))
         lines = list(
             difflib.unified_diff(

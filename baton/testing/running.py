@@ -236,13 +236,13 @@ async def assert_replays_folder(
     files = _histories(folder)
     if not files:
         raise AssertionError(f"{str(folder)!r} has no history; write one with `baton export RUN FILE.json`")
-    misfits = []
+    mismatches = []
     for name, text in files.items():
-        misfit = await _misfit(name, text, workflows, plugin, further)
-        misfits += [misfit] if misfit is not None else []
-    if misfits:
-        listed = "\n".join(f"- {text}" for text in misfits)
-        raise AssertionError(f"{len(misfits)} of {len(files)} histories do not replay:\n{listed}")
+        mismatch = await _mismatch(name, text, workflows, plugin, further)
+        mismatches += [mismatch] if mismatch is not None else []
+    if mismatches:
+        listed = "\n".join(f"- {text}" for text in mismatches)
+        raise AssertionError(f"{len(mismatches)} of {len(files)} histories do not replay:\n{listed}")
     return len(files)
 
 
@@ -252,7 +252,7 @@ def _histories(folder: Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
-async def _misfit(
+async def _mismatch(
     name: str, text: str, workflows: Sequence[type], plugin: BatonPlugin | None, further: Sequence[Plugin]
 ) -> str | None:
     """Return why a history does not replay, or None if it does."""

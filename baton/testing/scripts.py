@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage
-from baton.wire.text import counted
+from baton.wire.text import quantity
 
 
 def not_again(error: Exception) -> Exception:
@@ -151,7 +151,7 @@ class Script:
     @property
     def _called(self) -> str:
         """How often it was called, and how often it expects to be."""
-        called, has = counted(len(self.prompts), "time"), counted(len(self._calls), "call")
+        called, has = quantity(len(self.prompts), "time"), quantity(len(self._calls), "call")
         return f"{self.name!r} was called {called}; its script has {has}"
 
     def fault(self) -> str | None:

@@ -234,22 +234,22 @@ def spellings(text: str) -> set[str]:
     return {bare, *told, *(one.replace("/", "\\/") for one in told)}
 
 
-def mended(value: Any) -> Any:
+def repaired(value: Any) -> Any:
     """Return a value whose texts hold whole characters only; for what is on record as it was said, and not stated."""
     try:
         to_json(value)
     except PydanticSerializationError:
-        return _mended(value)
+        return _repaired(value)
     return value
 
 
-def _mended(value: Any) -> Any:
-    """Return what `mended` returns."""
+def _repaired(value: Any) -> Any:
+    """Return what `repaired` returns."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, dict):
-        return {well_formed(name): _mended(inner) for name, inner in value.items()}
-    return [_mended(inner) for inner in value] if isinstance(value, list) else value
+        return {well_formed(name): _repaired(inner) for name, inner in value.items()}
+    return [_repaired(inner) for inner in value] if isinstance(value, list) else value
 
 
 def well_formed(text: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from baton.wire.json_values import json_kind
 
 
-def counted(number: int, what: str) -> str:
+def quantity(number: int, what: str) -> str:
     """Return a number of things in words."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
@@ -134,7 +134,7 @@ def faults(error: ValidationError) -> list[dict[str, Any]]:
     return [dict(one) for one in listed]
 
 
-def recorded_misfit(error: ValidationError, recorded: Mapping[str, Any]) -> str:
+def recorded_mismatch(error: ValidationError, recorded: Mapping[str, Any]) -> str:
     """Return which recorded fields a type no longer takes: the field, what was found and what is expected."""
     told = []
     for fault in faults(error):
@@ -147,7 +147,7 @@ def recorded_misfit(error: ValidationError, recorded: Mapping[str, Any]) -> str:
     return "; ".join(told)
 
 
-def misfit(error: ValidationError, whole: str = "") -> str:
+def mismatch(error: ValidationError, whole: str = "") -> str:
     """Return which members do not fit, and why; nothing of their values, which may be secret."""
     return "; ".join(f"{'.'.join(map(str, one['loc']))[:200] or whole}: {one['msg']}" for one in faults(error))
 

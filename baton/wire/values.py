@@ -85,7 +85,7 @@ _INSTANT = (
     rf"^{_YEAR}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-# Version 00 ends after the flags, later ones may be longer (W3C Trace Context §3.2.4); ff is no version.
+# Version 00 ends after the flags, later ones may be longer (W3C Trace Context §3.2.4); ff is not a version.
 _TRACE_IDS = rf"{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}"
 _TRACE = rf"^(00-{_TRACE_IDS}|(0[1-9a-f]|[1-9a-e]{_HEX}|f[0-9a-e])-{_TRACE_IDS}(-[!-~]{{0,256}})?)$"
 _TRACE_NOT_ZERO = rf"^{_HEX}{{2}}-0*[1-9a-f]{_HEX}*-0*[1-9a-f]{_HEX}*-"

@@ -18,7 +18,7 @@ from baton.handoff.validation import schema_findings
 from baton.report.parsing import LONGEST, parse_report
 from baton.report.records import ReportError
 from baton.wire.json_values import MOST_MESSAGE_VALUES, MOST_VALUES, excess, loads_strict
-from baton.wire.text import MOST_FAULTS, faults, misfit
+from baton.wire.text import MOST_FAULTS, faults, mismatch
 from tests.wire.hostile import WIRE_RECORDS, messages, read, steps, values
 
 SIZE = 60_000
@@ -68,7 +68,7 @@ class TestRecords:
                 found: list[ValidationError | None] = []
                 work = steps(lambda: found.append(read(kind, members)))  # noqa: B023
                 error = found[0]
-                work += 0 if error is None else steps(lambda: misfit(error))  # noqa: B023
+                work += 0 if error is None else steps(lambda: mismatch(error))  # noqa: B023
                 listed = 0 if error is None else len(faults(error))
                 if work > MOST_STEPS or listed > MOST_FAULTS:
                     slow.append(f"{what}: {work:,} steps, {listed} faults")
