@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import inspect
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
@@ -61,6 +62,11 @@ _INSTEAD = (
     "Otherwise ask workflow.now(), workflow.random(), workflow.uuid4() or workflow.sleep(), and do in a stage what "
     "needs files, the network or the environment."
 )
+_FRAMEWORKS = (
+    *("pydantic_ai", "langgraph", "langchain", "langchain_core", "langchain_openai", "langchain_anthropic"),
+    *("openai", "anthropic", "httpx", "httpx2", "httpcore", "httpcore2", "requests"),
+)
+"""What a file with a pipeline may import beside it for its agents; most of them cannot be loaded in the sandbox."""
 _DEFINITION = "__temporal_activity_definition"  # what Temporal has at each activity
 _METADATA = "__temporal_workflow_metadata"  # the query by which the UI asks for a run's current details
 
@@ -237,11 +243,15 @@ class _Providing:
 def _runner(
     given: worker.WorkflowRunner | None, *, kind: type[SandboxedWorkflowRunner] = SandboxedWorkflowRunner
 ) -> worker.WorkflowRunner:
-    """Return the sandbox with `baton` passed through: its modules are pure, and loading them again costs."""
+    """Return the sandbox with `baton` and the frameworks of agents passed through: loading them again costs, or fails.
+
+    `agents` may be a package of the user's own, which stays in the sandbox.
+    """
     sandbox = given or SandboxedWorkflowRunner()
     if not isinstance(sandbox, SandboxedWorkflowRunner):
         return _unsandboxed(sandbox)
-    restrictions = sandbox.restrictions.with_passthrough_modules("baton")
+    openai_agents = ["agents"] if hasattr(sys.modules.get("agents"), "RunContextWrapper") else []
+    restrictions = sandbox.restrictions.with_passthrough_modules("baton", *_FRAMEWORKS, *openai_agents)
     return kind(restrictions=restrictions, runner_class=sandbox.runner_class)
 
 

@@ -11,6 +11,7 @@ import baton
 from baton import BatonPlugin, PipelineInput
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from tests.chat_server import chat_server, completion
 from tests.temporal import function_pipelines as kinds
 
 STAGES = [kinds.gather, kinds.compose]
@@ -29,6 +30,52 @@ async def hello(p: Pipeline) -> str:
 
 if __name__ == "__main__":
     print(baton.run(hello, "Say hello").output)
+"""
+
+PYDANTIC = """
+import httpx
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+model = TestModel(custom_output_text="a draft")
+agent = PydanticAgent(Agent(model, name="draft"), of_output=lambda text: AgentAnswer(output=text))
+"""
+OPENAI = """
+from agents import Agent
+
+def text(output):
+    return AgentAnswer(output=output)
+
+models = provider(base_url={url!r}, api_key="key", api="chat")
+agent = OpenAIAgent(Agent("draft", model="gpt-4o"), provider=models, of_output=text)
+"""
+LANGGRAPH = """
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+chat = GenericFakeChatModel(messages=iter([AIMessage('{{"baton_patch": {{"current_state": ["drafted"]}}}}')]))
+
+async def ask(state: MessagesState):
+    return {{"messages": [await chat.ainvoke(state["messages"])]}}
+
+graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+agent = LangGraphAgent(graph, into={{"messages": "messages"}}, out={{"answer": "messages"}})
+"""
+WITH_AGENT = """
+import baton
+from baton import Pipeline, pipeline
+from baton.agents import AgentAnswer, LangGraphAgent, OpenAIAgent, PydanticAgent, agent_stage, provider
+{framework}
+draft = agent_stage(agent, name="draft", instructions="Write.", writes=["current_state"])
+
+@pipeline
+async def article(p: Pipeline) -> object:
+    drafted = await p.stage(draft)
+    return drafted.output or p.baton.current_state[0]
+
+if __name__ == "__main__":
+    print(baton.run(article, goal="Write", quiet=True).output)
 """
 
 
@@ -83,19 +130,39 @@ def test_what_is_no_such_function_is_refused() -> None:
 
 async def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     """`baton.run` brings server, worker and progress; the result is on the output, the progress beside it."""
-    script = tmp_path / "hello.py"
-    script.write_text(HELLO, encoding="utf-8")
+    code, said, progress = await run_file(HELLO, tmp_path)
+
+    assert (code, said) == (0, "Say hello"), progress
+    assert "COMPLETED" in progress
+
+
+@pytest.mark.parametrize(
+    ("framework", "output"),
+    [(PYDANTIC, "a draft"), (OPENAI, "a draft"), (LANGGRAPH, "drafted")],
+    ids=["pydantic", "openai", "langgraph"],
+)
+async def test_an_agent_stands_in_the_file_of_its_pipeline(framework: str, output: str, tmp_path: Path) -> None:
+    """The frameworks' packages, and clients beside them, pass through the workflow sandbox."""
+    with chat_server(completion("a draft")) as server:
+        text = WITH_AGENT.format(framework=framework.format(url=server.base))
+        code, said, progress = await run_file(text, tmp_path)
+
+    assert (code, said) == (0, output), progress
+
+
+async def run_file(text: str, folder: Path) -> tuple[int | None, str, str]:
+    """Run a file that calls `baton.run` as a process; return its exit code, output and standard error."""
+    script = folder / "article.py"
+    script.write_text(text, encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(script)),
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        cwd=folder,
+        env={"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(folder), "PATH": "/usr/bin:/bin"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     said, progress = await process.communicate()
-
-    assert (process.returncode, said.decode().strip()) == (0, "Say hello"), progress.decode()
-    assert "COMPLETED" in progress.decode()
+    return process.returncode, said.decode().strip(), progress.decode()
 
 
 async def test_it_runs_where_a_loop_runs_already(
