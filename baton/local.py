@@ -114,24 +114,30 @@ async def _run(
             name, start, id=queue, task_queue=queue, result_type=PipelineResult
         )
         if not quiet:
-            await _show(client, handle.id)
+            await _show(client, handle.id, where=None if _configured() else client.service_client.config.target_host)
         return await handle.result()
 
 
 @asynccontextmanager
 async def _client(plugin: BatonPlugin) -> AsyncIterator[Client]:
     """Yield a client of the server that is configured, or of an embedded one."""
-    configured = os.environ.get("TEMPORAL_ADDRESS") or ClientConfig.load_client_connect_config().get("target_host")
-    if configured:
+    if _configured():
         yield await connect(plugins=[plugin])
         return
     async with DevServer() as server:
         yield await connect(Connection(address=server.address), plugins=[plugin])
 
 
-async def _show(client: Client, workflow_id: str) -> None:
-    """Write what happens in the run, line by line, until it ends."""
+def _configured() -> str | None:
+    """Return the server that the environment or a profile names."""
+    return os.environ.get("TEMPORAL_ADDRESS") or ClientConfig.load_client_connect_config().get("target_host")
+
+
+async def _show(client: Client, workflow_id: str, *, where: str | None) -> None:
+    """Write what happens in the run, line by line, until it ends; first where the commands find an embedded server."""
     console = make_console(error=True)
+    if where is not None:
+        console.print(f"for commands in another terminal: export TEMPORAL_ADDRESS={where}", style="dim", soft_wrap=True)
     async for update in follow(client, workflow_id):
         if update.run is not None:
             for line in news_lines(update.news, update.run):

@@ -51,7 +51,7 @@ class UsageMeter:
             cost = cost_of(model, usage, price=self._price, url=url)
         spend = Spend(micro_usd=cost or 0, prompt_tokens=usage.input, completion_tokens=usage.output)
         self.used, self.spent = self.used + usage, self.spent + spend
-        self._work.charge(spend)
+        self._work.charge(spend, model)
         if (span := current_stage.get()) is not None:
             span.used(model, self.used)
 

@@ -123,9 +123,9 @@ class AgentWork:
         """
         return f"{self.prompt}\n{how_to_answer(self.form, self.schema if with_schema else None)}"
 
-    def charge(self, spend: Spend) -> None:
-        """Charge what a request cost, at once: it is paid even if the run is lost a moment later."""
-        self.context.charge(spend)
+    def charge(self, spend: Spend, model: str = "") -> None:
+        """Charge what a request of a model cost, at once: it is paid even if the run is lost a moment later."""
+        self.context.charge(spend, model)
 
     def refuse_forbidden(self, names: Iterable[str]) -> None:
         """Refuse calls of tools that the contract withholds, whatever the model believes to have.

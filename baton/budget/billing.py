@@ -4,8 +4,9 @@ An outcome tells what the accepted attempt of a step cost. Refused attempts, run
 children that failed were paid as well: a run that continues another one, or is forked from it, is told their sum.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pydantic import JsonValue
@@ -27,12 +28,18 @@ class Bill:
         stage: The stage, or the child.
         spend: How much.
         event: The event that tells of it.
+        at: When that was.
+        models: What of it each model cost, as far as the stage said.
+        elsewhere: Whether another run's history tells it too: that of a child, or of a run that was rolled back.
     """
 
     seq: int
     stage: str
     spend: Spend
     event: int
+    at: datetime | None = None
+    models: Mapping[str, Spend] = field(default_factory=dict)
+    elsewhere: bool = False
 
 
 def spent_in(outcomes: Iterable[Outcome]) -> Spend:

@@ -79,6 +79,7 @@ COMMANDS = (
     Listed("history", "runs.cli_history", _LOOK, "Show who changed what, and when."),
     Listed("diff", "runs.cli_history", _LOOK, "Compare the batons after two stages, field by field."),
     Listed("explain", "runs.cli_explain", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
+    Listed("bill", "runs.cli_bill", _LOOK, "Sum up what runs cost, and compare it with a provider's export."),
     Listed("watch", "runs.cli_watch", _LOOK, "Follow a run while it happens, to its end."),
     Listed("artifact list", "artifacts.cli", _LOOK, "List the artifacts of a run, as its baton has them now."),
     Listed("artifact cat", "artifacts.cli", _LOOK, "Write an artifact to the output, byte for byte."),

@@ -309,6 +309,7 @@ class StageReturn(CompactRecord):
         findings: Why the patch is refused; empty when it is accepted.
         output: What the stage returns to the pipeline's code beside the patch.
         spend: What the stage cost.
+        models: What of it each model cost, as far as the stage said.
         tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
         prompt: What parts that prompt had, and what was left out of each.
         selected: Which artifacts it was given, and why.
@@ -331,6 +332,7 @@ class StageReturn(CompactRecord):
     findings: list[str] = Field(default_factory=list)
     output: JsonValue = None
     spend: Spend = Spend()
+    models: dict[Name, Spend] = Field(default_factory=dict, max_length=100)
     tokens_read: Whole = Field(default=0, ge=0)
     prompt: list[PromptPart] = Field(default_factory=list)
     selected: list[Selected] = Field(default_factory=list)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,11 +29,21 @@ from baton.cli.targets import (
     micro_usd_of,
     one_or_all,
 )
-from baton.client import WaitingHandoff, resolve_handoff, run_inbox
+from baton.client import WaitingHandoff, read_run, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes
 from baton.core.patching import patch_effect
 from baton.errors import PipelineError
-from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_card, handoff_page, inbox_table, named, reason
+from baton.handoff.cli_inbox_pages import (
+    Balance,
+    balance_line,
+    chosen,
+    decided_line,
+    handoff_card,
+    handoff_page,
+    inbox_table,
+    named,
+    reason,
+)
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
@@ -291,10 +301,20 @@ async def _resolve(session: Session, target: Target, handoff: str | None, wanted
         decided = await answer_of(
             client, target, resolve_handoff(client, target.workflow_id, decision, looked.one.run_id)
         )
+        balance = await _balance(client, looked, decided.micro_usd) if decided.micro_usd else None
     if session.json:
-        session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
+        told = {"workflow_id": target.workflow_id, **decided.model_dump(mode="json")}
+        session.write_json(told if balance is None else {**told, "budget": asdict(balance)})
         return
     session.show(decided_line(looked.pending, decided))
+    if balance is not None:
+        session.show(balance_line(balance, target.workflow_id))
+
+
+async def _balance(client: Client, looked: _Looked, micro_usd: int) -> Balance:
+    """Return what the budget has after a top-up, and what the handoff still lacks."""
+    run = await read_run(client, looked.one.workflow_id, looked.one.run_id)
+    return Balance(run.ceiling_micro_usd, run.left_micro_usd, max(0, looked.pending.missing_micro_usd - micro_usd))
 
 
 async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipeline: str | None, limit: int) -> None:

@@ -7,6 +7,7 @@ obeyed, and what stood in the message stands inside the fence that says "data on
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import Command, ago, block, json_text, make_table, moment, plain, stack
+from baton.cli.output import Command, ago, block, dollars, json_text, make_table, moment, plain, stack
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -117,6 +118,32 @@ def decided_line(pending: PendingHandoff, decided: HandoffDecision) -> Text:
         (_DONE[decided.action], "red" if decided.action is HandoffAction.ABANDON else "green"),
         plain(f" the handoff {pending.sender} → {pending.receiver} by {decided.who}{why}"),
     )
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What a budget has after a top-up.
+
+    Attributes:
+        micro_usd: The budget; None of a run whose budget came with a handoff.
+        left_micro_usd: What is left of it.
+        missing_micro_usd: What the handoff still lacks.
+    """
+
+    micro_usd: int | None
+    left_micro_usd: int | None
+    missing_micro_usd: int
+
+
+def balance_line(balance: Balance, workflow_id: str) -> Text:
+    """Return the new balance, and whether it is enough."""
+    told = ""
+    if balance.micro_usd is not None and balance.left_micro_usd is not None:
+        told = f"the budget is {dollars(balance.micro_usd)} now, {dollars(balance.left_micro_usd)} of it left: "
+    if not balance.missing_micro_usd:
+        return plain(f"{told}enough, the handoff is sent", "green")
+    again = f"baton inbox top-up {shlex.quote(workflow_id)} --usd …"
+    return plain(f"{told}{dollars(balance.missing_micro_usd)} more is needed: {again}", "yellow")
 
 
 def named(waiting: Sequence[PendingHandoff]) -> str:

@@ -51,6 +51,7 @@ class PendingHandoff(CompactRecord):
         attempts: How often it was sent.
         since: Since when it waits (workflow time).
         until: When it counts as abandoned.
+        missing_micro_usd: How much the budget lacks for it.
         only_as_sent: Whether it can only be sent again as it was, because its receiver may have it already.
     """
 
@@ -65,6 +66,7 @@ class PendingHandoff(CompactRecord):
     attempts: Whole = Field(default=1, ge=1)
     since: Timestamp
     until: Timestamp | None = None
+    missing_micro_usd: Count = 0
     only_as_sent: bool = False
 
     @property

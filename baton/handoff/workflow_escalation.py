@@ -118,6 +118,7 @@ class Escalation:
         """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then."""
         since = workflow.now()
         outgoing.asked += 1
+        lack = self._account.shortage(outgoing.spec)
         pending = PendingHandoff(
             handoff_id=outgoing.handoff_id,
             seq=outgoing.given.seq,
@@ -130,6 +131,7 @@ class Escalation:
             attempts=max(outgoing.sent, 1),
             since=since,
             until=since + self._within,
+            missing_micro_usd=0 if lack is None else lack.missing_micro_usd,
         )
         self._handlers.note(f"handoff to {outgoing.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a receiver that failed was counted when it did

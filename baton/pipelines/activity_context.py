@@ -47,6 +47,7 @@ MOST_READ = 16_000
 _MOST_NAMED = 20
 _PARAMS = "params"
 _MOST_LOADED = 2_000_000  # bytes of artifacts that a prompt is made from
+_MODELS, _OTHER_MODELS = 50, "other models"  # so many models of a stage are billed by name
 _TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
 
 
@@ -116,6 +117,7 @@ class StageContext(Generic[BatonT]):
         last_heartbeat: The details of the last heartbeat; of a run before this one, until this one has given some.
         declared: The fields of personal data that the stage declared.
         charged: What the stage has charged so far, earlier runs that raised or were lost included.
+        models: What of it each model cost, in this run.
         able: The tools that the stage declared.
         forbids: The tools that it declared never to call.
         whole: The inputs that its prompt must have whole.
@@ -131,6 +133,7 @@ class StageContext(Generic[BatonT]):
     last_heartbeat: tuple[Any, ...] = ()
     declared: frozenset[str] = frozenset()
     charged: Spend = field(default_factory=Spend)
+    models: dict[str, Spend] = field(default_factory=dict)
     able: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
@@ -482,7 +485,7 @@ class StageContext(Generic[BatonT]):
         if activity.in_activity():
             activity.heartbeat(*self.last_heartbeat, *self.told())
 
-    def charge(self, spend: Spend) -> None:
+    def charge(self, spend: Spend, model: str = "") -> None:
         """Charge what something cost, at once: it is paid whether or not the stage succeeds.
 
         Use it for each call of a model, instead of the spend of the `StageResult`. What a run charged before it
@@ -491,6 +494,7 @@ class StageContext(Generic[BatonT]):
 
         Args:
             spend: What it cost.
+            model: The model that was called, for `baton bill`.
 
         Example:
             >>> from baton.core.baton import Baton
@@ -501,6 +505,9 @@ class StageContext(Generic[BatonT]):
         """
         with self._charging:  # threads of a stage charge at the same time
             self.charged = self.charged + spend
+            if model:
+                name = model[:200] if model in self.models or len(self.models) < _MODELS else _OTHER_MODELS
+                self.models[name] = self.models.get(name, Spend()) + spend
         if self._loop is None or _running_loop() is not self._loop:  # in a thread of the stage's
             self.still_alive()
         elif self._telling is None:

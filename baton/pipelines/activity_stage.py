@@ -245,6 +245,7 @@ class Stage(Generic[GivenT, AnswerT]):
             findings=[*findings, *undeclared(raw, self.spec.writes), *_ill_formed(result)],
             output=result.output,
             spend=context.charged,
+            models=dict(context.models),
             turns=result.turns,
             tool_calls=result.tool_calls,
             tokens_read=context.tokens_read,

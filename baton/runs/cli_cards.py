@@ -57,6 +57,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         f"for {took}" if run.ended is None else f"took {took}",
         quantity(len(run.steps), "step"),
         *(spent(run.billed) or ["$0.00 spent"]),
+        *budget_left(run),
     ]
     title = Text.assemble(
         plain(run.pipeline, "bold"), "  ", plain(run.workflow_id, "bold cyan"), "  ", (status, STATUS_STYLES[status])
@@ -122,6 +123,16 @@ def spent(spend: Spend) -> list[str]:
     if spend.prompt_tokens or spend.completion_tokens:
         parts.append(f"{spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written")
     return parts
+
+
+def budget_left(run: RunRecord) -> list[str]:
+    """Return what is left of the budget, if the run has one."""
+    left, ceiling = run.left_micro_usd, run.ceiling_micro_usd
+    if left is None or ceiling is None:
+        return []
+    if left < 0:
+        return [f"{dollars(-left)} over the budget of {dollars(ceiling)}"]
+    return [f"{dollars(left)} of {dollars(ceiling)} left"]
 
 
 def _fork_note(run: RunRecord) -> str:

@@ -13,6 +13,7 @@ from baton.cli.targets import STAGE_HELP, RunArgument, Target, complete_stage
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind
+from baton.handoff.pending import HandoffDecision
 from baton.runs.cli_cards import glyph, heading, repair_hints, verdict, with_before
 from baton.runs.cli_words import changes, difference, hanging, remarks
 
@@ -36,6 +37,8 @@ async def history(session: Session, run: RunArgument) -> None:
         session.write_json(history_as_json(record))
         return
     session.show(heading(record), "", history_table(record))
+    for at, decision in record.decided:
+        session.show(_decided(at, decision, record))
     for hint in repair_hints(record):
         session.show(hint)
 
@@ -101,6 +104,14 @@ def _what(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
     return lines
 
 
+def _decided(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text:
+    """Return in a line who decided what about a handoff that waited, and why."""
+    amount = f" by {dollars(decision.micro_usd)}" if decision.micro_usd else ""
+    why = f": “{decision.why}”" if decision.why else ""
+    told = f"{moment(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
+    return plain(f"{told}, handoff {decision.handoff_id[:8]}{why}", "yellow")
+
+
 def _unfinished(step: Step, record: RunRecord) -> list[Any]:
     """Return the row of a step that changed nothing yet, or never will."""
     attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
@@ -163,7 +174,12 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
             }
         )
     run = record.to_json_object()
-    return {**{key: run[key] for key in run if key != "baton"}, "history": rows}
+    return {**{key: run[key] for key in run if key != "baton"}, "history": rows, "decided": _decisions(record)}
+
+
+def _decisions(record: RunRecord) -> list[dict[str, Any]]:
+    """Return what people decided about handoffs, as JSON."""
+    return [{"at": at.isoformat(), **decision.model_dump(mode="json")} for at, decision in record.decided]
 
 
 def _reference(record: RunRecord, text: str) -> tuple[str, Baton]:

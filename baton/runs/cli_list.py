@@ -7,7 +7,7 @@ import typer
 
 from baton.cli.output import STATUS_STYLES, ago, between, length, make_table, plain, without_breaks
 from baton.cli.session import Session, command
-from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs
+from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_last_stages
 
 
 def parse_status(given: str) -> str:
@@ -46,6 +46,7 @@ async def list_(
     client = await session.client()
     with session.progress("asking for runs"):
         runs = await list_runs(client, RunFilter(pipeline, status, stage, task, children, every), limit)
+        runs = await with_last_stages(client, runs)
     if session.json:
         session.write_json(runs)
         return
@@ -62,7 +63,7 @@ def _print(session: Session, runs: list[ListedRun]) -> None:
     now = datetime.now(UTC)
     longest = max(len(run.workflow_id) for run in runs)
     whole = ("status", "started", "took")
-    table = make_table("run", "pipeline", "status", "at", "started", "took", whole=whole, leading=longest)
+    table = make_table("run", "pipeline", "status", "at", "started", "took", "run id", whole=whole, leading=longest)
     for run in runs:
         table.add_row(
             plain(run.workflow_id, "bold"),
@@ -71,5 +72,6 @@ def _print(session: Session, runs: list[ListedRun]) -> None:
             plain(run.stage or ""),
             ago(run.began, now),
             length(between(run.began, run.ended or now)),
+            plain(run.run_id, "dim"),
         )
     session.show(without_breaks(table, session.out, keep=3))

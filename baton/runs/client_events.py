@@ -18,9 +18,11 @@ from baton.compression.rules import COMPRESS
 from baton.core.baton import AnyBaton, Baton
 from baton.core.messages import PipelineInput, StageInput
 from baton.errors import HistoryError
-from baton.wire.names import HANDOFF_REFUSED, MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE, ROLLED_BACK
+from baton.wire.names import HANDOFF_REFUSED, MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE, RESOLVE_HANDOFF, ROLLED_BACK
 from baton.wire.records import Record
 
+CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
+"""The workflow id of a child, with the name and the number of its step."""
 _STEP = re.compile(r'"step (\d+): ')
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -102,6 +104,8 @@ def _payload(event: HistoryEvent) -> Payload | None:
             payloads = attributes.failure.timeout_failure_info.last_heartbeat_details.payloads[-1:]
         case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
             payloads = attributes.result.payloads
+        case "workflow_execution_update_accepted_event_attributes" if is_resolved_handoff(event):
+            payloads = attributes.accepted_request.input.args.payloads
         case (
             "workflow_execution_started_event_attributes"
             | "activity_task_scheduled_event_attributes"
@@ -155,6 +159,11 @@ def is_refusal(event: HistoryEvent) -> bool:
 def is_settlement(event: HistoryEvent) -> bool:
     """Return whether an event schedules the activity that reads what a roll-back left."""
     return event.activity_task_scheduled_event_attributes.activity_type.name == ROLLED_BACK
+
+
+def is_resolved_handoff(event: HistoryEvent) -> bool:
+    """Return whether an event is a person's decision about a handoff that waits."""
+    return event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == RESOLVE_HANDOFF
 
 
 def step_of_summary(text: bytes | None) -> int:

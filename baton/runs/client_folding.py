@@ -5,8 +5,7 @@ children, edits, refusals) the pipeline left there as upserts of its memo. The r
 are applied here again, in the same order, so the baton comes out exactly as it was.
 """
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
@@ -15,10 +14,12 @@ from temporalio.api.history.v1 import HistoryEvent
 from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import Compressed
 from baton.core.baton import Baton
-from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, told_spend
+from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, told_spend, told_top_up
 from baton.core.messages import PipelineResult, RollBacks, StageInput, StageReturn
 from baton.errors import PatchError
+from baton.handoff.pending import HandoffDecision
 from baton.runs.client_events import (
+    CHILD_ID,
     detail,
     innermost,
     is_compression,
@@ -33,8 +34,6 @@ from baton.runs.client_events import (
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step, StepStatus
 from baton.runs.client_timers import APPROVAL_TIMER, SLEEP_TIMER, timer_name
 from baton.wire.names import HANDOFF_CHUNK
-
-_CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 
 
 def fold(run: RunRecord, events: Sequence[HistoryEvent], texts: dict[int, bytes], ready: dict[int, int]) -> None:
@@ -101,19 +100,28 @@ class _Fold:
                 case "activity_task_completed_event_attributes":
                     returned = parsed(StageReturn, self._text(event))
                     if returned is not None:
-                        self._bill(event, returned.seq, returned.stage, returned.spend)
+                        self._bill(event, returned.seq, returned.stage, returned.spend, models=returned.models)
                         self._returned[event.event_id] = returned
                         self._sent.setdefault((returned.seq, returned.attempt), [])
                     seq = self._compressions.get(event.activity_task_completed_event_attributes.scheduled_event_id)
                     if seq is not None and (made := parsed(Compressed, self._text(event))):
                         self._bill(event, seq, "", made.spend)
 
-    def _bill(self, event: HistoryEvent, seq: int, stage: str, spend: Spend) -> None:
+    def _bill(
+        self,
+        event: HistoryEvent,
+        seq: int,
+        stage: str,
+        spend: Spend,
+        *,
+        models: Mapping[str, Spend] | None = None,
+        elsewhere: bool = False,
+    ) -> None:
         """Note that something was charged."""
         if not spend:
             return
         self._run.billed += spend
-        self._run.bills.append(Bill(seq, stage, spend, event.event_id))
+        self._run.bills.append(Bill(seq, stage, spend, event.event_id, time_of(event), models or {}, elsewhere))
 
     def _text(self, event: HistoryEvent) -> bytes | None:
         return self._texts.get(event.event_id)
@@ -237,7 +245,7 @@ class _Fold:
         if event.activity_task_completed_event_attributes.scheduled_event_id in self._settlements:
             told = parsed(RollBacks, self._text(event))
             for one in told.made if told else []:
-                self._bill(event, max(self._steps, default=0) + 1, "", one.left)
+                self._bill(event, max(self._steps, default=0) + 1, "", one.left, elsewhere=True)
 
     def memo(self, event: HistoryEvent) -> None:
         outcome = parsed(Outcome, self._text(event))
@@ -251,8 +259,9 @@ class _Fold:
         if outcome.kind is StepKind.CHILD and outcome.failure is None:
             brought = PipelineResult.model_validate(outcome.value)
             # It is billed as it ended: a run that is rolled back to right after that takes it over again.
+            self._run.topped_up_micro_usd += brought.topped_up_micro_usd
             told_by = self._child_ends.get(outcome.seq, event)
-            self._bill(told_by, outcome.seq, outcome.name, brought.billed or brought.spend)
+            self._bill(told_by, outcome.seq, outcome.name, brought.billed or brought.spend, elsewhere=True)
         names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
         branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
         self._run.accepted += [(outcome.order, branch) for branch in branches]
@@ -270,7 +279,7 @@ class _Fold:
 
     def child_initiated(self, event: HistoryEvent) -> None:
         attributes = event.start_child_workflow_execution_initiated_event_attributes
-        named = _CHILD_ID.match(attributes.workflow_id)
+        named = CHILD_ID.match(attributes.workflow_id)
         if named:
             task = attributes.workflow_task_completed_event_id
             step = self._begin(int(named[2]), named[1], StepKind.CHILD, event, task)
@@ -306,13 +315,21 @@ class _Fold:
         if step is not None:
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure)
-            self._bill(event, step.seq, step.name, told_spend(detail(self._text(event))))
+            told = detail(self._text(event))
+            self._run.topped_up_micro_usd += told_top_up(told)
+            self._bill(event, step.seq, step.name, told_spend(told), elsewhere=True)
 
     def signaled(self, event: HistoryEvent) -> None:
         name = event.workflow_execution_signaled_event_attributes.signal_name
         text = self._text(event)
         if name == HANDOFF_CHUNK and text is not None:
             self._run.chunks.append(text)
+
+    def update_accepted(self, event: HistoryEvent) -> None:
+        """Note what a person decided about a handoff, and what they put into the budget."""
+        if decision := parsed(HandoffDecision, self._text(event)):
+            self._run.decided.append((time_of(event), decision))
+            self._run.topped_up_micro_usd += decision.micro_usd
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)
@@ -369,6 +386,7 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "child_workflow_execution_timed_out": _Fold.child_ended,
         "child_workflow_execution_terminated": _Fold.child_ended,
         "workflow_execution_signaled": _Fold.signaled,
+        "workflow_execution_update_accepted": _Fold.update_accepted,
         "workflow_execution_completed": _Fold.completed,
         "workflow_execution_failed": _Fold.failed,
         "workflow_execution_terminated": _Fold.terminated,

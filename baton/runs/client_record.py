@@ -13,6 +13,7 @@ from baton.core.history import CompensationRecord, HistoryEntry, Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
+from baton.handoff.pending import HandoffDecision
 from baton.runs.client_events import Pausing
 from baton.runs.client_timers import HandoffDeadline, Timer, pending_handoffs
 
@@ -130,6 +131,8 @@ class RunRecord:
         billed: What was charged: refused attempts, branches of a failed fan-out, stages that raised, compressed
             conversations and what a roll-back left included.
         bills: What of it was charged in this run, one for each event that tells it.
+        topped_up_micro_usd: What people put into its budget, in this run and in children that ended.
+        decided: What people decided about handoffs that waited, with the time of it.
         chunks: The sealed chunks of streamed handoffs that it was signaled, in order.
     """
 
@@ -166,12 +169,28 @@ class RunRecord:
     prompts: dict[tuple[int, str], list[PromptPart]] = field(default_factory=dict)
     billed: Spend = field(default_factory=Spend)
     bills: list[Bill] = field(default_factory=list)
+    topped_up_micro_usd: int = 0
+    decided: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
 
     @property
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    @property
+    def ceiling_micro_usd(self) -> int | None:
+        """Its budget with what people added; None if it was started without one."""
+        budget = self.start.budget
+        return None if budget is None else budget.ceiling_micro_usd + self.topped_up_micro_usd
+
+    @property
+    def left_micro_usd(self) -> int | None:
+        """What is left of its budget, reservations not counted; None if it was started without one."""
+        budget, ceiling = self.start.budget, self.ceiling_micro_usd
+        if budget is None or ceiling is None:
+            return None
+        return ceiling - budget.before.micro_usd - self.billed.micro_usd
 
     @property
     def open_children(self) -> list[str]:
@@ -301,10 +320,17 @@ class RunRecord:
             **to_jsonable_python(plain),
             "task_id": self.task_id,
             "pending_handoffs": to_jsonable_python(self.pending_handoffs),
+            "budget": self._budget(),
             "spend": self.state.spend.model_dump(mode="json"),
             "steps": to_jsonable_python(self.steps),
             "baton": self.baton.to_json_object(),
         }
+
+    def _budget(self) -> dict[str, Any] | None:
+        """Return the budget as JSON."""
+        if self.start.budget is None:
+            return None
+        return {"micro_usd": self.ceiling_micro_usd, "left_micro_usd": self.left_micro_usd}
 
 
 _PLAIN = (

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from baton.devserver import DevServer
 from baton.runs.client_explanation import explain
 from baton.testing import pipeline_worker
 from baton.worker import discover
+from tests.acceptance.operating import Operator
 from tests.support import approve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -29,6 +31,35 @@ async def test_hello_runs_as_a_script(server: DevServer) -> None:
     )
     said, progress = await process.communicate()
     assert (process.returncode, said.decode().strip()) == (0, "Good morning, Ada."), progress.decode()
+
+
+async def test_three_agents_write_an_article_in_one_file(tmp_path: Path) -> None:
+    """With a tool, a person, a ledger and a budget, in at most 45 lines; the server is an embedded one."""
+    text = (EXAMPLES / "article.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 45
+    (tmp_path / "article.py").write_text(text, encoding="utf-8")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "BATON_"))}
+    environment = {**inherited, "PYTHONPATH": str(EXAMPLES.parent), "HOME": str(tmp_path), "BATON_USER": "ann"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "article.py"),
+        cwd=tmp_path,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    address = run_id = ""
+    while not run_id:
+        line = (await process.stderr.readline()).decode()
+        assert line, "it ended without asking anybody"
+        address = found[1] if (found := re.search(r"TEMPORAL_ADDRESS=(\S+)", line)) else address
+        run_id = found[1] if (found := re.search(r"baton approve (\S+)", line)) else ""
+    baton = Operator(tmp_path, {**environment, "TEMPORAL_ADDRESS": address})
+    await baton("approve", run_id, "--why", "it is right", "--yes")
+    said, progress = await process.communicate()
+
+    assert (process.returncode, said.decode().splitlines()[0]) == (0, "# Batons"), progress.decode()
+    assert (tmp_path / ".baton" / "ledger.db").exists()
 
 
 @pytest.mark.parametrize("approved", [True, False])
