@@ -46,11 +46,11 @@ async def bill(
         ),
     ] = None,
 ) -> None:
-    """Sum up what runs cost: retries, refused attempts, children and runs rolled back included.
+    """Sum up what runs cost, and compare it with a provider's export.
 
-    Reads the history of every run that the server still has. With --reconcile, each model (or day, by --group-by day)
-    is compared with a provider's CSV export; the exit code is 1 if an amount differs by more than a cent and a
-    hundredth.
+    Retries, refused attempts, children and runs rolled back are included. Reads the history of every run that the
+    server still has. With --reconcile, each model (or day, by --group-by day) is compared with a provider's CSV export;
+    the exit code is 1 if an amount differs by more than a cent and by more than a hundredth.
     """
     start = _day(since)
     by = group_by or (GroupBy.PIPELINE if reconcile is None else GroupBy.MODEL)
