@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from baton.cli.command import command
-from baton.cli.exits import ExitCode
+from baton.cli.options import ExitCode
 from baton.cli.output import dollars, make_table, plain
-from baton.cli.session import Session
+from baton.cli.session import Session, command
 from baton.core.history import Spend
 from baton.runs.client_bill import GroupBy, charges, exported, paired, summed
 
@@ -40,8 +39,6 @@ async def bill(
         Path | None,
         typer.Option(
             metavar="CSV",
-            exists=True,
-            dir_okay=False,
             help="A provider's export of usage to compare with.",
         ),
     ] = None,
