@@ -20,6 +20,8 @@ from baton.wire.values import Digest, Instant, OpenRecord, Uuid4
 
 HANDOFF = "handoff"
 """Signal: a sealed handoff, the one argument."""
+HANDOFF_ANSWER = "handoff_answer"
+"""Signal: a sealed acknowledgement, the one argument."""
 QUERY_ANSWERED = "handoff_answered"
 """Query: the answer that this pipeline gave to a handoff, by its id; for senders that are no workflow."""
 MOST_REMEMBERED = 1_000
@@ -118,6 +120,9 @@ class Sent(CompactRecord):
     open: bool = True
 
 
+_MOST_EARLY = 20
+
+
 class AckMatch(StrEnum):
     """What an outbox makes of an answer."""
 
@@ -142,6 +147,7 @@ class Outbox:
 
     def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
         """Begin empty, or with what an earlier run carried over."""
+        self._early: dict[str, Acknowledgement] = {}
         self._sent = {one.handoff_id: one for one in (Sent.model_validate(each, strict=False) for each in carried)}
 
     def put(self, sent: Sent) -> None:
@@ -155,6 +161,8 @@ class Outbox:
         closed = [one.handoff_id for one in self._sent.values() if not one.open]
         for old in closed[: max(len(self._sent) - MOST_REMEMBERED, 0)]:
             del self._sent[old]
+        if early := self._early.pop(sent.handoff_id, None):
+            self.take(early)
 
     def attempt(self, handoff_id: str) -> int:
         """Return which attempt the next message under an id is, from 1; only a mended one is another."""
@@ -177,6 +185,10 @@ class Outbox:
         """Take an answer whose seal holds."""
         sent = self._sent.get(ack.handoff_id)
         if sent is None:
+            # In a run that was rolled back, the answer to what it streams may come before it has streamed it.
+            self._early = {**self._early, ack.handoff_id: ack}
+            if len(self._early) > _MOST_EARLY:
+                del self._early[next(iter(self._early))]
             return AckMatch.UNKNOWN
         if ack.digest != sent.digest:
             return AckMatch.OTHER_MESSAGE

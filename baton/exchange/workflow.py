@@ -17,10 +17,9 @@ from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
 from baton.core.verdict import Disposition
 from baton.errors import PatchError, StageFailedError
 from baton.exchange.admission import Received, taken_over
-from baton.exchange.records import HANDOFF, AckMatch, Acknowledgement, Outbox, Sent, message_digest
+from baton.exchange.records import HANDOFF, HANDOFF_ANSWER, AckMatch, Acknowledgement, Outbox, Sent, message_digest
 from baton.exchange.workflow_arrivals import Arrivals
 from baton.exchange.workflow_messages import (
-    HANDOFF_ANSWER,
     MARK,
     MessageProcessor,
     Receiver,

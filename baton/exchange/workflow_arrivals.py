@@ -19,6 +19,7 @@ from baton.errors import StageFailedError
 from baton.exchange.admission import AcceptRequest, Received
 from baton.exchange.records import (
     HANDOFF,
+    HANDOFF_ANSWER,
     MOST_REMEMBERED,
     QUERY_ANSWERED,
     Acknowledgement,
@@ -27,7 +28,6 @@ from baton.exchange.records import (
     next_in_line,
 )
 from baton.exchange.workflow_messages import (
-    HANDOFF_ANSWER,
     MARK,
     MessageProcessor,
     admit,

@@ -23,8 +23,6 @@ from baton.wire.text import inert
 
 MARK = "its payload's metadata 'baton-record'"
 """What a sender that is not Baton may have forgotten; see `baton.codec.conversion.RECORD`."""
-HANDOFF_ANSWER = "handoff_answer"
-"""Signal: a sealed acknowledgement, the one argument."""
 
 LARGEST_MESSAGE = 4 * 1024 * 1024
 """How many bytes a sealed message may have: more does not pass the safety scan in the time that there is for it."""

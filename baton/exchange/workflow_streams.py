@@ -17,10 +17,9 @@ from baton.core.stages import step
 from baton.errors import StageFailedError
 from baton.exchange.admission import Received
 from baton.exchange.chunks import MOST_AHEAD, Arrival, CheckChunk, Chunk, ChunkStream, whole_digest
-from baton.exchange.records import MOST_REMEMBERED, Acknowledgement, Reply
+from baton.exchange.records import HANDOFF_ANSWER, MOST_REMEMBERED, Acknowledgement, Reply
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import (
-    HANDOFF_ANSWER,
     MessageProcessor,
     Receiver,
     message_of,

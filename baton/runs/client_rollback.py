@@ -5,16 +5,22 @@ from uuid import uuid4
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, SignalWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.history import Spend, StepKind
 from baton.core.messages import RolledBack
 from baton.errors import HistoryError, PipelineError
+from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.handoff.pending import name_refusal
+from baton.runs.client_executions import history
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord, RunStatus, Step
+from baton.wire.names import HANDOFF_CHUNK
+
+_FROM_PIPELINES = (HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK)
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,8 @@ async def roll_back(
     """Roll an open or closed run back to right before a step; it continues from there.
 
     The server ends the run and starts another with its history up to the step (Temporal's reset). Signals and
-    updates that came later belong to the abandoned part and are not applied again. Children that the left
+    updates that came later belong to the abandoned part and are not applied again, except for the handoffs, answers
+    and chunks of other pipelines. Children that the left
     run started after that point are terminated, and the new run records who rolled back and why. What stages did
     outside is not undone, and what they spent stays charged.
 
@@ -160,6 +167,7 @@ async def roll_back(
         raise PipelineError(unnamed)
     point = await find_point(client, workflow_id, to, run_id)
     new_run_id = await _reset(client, point, RolledBack(to=point.step.name, by=by, why=why))
+    await _bring_again(client, point)
     stopped = [
         child
         for child in point.children
@@ -187,6 +195,40 @@ async def _reset(client: Client, point: RollbackPoint, told: RolledBack) -> str:
         retry=True,
     )
     return answer.run_id
+
+
+async def _bring_again(client: Client, point: RollbackPoint) -> None:
+    """Send the new run what other pipelines had sent the left ones after the point: they do not send it again.
+
+    It is sealed, so it counts as it did, and once.
+    """
+    lost: list[HistoryEvent] = []
+    run_id, base = point.newest.run_id, point.run.run_id
+    while True:
+        _, events = await history(client, point.run.workflow_id, run_id)
+        lost[:0] = [one for one in events if run_id != base or one.event_id > point.event]
+        previous = events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+        if run_id == base or not previous:
+            break
+        run_id = previous
+    for event in lost:
+        signal = event.workflow_execution_signaled_event_attributes
+        if signal.signal_name not in _FROM_PIPELINES:
+            continue
+        request = SignalWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=point.run.workflow_id),
+            signal_name=signal.signal_name,
+            input=signal.input,
+            header=signal.header,
+            request_id=str(uuid4()),
+        )
+        try:
+            await client.workflow_service.signal_workflow_execution(request, retry=True)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:  # the new run has ended, and needs none of it
+                raise
+            return
 
 
 async def _terminate(client: Client, workflow_id: str, reason: str) -> bool:

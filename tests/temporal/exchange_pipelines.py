@@ -359,7 +359,8 @@ class StreamsOut:
                 chunks[1]["n"] = math.nan
         coming = self._coming(chunks, params.get("rest", 0)) if self.held or "rest" in params else chunks
         within = _within(params, RECORDED)
-        ack = await self.streams.send(Receiver(params["to"], "risk"), "Score the clauses", coming, within=within)
+        to = Receiver(params["to"], params.get("agent", "risk"))
+        ack = await self.streams.send(to, "Score the clauses", coming, within=within)
         return self.pipeline.result(ack.to_json_object())
 
     @workflow.signal
@@ -427,7 +428,45 @@ class StreamsInAndGoesOn:
         return self.pipeline.result({"chunks": [one["n"] for one in everything], "again": len(incoming.chunks)})
 
 
+@workflow.defn
+class ExchangesBeside:
+    """Exchanges beside an approval that begins a little later; parameters: `does`, `to`, `seconds`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.exchange = Exchange(self.pipeline, agent="legal")
+        self.streams = Streams(self.exchange)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Exchange, and ask."""
+        await self.pipeline.approve("begin", within=IN_TIME)
+        _, what = await asyncio.gather(self._ask_later(), self._exchange())
+        return self.pipeline.result(what)
+
+    async def _ask_later(self) -> None:
+        await workflow.sleep(0.2)
+        await self.pipeline.approve("later", within=IN_TIME)
+
+    async def _exchange(self) -> JsonValue:
+        params: Any = self.pipeline.params
+        me, within = ReceiverRequirements("legal", "1.0.0"), _within(params)
+        match params["does"]:
+            case "hand on":
+                return (await self.exchange.hand_off(_receiver(params), "Score", within=within)).to_json_object()
+            case "receive":
+                return (await self.exchange.receive(me, within=within)).sender
+            case "stream":
+                chunks: list[dict[str, JsonValue]] = [{"n": 1}, {"n": 2}]
+                return (await self.streams.send(_receiver(params), "Score", chunks, within=within)).to_json_object()
+            case _:
+                incoming = await self.streams.receive(me, within=within)
+                return [one["n"] for one in await incoming.rest(within=within)]
+
+
 EXCHANGES: list[type] = [
+    ExchangesBeside,
     HandsOff,
     AsksAPerson,
     AsksTheInbox,

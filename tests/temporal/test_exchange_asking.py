@@ -16,8 +16,7 @@ from baton.core.messages import PipelineResult, PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import Found, OutsideAgents
-from baton.exchange.records import Acknowledgement, Reply, message_digest
-from baton.exchange.workflow_messages import HANDOFF_ANSWER
+from baton.exchange.records import HANDOFF_ANSWER, Acknowledgement, Reply, message_digest
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions

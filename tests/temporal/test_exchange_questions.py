@@ -16,8 +16,7 @@ from temporalio.worker import Worker
 from baton.codec.conversion import RECORD, SEALED
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.chunks import Chunk, whole_digest
-from baton.exchange.records import HANDOFF
-from baton.exchange.workflow_messages import HANDOFF_ANSWER
+from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.exchange.workflow_streams import STREAM
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

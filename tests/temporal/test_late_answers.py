@@ -18,8 +18,7 @@ from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import Decision, Overview
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.records import HANDOFF
-from baton.exchange.workflow_messages import HANDOFF_ANSWER
+from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, signal_raw
