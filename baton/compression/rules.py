@@ -42,6 +42,11 @@ HEADING = "From the compressed turns, in their order (- word for word, * in part
 _ENDING = re.compile(r"\[Full history compressed — last \d{1,9} turns verbatim below\]\s*\Z")
 _MARKS = re.compile(r"\[(?=Full history compressed)|^(?=" + re.escape(HEADING) + "$)", re.MULTILINE)
 _DIGITS = re.compile(r"\d+")
+# A time of day, a level or both at the beginning, behind who said it; and a number somewhere.
+_LOGGED = re.compile(
+    r"(?=.*\d)(?:[^:\n]{1,40}: )?[\[(]?(?:(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d(?::\d\d)?\b"
+    r"|(?:\d{4}-\d\d-\d\d )?\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b|(?:ts|time|level)=)"
+)
 _TELLING = re.compile(r"[^\W\d_]{4,40}")  # short words are mostly articles and the like, in every language
 _FEWEST_WORDS = 4
 _LONGEST_SPEAKER = 40
@@ -344,24 +349,35 @@ def _shape(said: _Said) -> str:
 
 
 def _without_numbers(kept: _Kept, said: Sequence[_Said], most: int, price: Callable[[Line], int]) -> tuple[_Kept, int]:
-    """Return what is kept without the oldest lines with numbers, and how many are left out; none, if it never fits."""
-    notice = Line("[… 9999999 lines with numbers left out …]")
-    numbers = {index for index, (place, _) in enumerate(kept) if said[place].pin.kind is PinKind.NUMBER}
-    left = most - price(notice) - sum(price(line) for index, (_, line) in enumerate(kept) if index not in numbers)
-    if left < 0 or not numbers:
-        return kept, 0
-    staying = set(range(len(kept))) - numbers
-    for index in sorted(numbers, reverse=True):
-        left -= price(kept[index][1])
-        if left < 0:
+    """Return what is kept without the oldest lines with numbers, and how many are left out; none, if it never fits.
+
+    Lines of a log go after all others, also those that warn or have the form of a rule.
+    """
+    numbers: list[int] = []
+    logged: list[int] = []
+    for index, (place, line) in enumerate(kept):
+        if said[place].pin.kind is PinKind.NUMBER:
+            numbers.append(index)
+        elif _is_logged(said[place], line):
+            logged.append(index)
+    left = most - price(Line("[… 9999999 lines with numbers left out …]")) - sum(price(line) for _, line in kept)
+    gone: set[int] = set()
+    for index in (*numbers, *logged):
+        if left >= 0:
             break
-        staying.add(index)
-    gone = len(kept) - len(staying)
-    first = min(set(range(len(kept))) - staying, default=0)
-    told = (kept[first][0], Line(f"[… {gone} lines with numbers left out …]"))
-    return [
-        told if index == first else kept[index] for index in range(len(kept)) if index in staying or index == first
-    ], gone
+        left += price(kept[index][1])
+        gone.add(index)
+    if left < 0 or not gone:
+        return kept, 0
+    first = min(gone)
+    told = (kept[first][0], Line(f"[… {len(gone)} lines with numbers left out …]"))
+    rest = [told if index == first else one for index, one in enumerate(kept) if index not in gone or index == first]
+    return rest, len(gone)
+
+
+def _is_logged(said: _Said, line: Line) -> bool:
+    """Return whether a line is one of a log; a decision never is."""
+    return said.pin.kind is not PinKind.DECISION and _LOGGED.match(line.text) is not None
 
 
 def _others(said: Sequence[_Said], older: int, kept: _Kept) -> list[tuple[int, _Said]]:

@@ -252,6 +252,27 @@ class TestLog:
             assert "lines with numbers left out …]" in made.summary
             assert any("lines with numbers were left out" in warning for warning in made.warnings)
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "2026-11-26T12:00:00 INFO {name} request id:{name} took {n} ms",
+            "2026-11-26 12:00:00,123 ERROR: {name} failed after {n} ms",
+            "WARN {name} at {n}",
+            "level=info msg={name} status:200 dur={n}ms",
+        ],
+        ids=["a member in each", "errors", "warnings", "logfmt"],
+    )
+    def test_lines_that_warn_or_look_like_rules_are_no_exception(self, line: str) -> None:
+        """They failed for good: each was taken for a statement that must be kept (C-19)."""
+        names = [f"{chr(97 + n // 676)}{chr(97 + n // 26 % 26)}{chr(97 + n % 26)}" for n in range(1_500)]
+        log = "\n".join(line.format(name=name, n=n) for n, name in enumerate(names))
+        turns = [Turn(content="We must keep this line."), Turn(role="tool", content=log), *talk(3, 3)]
+        made = finished(CompressInput(turns=turns, window=2_000))
+
+        assert made.after_tokens <= 1_600
+        assert "- We must keep this line." in made.summary
+        assert any("lines with numbers were left out" in warning for warning in made.warnings)
+
 
 class TestContextTooLargeError:
     """When it cannot be done."""
