@@ -20,6 +20,7 @@ from benchmarks.compare import Effort
 from benchmarks.contracts import compile_cost
 from benchmarks.exchange import signal_handoffs
 from benchmarks.history import history
+from benchmarks.inputs import inputs
 from benchmarks.ledger import appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.peers.comparison import PEERS, against, agent_stage
@@ -72,11 +73,13 @@ MEASURES = (
         [
             "tokens_vs_transcript_stage5",
             "tokens_vs_transcript_stage20",
+            "tokens_with_inputs_stage5",
             "tokens_whole_loop_ratio",
             "tokens_growth_stage20_vs_stage5",
         ],
         tokens,
     ),
+    Measure(["delivered_share", "inputs_history_bytes_per_stage"], inputs),
     Measure(["agent_stage_vs_bare"], agent_stage),
     *(Measure([figure], partial(against, figure=figure)) for figure in PEERS),
 )

@@ -94,7 +94,7 @@ class Rig:
         """
         key = (role, server, settings)
         if key not in self._crews:
-            running = await self._server(server)
+            running = await self.server(server)
             queue = f"bench-{role}-{settings}"
             given = [role, settings, running.address, queue, str(self.folder)]
             process = await asyncio.create_subprocess_exec(
@@ -108,7 +108,8 @@ class Rig:
             self._crews[key] = Crew(await connect(role, running.address, self.folder), queue, process, running)
         return self._crews[key]
 
-    async def _server(self, name: str) -> DevServer:
+    async def server(self, name: str = "shipped") -> DevServer:
+        """Return a server: the shipped one, or under the name `stock` the same program with its own settings."""
         if name not in self._servers:
             database = self.folder / f"{name}.db"
             options = DevServerOptions(database=database, ui_port=None, tuned=name == "shipped")

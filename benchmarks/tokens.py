@@ -29,6 +29,7 @@ from benchmarks.report import Findings
 from benchmarks.rig import Rig
 from benchmarks.samples import patch, thousand_tokens
 from benchmarks.sessions import TOOLS, Session, work
+from benchmarks.workflows.inputs import text
 
 LENGTHS = (2, 5, 10, 20)
 """The stages that the table tells of, counted from 1."""
@@ -47,6 +48,7 @@ class Inherited:
         contract: The contract and the baton, as a stage's prompt has them.
         facts: How many facts the contract has.
         report: The handoff report of the stage before it.
+        with_input: The contract and the baton with a declared input of 40 KB.
         own: The tokens of each message that its own agent will exchange with its model.
     """
 
@@ -55,6 +57,7 @@ class Inherited:
     contract: int
     facts: int
     report: int
+    with_input: int
     own: tuple[int, ...]
 
     def loop(self, inherited: int) -> int:
@@ -111,6 +114,7 @@ def figures(stages: list[Inherited]) -> dict[str, float]:
     return {
         "tokens_vs_transcript_stage5": fifth.transcript / fifth.contract,
         "tokens_vs_transcript_stage20": twentieth.transcript / twentieth.contract,
+        "tokens_with_inputs_stage5": fifth.transcript / fifth.with_input,
         "tokens_whole_loop_ratio": with_transcript / with_contract,
         "tokens_growth_stage20_vs_stage5": twentieth.contract / fifth.contract,
     }
@@ -143,14 +147,14 @@ async def _inherited(
     report = baton_report(
         handed, sender=f"stage{seq - 1}", receiver=given.stage, status=Status.COMPLETED, confidence=90
     )
+    contracted = given.model_copy(update={"contract": made.contract.to_json_object()})
     return Inherited(
         transcript=said,
         baton=await _prompt_tokens(handed, given, store),
-        contract=await _prompt_tokens(
-            handed, given.model_copy(update={"contract": made.contract.to_json_object()}), store
-        ),
+        contract=await _prompt_tokens(handed, contracted, store),
         facts=len(made.contract.facts),
         report=counter(fence(render_report(report), _NONCE)),
+        with_input=await _prompt_tokens(handed, contracted.model_copy(update={"inputs": {"text": text(seq)}}), store),
         own=tuple(map(counter, session.messages)),
     )
 

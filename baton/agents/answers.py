@@ -46,10 +46,12 @@ class AnswerForm(StrEnum):
     Attributes:
         PATCH: A JSON object: `{"baton_patch": {…}}`, with `output` where the stage has an output.
         REPORT: A handoff report in markdown.
+        TEXT: A text, which is the stage's output, such as an article; the baton stays as it is.
     """
 
     PATCH = "patch"
     REPORT = "report"
+    TEXT = "text"
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def how_to_answer(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> 
     """Return the sentence that tells an agent how to answer; our own words, so it stands outside the fence."""
     if form is AnswerForm.REPORT:
         return f"Do your part of the task. Then answer with a handoff report of this form and nothing else:\n{FORMAT}"
+    if form is AnswerForm.TEXT:
+        return "Do your part of the task. Then answer with the text that it asks for, whole, and nothing else."
     text = (
         "Do your part of the task. Then answer with one JSON object and nothing else. Its member `baton_patch` has "
         "only the fields you changed; `decision_log` has only your new decisions, each with its reason."

@@ -88,8 +88,8 @@ class AgentWork:
         instructions: What the stage's author tells the agent; the system prompt.
         tools: What it may call: allowed by its contract, checked and recorded at every call; and `read_artifact`,
             where its contract or its baton names something to read.
-        form: Whether it answers with a patch or with a report.
-        schema: The JSON Schema of the answer; None for a report.
+        form: Whether it answers with a patch, a report or a text.
+        schema: The JSON Schema of the answer; None for a report or a text.
         limits: How far it may go.
         withheld: Tools of the stage that the contract does not allow; the agent is not told of them.
         context: The stage's context, for what a framework adds of its own: `context.tools` guards tools that the
@@ -154,6 +154,10 @@ class AgentWork:
         """
         if self.form is AnswerForm.REPORT and isinstance(answer, str):
             return AgentAnswer(report=answer)
+        if self.form is AnswerForm.TEXT:
+            if not isinstance(answer, str) or not answer.strip():
+                raise PatchError(["the answer is not a text; answer with the text that was asked for"])
+            return AgentAnswer(output=answer)
         return read_answer(answer, self.schema)
 
 
@@ -239,7 +243,7 @@ def agent_stage(
         instructions: What the stage's author tells the agent. It becomes the system prompt, so nothing that another
             agent or a user wrote belongs into it.
         tools: Functions that the agent may call, as far as its contract allows.
-        answers: Whether it answers with a patch or with a handoff report.
+        answers: Whether it answers with a patch, with a handoff report, or with a text that is the stage's output.
         baton_type: The pipeline's type of baton.
         limits: How far one run may go.
         shows_params: Whether the prompt holds the pipeline's parameters beside the inputs.
@@ -273,7 +277,7 @@ def agent_stage(
         return _shape(schemas, made.spec, baton_type)
 
     async def run(context: StageContext[Any]) -> StageResult:
-        schema = None if answers is AnswerForm.REPORT else shape(context.parts.schemas)
+        schema = shape(context.parts.schemas) if answers is AnswerForm.PATCH else None
         tools = tuple(tool.guarded(context) for tool in own if context.tools.allows(tool.name))
         if reader := _reader(context, agent, named):
             tools = (*tools, reader)

@@ -21,7 +21,7 @@ with needs_extra("agents", __name__):
 
 from baton.agents.answers import cached_by_identity
 from baton.agents.billing import window_of
-from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
+from baton.agents.port import AgentAnswer, AgentWork
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names_of_tools, reported, settings_under
 from baton.agents.schema_embedding import spelled_out
 from baton.agents.tools import AgentTool
@@ -119,7 +119,7 @@ class PydanticAgent:
         """Return what the model is to answer with; None keeps the agent's own type."""
         if self.of_output is not None:
             return None
-        if work.schema is None or work.form is AnswerForm.REPORT:
+        if work.schema is None:
             return str
         return _SHAPES[self.answer](work.schema)
 

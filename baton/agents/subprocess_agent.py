@@ -109,6 +109,8 @@ class SubprocessAgent:
         if work.form is AnswerForm.REPORT:
             heading = _REPORT.search(text)
             return work.read(text[heading.start() :] if heading else text)
+        if work.form is AnswerForm.TEXT:
+            return work.read(text)
         block = _last_block(text)
         first = text if block is None or text.lstrip().startswith("{") else block
         try:

@@ -20,11 +20,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?:python|ini)\n# (?P<name>\w+\.(?:py|ini))\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PAGES = [
-    "README.md",
-    *(
-        f"docs/{name}.md"
-        for name in ("guide", "contracts", "handoffs", "budget", "exchange", "personal-data", "safety")
-    ),
+    f"docs/{name}.md" for name in ("guide", "contracts", "handoffs", "budget", "exchange", "personal-data", "safety")
 ]
 EXAMPLE = re.compile(r"^```python\n(?!# \w+\.py\n)(.*?)^```$", re.MULTILINE | re.DOTALL)
 READER = """
@@ -113,7 +109,7 @@ def test_the_readme_has_all_files_of_a_first_pipeline(newcomer: tuple[Path, Path
     """The README alone has the pipeline with its stages, a client and a test."""
     folder, _, _ = newcomer
     names = {path.name for path in folder.iterdir()}
-    assert names == {"notes.py", "start.py", "pytest.ini", "test_notes.py"}
+    assert names == {"article.py", "notes.py", "start.py", "pytest.ini", "test_notes.py"}
 
 
 def test_baton_comes_from_the_wheel(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
@@ -163,6 +159,18 @@ def test_the_readmes_file_runs_by_itself(newcomer: tuple[Path, Path, dict[str, s
     printed = run([bin_folder / "python", "notes.py"], folder, variables)
 
     assert printed.strip() == "{'feat': ['feat: log in with OAuth2'], 'fix': ['fix: keep the session']}"
+
+
+def test_the_readmes_agents_run(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
+    """The first screen hands one agent's text to the next; here with Pydantic AI's model for tests."""
+    folder, bin_folder, variables = newcomer
+    program = (folder / "article.py").read_text(encoding="utf-8").replace("openai:gpt-5-mini", "test")
+    other = folder.parent / "agents"
+    other.mkdir()
+    (other / "article.py").write_text(program, encoding="utf-8")
+    printed = run([bin_folder / "python", "article.py"], other, variables)
+
+    assert "'draft', 'style'" in printed  # what the model found that it may read
 
 
 async def test_worker_service_and_command_line_work_together(

@@ -10,7 +10,9 @@ from benchmarks.tokens import _BEGAN, Inherited, chain, figures
 
 def inherited(transcript: int, contract: int, own: tuple[int, ...] = (10, 20, 5)) -> Inherited:
     """Return what a stage inherits, with what matters here."""
-    return Inherited(transcript=transcript, baton=0, contract=contract, facts=0, report=0, own=own)
+    return Inherited(
+        transcript=transcript, baton=0, contract=contract, facts=0, report=0, with_input=2 * contract, own=own
+    )
 
 
 class TestWork:
@@ -73,6 +75,7 @@ class TestFigures:
         assert figures(stages) == {
             "tokens_vs_transcript_stage5": 40.0,
             "tokens_vs_transcript_stage20": 190.0,
+            "tokens_with_inputs_stage5": 20.0,
             "tokens_whole_loop_ratio": pytest.approx((2 * 10_000 + 150) / (5 * 230)),
             "tokens_growth_stage20_vs_stage5": 1.0,
         }

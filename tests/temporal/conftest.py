@@ -46,8 +46,8 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 
 @pytest.fixture(scope="module")
 async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose handoffs are sealed."""
-    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    """Return a client whose handoffs are sealed, and that has no artifact store."""
+    return await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")
