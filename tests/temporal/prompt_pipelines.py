@@ -41,13 +41,25 @@ class Reader:
         return AgentAnswer(patch={"decision_log": [f"{self.name} is done"]})
 
 
+class Careless:
+    """An agent that answers in a wrong form, however often it is told."""
+
+    name = "careless"
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Answer."""
+        PROMPTS[self.name] = work.user_turn()
+        return work.read('{"baton_patch": {"acceptance": "pytest passes"}}')
+
+
+careless = agent_stage(Careless(), attempts=2)
 research = agent_stage(Reader("research"), tools=[fetch])
 digest = agent_stage(Reader("digest"))
 collect = agent_stage(Reader("collect"), tools=[fetch_log])
 inspect = agent_stage(Reader("inspect", "3.collect.2"))
 edit = agent_stage(Reader("edit", "draft"), window=4_000)
 strict = agent_stage(Reader("strict"), window=4_000, whole=["draft"], timeout=timedelta(minutes=1))
-STAGES = [research, digest, collect, inspect, edit, strict]
+STAGES = [research, digest, collect, inspect, edit, strict, careless]
 
 
 @pipeline(contracts=ContractTerms())
@@ -69,4 +81,10 @@ async def insists(p: Pipeline) -> None:
     await p.stage(strict, inputs={"draft": LOG})
 
 
-PIPELINES = [learns, shortens, insists]
+@pipeline
+async def errs(p: Pipeline) -> None:
+    """Have an agent err until its attempts are used up."""
+    await p.stage(careless)
+
+
+PIPELINES = [learns, shortens, insists, errs]

@@ -79,3 +79,14 @@ async def test_what_must_be_whole_and_does_not_fit_is_refused_unpaid(worker: Wor
     assert "constraints 5, input draft 10,00" in said
     assert "strict" not in PROMPTS
     assert len(LOG) == 40_000
+
+
+async def test_a_wrong_answer_names_the_field_and_the_rule(worker: Worker) -> None:
+    """To the agent in its next prompt, and to the person once its attempts are used up."""
+    with pytest.raises(WorkflowFailureError) as raised:
+        await run_pipeline(worker, they.errs, START)
+
+    rule = "'/baton_patch/acceptance' is not of type \"array\""
+    assert rule in PROMPTS["careless"].partition("Why Your Last Answer Was Refused")[2]
+    assert "was refused 2 times" in str(raised.value.cause)
+    assert rule in str(raised.value.cause)
