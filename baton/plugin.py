@@ -34,6 +34,7 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.keys.store_keyring import Keyring
 from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
+from baton.pipelines.activity_deciders import check_decision
 from baton.pipelines.activity_errors import as_failure
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.runs.client_settlement import rolled_back
@@ -135,6 +136,7 @@ class BatonPlugin(SimplePlugin):
             compressing.compress,
             record,
             rolled_back,
+            check_decision,
             *EXCHANGE_ACTIVITIES,
         ]
 

@@ -40,6 +40,7 @@ from baton.contract.registry import OutputSchema
 from baton.contract.store import load_registries
 from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_deciders import Deciders
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
@@ -108,6 +109,7 @@ class Settings(BaseModel):
         encrypt: Whether all that Temporal stores is encrypted.
         vault: The file of the vault of personal data.
         registry: A file of output schemas (and agents) beside those of the shipped pipelines and installed packages.
+        deciders: The file of those who may decide about approvals: their public keys, and groups.
         log_level: How much is logged.
     """
 
@@ -129,6 +131,7 @@ class Settings(BaseModel):
     encrypt: bool = False
     vault: Path = Path(".baton/vault.db")
     registry: Path | None = None
+    deciders: Path | None = None
     log_level: str = "INFO"
 
     @field_validator("log_level")
@@ -163,7 +166,10 @@ async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None
         registries = load_registries(
             schemas=served.schemas, files=[settings.registry] if settings.registry else [], installed=True
         )
-    parts = WorkerParts(artifacts=store, counter=counter, schemas=registries.schemas)
+    if settings.deciders:
+        with blamed("BATON_DECIDERS"):
+            Deciders.from_file(settings.deciders)
+    parts = WorkerParts(artifacts=store, counter=counter, schemas=registries.schemas, deciders=settings.deciders)
     safeguards = None
     if settings.safeguards or settings.encrypt:
         # Keys come from BATON_KEYS or BATON_KEY_…; on a developer's machine they are made in .baton on first use.

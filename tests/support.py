@@ -69,9 +69,9 @@ async def approve(client: Client, handle: Handle, approval: str = "release manag
 async def answer_to(handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Decision:
     """Return Ann's decision about what an approval asks now, once it is open; for those who send it themselves."""
     now = await until(handle, lambda now: approval in [one.name for one in now.waiting_for])
-    [question] = [one.question for one in now.waiting_for if one.name == approval]
-    why = "it is tested"
-    return Decision(approval=approval, question=question, approved=yes, who="ann", why=why, digest=now.digest)
+    [asked] = [one for one in now.waiting_for if one.name == approval]
+    why, digest = "it is tested", asked.digest
+    return Decision(approval=approval, question=asked.question, approved=yes, who="ann", why=why, digest=digest)
 
 
 async def failure(handle: Handle) -> str:

@@ -154,6 +154,7 @@ COMMANDS = (
     ),
     Listed("erase", "personal.cli", _PROVE, "Erase a person: destroy the keys of all their personal data."),
     Listed("keys new", "keys.cli", _PROVE, "Make a file of keys, one for every purpose."),
+    Listed("keys decider", "keys.cli", _PROVE, "Make the key with which a person signs decisions."),
     Listed("keys list", "keys.cli", _PROVE, "List the keys, without their secrets."),
     Listed("keys rotate", "keys.cli", _PROVE, "Make new keys current; the old ones still open what they sealed."),
     Listed(

@@ -1,21 +1,26 @@
 """What crosses the wire between client, workflow and stage: each a record with a published JSON Schema."""
 
+import json
 import re
 from ast import literal_eval
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Self, overload
+from typing import Annotated, Any, ClassVar, Self, TypeVar, overload
 
-from pydantic import Field, JsonValue, StringConstraints, field_validator
+from pydantic import BaseModel, Field, JsonValue, StringConstraints, field_validator
 
 from baton.artifacts.records import Name
 from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.history import Outcome, Spend
 from baton.core.inputs import INPUT_NAME, MOST_INPUTS, written_inputs
+from baton.core.shown import Shown
 from baton.core.verdict import Verdict
+from baton.wire.canonical import canonical_json, digest, pae
 from baton.wire.json_values import Json
 from baton.wire.records import CompactRecord, Statement, Timestamp, Whole
+
+FormT = TypeVar("FormT", bound=BaseModel)
 
 TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
 """A W3C trace context header of version 00, which is what Baton itself writes."""
@@ -105,6 +110,30 @@ class PipelineInput(CompactRecord):
         return [RolledBack.model_validate(one) for one in desk.get("roll_backs", [])]
 
 
+class Vote(CompactRecord):
+    """What one person decided about an approval.
+
+    Attributes:
+        who: The person.
+        approved: Yes or no.
+        why: Their reason.
+        at: When it counted (workflow time).
+        via: `"update"` or `"signal"`.
+        answer: The form that they filled in.
+        key: The id of the key that signed the decision, checked by a worker; absent if nothing proves who it was.
+        signature: That signature, over `Decision.statement`.
+    """
+
+    who: Name
+    approved: bool
+    why: str = ""
+    at: Timestamp
+    via: str
+    answer: Json = None
+    key: str | None = None
+    signature: str | None = None
+
+
 class Waiting(CompactRecord):
     """What a pipeline waits for.
 
@@ -114,9 +143,15 @@ class Waiting(CompactRecord):
         seq: The step's number.
         since: Since when (workflow time).
         until: The deadline of an approval, or the end of a sleep.
-        digest: The digest of the baton an approval is asked for; a decision is bound to it.
+        digest: The digest of everything that an approval shows and asks, with the baton; a decision is bound to it.
         asks: Of an approval: what the person is asked.
         question: Of an approval: its id, the step and a nonce; a decision is about one question.
+        shows: Of an approval: what the person is shown, long texts by their beginnings.
+        answer: Of an approval: the JSON Schema of the form that whoever approves fills in.
+        needs: Of an approval: how many different people have to approve.
+        who: Of an approval: who may decide, names and `group:` names; anybody if there are none.
+        proof: Of an approval: whether only signed decisions count.
+        votes: Of an approval: who has approved so far.
     """
 
     kind: str
@@ -127,6 +162,28 @@ class Waiting(CompactRecord):
     digest: str | None = None
     asks: str | None = None
     question: str | None = None
+    shows: list[Shown] = Field(default_factory=list)
+    answer: dict[str, Json] | None = None
+    needs: Whole = Field(default=1, ge=1)
+    who: list[str] = Field(default_factory=list)
+    proof: bool = False
+    votes: list[Vote] = Field(default_factory=list)
+
+    def digest_with(self, baton: str) -> str:
+        """Return the digest of all that a person is shown and asked, given the digest of the baton."""
+        return digest(
+            {
+                "approval": self.name,
+                "question": self.question,
+                "asks": self.asks,
+                "baton": baton,
+                "shows": [{"title": one.title, "form": one.form, "digest": one.digest} for one in self.shows],
+                "answer": self.answer,
+                "needs": self.needs,
+                "who": self.who,
+                "proof": self.proof,
+            }
+        )
 
 
 class PipelineStatus(StrEnum):
@@ -385,7 +442,10 @@ class Decision(CompactRecord):
         why: Their reason.
         question: Which question they answer, as the query `waiting` shows it: a decision for an earlier question
             under the same title is refused. `baton.client.decide` reads it from the run where it is left out.
-        digest: The digest of the baton they looked at; a decision on another baton is refused. Likewise.
+        digest: The digest of all that they were shown; a decision on anything else is refused. Likewise.
+        answer: With a yes: the form that they filled in, as JSON.
+        key: The id of the key that signed the decision.
+        signature: The signature over `statement`, in base64url.
 
     Example:
         >>> Decision(approval="release manager", approved=True, who="ann", why="tests are green").approved
@@ -400,6 +460,14 @@ class Decision(CompactRecord):
     why: str = ""
     question: str | None = None
     digest: str | None = None
+    answer: Json = None
+    key: str | None = None
+    signature: str | None = None
+
+    @property
+    def statement(self) -> bytes:
+        """The bytes that a signature is made over: the decision without it, bound to its purpose."""
+        return pae("application/vnd.baton.decision+json", canonical_json(self.model_dump(exclude={"signature"})))
 
 
 class Decided(CompactRecord):
@@ -409,11 +477,14 @@ class Decided(CompactRecord):
         approval: The approval's title.
         question: The question that was answered.
         approved: Yes or no.
-        who: The person, or `"deadline"`.
+        who: The person, or the people, or `"deadline"`.
         why: The reason.
         at: When it was decided (workflow time).
-        digest: The digest of the baton it was decided on.
+        digest: The digest of everything that was shown.
         via: `"update"`, `"signal"` or `"deadline"`.
+        answer: With a yes: the form that was filled in, as JSON; `answer_as` returns it typed.
+        missing: How many more people have to approve; only what one of several approvers is answered has any.
+        votes: Where several people had to approve, or signed: what each decided, in order.
     """
 
     approval: Name
@@ -424,6 +495,13 @@ class Decided(CompactRecord):
     at: Timestamp
     digest: str
     via: str
+    answer: Json = None
+    missing: Whole = Field(default=0, ge=0)
+    votes: list[Vote] = Field(default_factory=list)
+
+    def answer_as(self, form: type[FormT]) -> FormT:
+        """Return the form that was filled in, as a record of the type that `Pipeline.approve` was given."""
+        return form.model_validate_json(json.dumps(self.answer))
 
 
 class RolledBack(CompactRecord):

@@ -25,8 +25,10 @@ from baton.core.messages import (
     StageInput,
     StageResult,
     StageReturn,
+    Vote,
     Waiting,
 )
+from baton.core.shown import Shown
 from baton.core.verdict import Finding, Verdict
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.report.records import HandoffReport
@@ -49,6 +51,8 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "decided": Decided,
     "overview": Overview,
     "waiting": Waiting,
+    "shown": Shown,
+    "vote": Vote,
     "spend": Spend,
     "conflict": Conflict,
     "selected": Selected,

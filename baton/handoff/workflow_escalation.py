@@ -190,7 +190,7 @@ class Escalation:
             actor=decided.who,
             agent=usable_name(decided.approval) or "approval",
             at=workflow.now(),
-            message={"approval": decided.approval, "digest": decided.digest, "via": decided.via},
+            message=decided.model_dump(mode="json", exclude={"approved", "why", "at"}),
         )
         await self._put_on_record(event, seq)
 

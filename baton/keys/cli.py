@@ -11,6 +11,8 @@ import typer
 from baton.cli.options import ExitCode
 from baton.cli.output import make_table, moment, plain, without_breaks
 from baton.cli.session import KEYS_FOLDER, Session, command
+from baton.handoff.pending import name_refusal
+from baton.keys.store_deciders import decider_entry
 from baton.keys.store_keyring import (
     ALGORITHMS,
     DEVELOPMENT_FILE,
@@ -23,6 +25,7 @@ from baton.keys.store_keyring import (
     read_file,
     write_file,
 )
+from baton.ledger.chain import to_base64url
 
 DEVELOPMENT = KEYS_FOLDER / DEVELOPMENT_FILE
 _ROTATED_TOGETHER = (Purpose.SEAL, Purpose.SIGN, Purpose.ENCRYPT)
@@ -55,6 +58,30 @@ async def new(
     write_file(file, KeyFile(keys, ALGORITHMS[seal_with]), replace=False)
     _show(session, file, list(keys))
     session.say(f"set BATON_KEYS to {file.resolve()} for workers, clients and the codec server", "dim")
+
+
+@command
+async def decider(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="Where the key goes.", show_default=False)
+    ],
+) -> None:
+    """Make the key with which a person signs decisions.
+
+    The file is for that person alone: `baton approve --key FILE`. What is printed goes into the workers' file of
+    deciders (BATON_DECIDERS): add it only if you know who sent it to you.
+    """
+    if unnamed := name_refusal(name):
+        raise typer.BadParameter(unnamed, param_hint="NAME")
+    key = Key.generate(Purpose.SIGN, datetime.now(UTC))
+    write_file(file, KeyFile((key,), Purpose.SIGN, owner=name), replace=False)
+    if session.json:
+        session.write_json({"file": str(file), "name": name, "id": key.id, "key": to_base64url(key.public.raw)})
+        return
+    session.write(decider_entry(name, key.public))
+    session.say(f"the key of {name} is in {file}; what is printed goes into the workers' file of deciders", "dim")
 
 
 @command

@@ -4,6 +4,7 @@ They are written down in a TOML file that only its owner may read, or in one env
 """
 
 import contextlib
+import json
 import logging
 import os
 import stat
@@ -46,11 +47,13 @@ class KeyFile:
         keys: The keys.
         seal_with: Which kind of key seals handoffs.
         is_development: Whether the keys were made by themselves, for a developer's machine.
+        owner: The person whose key it is, with which they sign decisions.
     """
 
     keys: tuple[Key, ...]
     seal_with: Purpose = Purpose.SEAL
     is_development: bool = False
+    owner: str | None = None
 
 
 def read_file(path: Path) -> KeyFile:
@@ -166,6 +169,7 @@ def _file(members: Mapping[str, Any], path: Path) -> KeyFile:
         tuple(_key(row, path) for row in rows),
         _seal_with(members.get("seal_with", "hmac-sha256"), f"seal_with in {str(path)!r}"),
         development,
+        None if members.get("owner") is None else str(members["owner"]),
     )
 
 
@@ -225,6 +229,8 @@ def _text(content: KeyFile) -> str:
     lines = [_HEADER, f'seal_with = "{algorithm}"\n']
     if content.is_development:
         lines.append("development = true\n")
+    if content.owner is not None:
+        lines.append(f"owner = {json.dumps(content.owner)}\n")
     for key in content.keys:
         lines.append(
             f'\n[[key]]\nid = "{key.id}"\npurpose = "{key.purpose.value}"\ncreated_at = {key.created_at.isoformat()}\n'

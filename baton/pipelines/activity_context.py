@@ -9,6 +9,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, overload
 
 from pydantic import JsonValue
@@ -64,6 +65,7 @@ class WorkerParts:
         schemas: The registered schemas that outputs of stages must fit, or None.
         clock: Tells the time of session events, and whether contracts have expired.
         metrics: What the worker counts; `BatonPlugin` sets it.
+        deciders: The file of those who may decide about approvals that need proof, or that name groups.
     """
 
     artifacts: ArtifactStore | None = None
@@ -74,6 +76,7 @@ class WorkerParts:
     schemas: OutputSchemas | None = None
     clock: Callable[[], datetime] = now_utc
     metrics: Metrics = _UNMEASURED
+    deciders: Path | None = None
 
 
 _parts: ContextVar[WorkerParts | None] = ContextVar("baton_worker_parts", default=None)

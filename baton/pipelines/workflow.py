@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
@@ -32,6 +32,7 @@ from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator
+from baton.pipelines.workflow_approvals import Asking, Then
 from baton.pipelines.workflow_dispatch import Takes, TaskRoom, child_patch, refund_on_failure, run_child, run_stage
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_outcomes import ContinueAfter, RecordedOutcomes
@@ -176,6 +177,7 @@ class Pipeline:
             ```
         """
         spec, given = self._spec_of(stage), written_inputs(inputs)
+        self._handlers.approvals.check_bound(spec.name, self._start.params if params is None else params, given)
         seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
         if past is not None:
             return results_of(past)[0]
@@ -258,37 +260,59 @@ class Pipeline:
 
     @step
     async def approve(
-        self, approval: str, *, within: timedelta, asks: str | None = None, default: bool = False
+        self,
+        approval: str,
+        *,
+        within: timedelta,
+        asks: str | None = None,
+        shows: Mapping[str, Any] | Sequence[Any] = (),
+        then: Then | None = None,
+        answer: type[BaseModel] | None = None,
+        needs: int = 1,
+        who: Sequence[str] = (),
+        proof: bool = False,
+        default: bool = False,
     ) -> Decided:
-        """Wait until a person says yes; silence until the deadline means no.
+        """Wait until people say yes to one question; silence until the deadline means no.
 
-        The person decides by the update or the signal `decide`, or with `baton approve` and `baton deny`.
+        They decide with `baton approve` and `baton deny`, or by the update or the signal `decide`. A decision counts
+        once, for this question, and for what was shown: the baton, `asks`, `shows` and `then`. One no is enough.
         The wait survives workers and servers.
 
         Args:
             approval: The title, for example whose approval it is: `"release manager"`.
             within: How long to wait.
-            asks: What the person is asked; shown to them.
+            asks: What the person is asked, at most 2,000 characters.
+            shows: What they are shown, at most 20 things, by name or in order: results of stages, artifacts, texts,
+                JSON, records, `Shown.diff(…)`, `Shown.amount(…)`; 256 KiB of text in all.
+            then: A stage and its parameters that a yes is also about: the next run of that stage takes no others.
+            answer: A pydantic model: who approves fills it in, and `Decided.answer_as` returns it.
+            needs: How many different people have to approve.
+            who: Who may decide: names, and `"group:leads"` for a group in the workers' file of deciders. Without
+                `proof` a name is only what the sender says.
+            proof: Count only decisions that are signed with the key of a decider in that file.
             default: What silence means; False, deny, unless said otherwise.
 
         Returns:
-            Who approved, when and why.
+            Who approved, when and why, and the answer.
 
         Raises:
-            ApprovalDeniedError: The person, or the deadline, said no.
-            ValueError: An approval with that title is open already, or the title has not 1 to 200 characters.
+            ApprovalDeniedError: A person, or the deadline, said no.
+            ValueError: An approval with that title is open already, what it asks or shows is too large, or the title
+                has not 1 to 200 characters.
         """
+        asking = Asking(approval, within, asks, shows, then, answer, needs, who, proof, default)
         seq, past = await self._steps.begin(approval, StepKind.APPROVAL)
         if past is not None:
             decided = Decided.model_validate(past.value, strict=False)
             self._handlers.approvals.close(decided)
         else:
             desk = self._handlers
-            question = desk.approvals.open(approval, seq, asks, within)
+            question = desk.approvals.open(asking, seq)
             waiting = desk.visibility.waiting(PipelineStatus.WAITING, approval)
             try:
                 with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
-                    decided = await desk.approvals.wait(question, within, default)
+                    decided = await desk.approvals.wait(question, asking, seq)
                     await self._handoffs.escalation.approval_on_record(decided, seq, self.task_id)
             finally:
                 if not desk.approvals.titles():
@@ -297,6 +321,7 @@ class Pipeline:
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""
             raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
+        self._handlers.approvals.bind(asking)
         return decided
 
     @step

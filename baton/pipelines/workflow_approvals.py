@@ -1,27 +1,76 @@
-"""Approvals: a person answers one question, on the baton that was shown; silence until the deadline means no."""
+"""Approvals: people answer one question, on what they were shown; silence until the deadline means no."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.core.messages import Decided, Decision, Waiting
-from baton.handoff.pending import NOTHING_SAID, name_refusal, reason_refusal
+from baton.core.shown import shown_things
+from baton.core.stages import HasSpec, spec_of
+from baton.errors import ApprovalDeniedError
+from baton.handoff.pending import NOTHING_SAID, name_refusal
+from baton.pipelines.approvals import CHECK_DECISION, Docket, filled_form
 from baton.pipelines.workflow_visibility import untyped_handler
-from baton.wire.names import DECIDE
-from baton.wire.text import mismatch
+from baton.wire.canonical import digest
+from baton.wire.json_values import Json
+from baton.wire.names import DECIDE, QUERY_SHOWN
+from baton.wire.text import misfit
+
+Then = tuple[HasSpec, Mapping[str, Json]]
+"""What a yes is also about: the stage that runs next, and its parameters."""
+
+_CHECK_WITHIN = timedelta(seconds=30)
+_CHECK_TRIES = 3
 
 
-@dataclass
-class _Open:
-    """An approval that is waited for."""
+@dataclass(frozen=True)
+class Asking:
+    """What an approval asks, as `Pipeline.approve` takes it; made and checked before the step begins."""
 
-    waiting: Waiting
-    decided: Decided | None = None
+    title: str
+    within: timedelta
+    asks: str | None = None
+    shows: Mapping[str, Any] | Sequence[Any] = ()
+    then: Then | None = None
+    answer: type[BaseModel] | None = None
+    needs: int = 1
+    who: Sequence[str] = ()
+    proof: bool = False
+    default: bool = False
+    stage: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the run."""
+        object.__setattr__(self, "stage", spec_of(self.then[0]).name if self.then else None)
+        if self.default and self.answer is not None:
+            try:
+                filled_form(self.answer, None)
+            except ValueError as error:
+                raise ValueError(f"silence would approve {self.title!r} without an answer: {error}") from None
+
+    def waiting(self, question: str, seq: int) -> Waiting:
+        """Return the question as people read it."""
+        then = None if self.then is None else (f"stage {self.stage!r}", self.then[1])
+        return Waiting(
+            kind="approval",
+            name=self.title,
+            seq=seq,
+            since=workflow.now(),
+            until=workflow.now() + self.within,
+            asks=self.asks,
+            question=question,
+            shows=shown_things(self.shows, then),
+            answer=None if self.answer is None else self.answer.model_json_schema(),
+            needs=self.needs,
+            who=[*self.who],
+            proof=self.proof,
+        )
 
 
 class Approvals:
@@ -30,145 +79,122 @@ class Approvals:
     def __init__(self, digest_now: Callable[[], str], note: Callable[[str], None]) -> None:
         self._digest_now = digest_now
         self._note = note
-        self._open: dict[str, _Open] = {}
-        self._closed: dict[str, Decided] = {}
+        self._docket = Docket()
+        self._bound: dict[str, tuple[str, str]] = {}  # by stage: which approval, and the digest of the parameters
         workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
         workflow.set_signal_handler(DECIDE, untyped_handler(self._on_signal))
+        workflow.set_query_handler(QUERY_SHOWN, untyped_handler(self._on_shown))
 
     def titles(self) -> list[str]:
         """Return the titles of the open approvals."""
-        return [one.waiting.name for one in self._open.values()]
+        return self._docket.titles()
 
     def waiting(self) -> list[Waiting]:
-        """Return the open approvals, each with the digest of the baton as it is now."""
-        if not self._open:
-            return []
-        digest = self._digest_now()
-        return [one.waiting.model_copy(update={"digest": digest}) for one in self._open.values()]
+        """Return the open approvals, each with the digest of what is shown as it is now."""
+        return self._docket.waiting(self._digest_now()) if self.titles() else []
 
-    def open(self, title: str, seq: int, asks: str | None, within: timedelta) -> str:
+    def open(self, asking: Asking, seq: int) -> str:
         """Ask a question, and return its id."""
-        if title in self.titles():
-            raise ValueError(f"an approval {title!r} is open already; give the second one another title")
-        question, since = f"{seq}:{workflow.uuid4().hex[:16]}", workflow.now()
-        self._open[question] = _Open(
-            Waiting(
-                kind="approval", name=title, seq=seq, since=since, until=since + within, asks=asks, question=question
-            )
-        )
+        question = f"{seq}:{workflow.uuid4().hex[:16]}"
+        self._docket.open(asking.waiting(question, seq), asking.answer)
         return question
 
-    async def wait(self, question: str, within: timedelta, default: bool) -> Decided:
-        """Wait for the answer to an open question, or for its deadline, when `default` counts."""
-        one = self._open[question]
-        title, seq = one.waiting.name, one.waiting.seq
+    async def wait(self, question: str, asking: Asking, seq: int) -> Decided:
+        """Wait for the answer to an open question, or for its deadline, when the default counts."""
+        docket = self._docket
         try:
             await workflow.wait_condition(
-                lambda: one.decided is not None,
-                timeout=within,
-                timeout_summary=f"step {seq}: deadline of approval {title}"[:200],
+                lambda: docket.decided(question) is not None,
+                timeout=asking.within,
+                timeout_summary=f"step {seq}: deadline of approval {asking.title}"[:200],
             )
         except TimeoutError:
-            silence = Decision(approval=title, approved=default, who="deadline", why=f"no decision within {within}")
-            one.decided = self._decided(question, silence, "deadline")
+            docket.expire(question, asking.default, asking.within, workflow.now(), self._digest_now())
         finally:
-            del self._open[question]
-        assert one.decided is not None  # noqa: S101 - the condition above
-        self.close(one.decided)
-        if one.decided.via == "update":
+            docket.withdraw(question)
+        decided = docket.decided(question)
+        assert decided is not None  # noqa: S101 - the condition above
+        if decided.via == "update":
             # The next steps begin in a workflow task of their own: one task could only be rolled back as a whole.
-            await workflow.sleep(timedelta(milliseconds=1), summary=f"step {seq}: {title} decided"[:200])
-        return one.decided
+            await workflow.sleep(timedelta(milliseconds=1), summary=f"step {seq}: {asking.title} decided"[:200])
+        return decided
 
     def close(self, decided: Decided) -> None:
         """Remember how a question was answered, also one of an earlier run."""
-        self._closed[decided.question] = decided
+        self._docket.close(decided)
 
-    def _answer(self, question: str | None) -> Decided | None:
-        """Return how a question was answered, if it was."""
-        one = self._open.get(question or "")
-        return one.decided if one is not None else self._closed.get(question or "")
+    def bind(self, asking: Asking) -> None:
+        """Remember with what parameters a stage was approved."""
+        if asking.then is not None and asking.stage is not None:
+            self._bound[asking.stage] = asking.title, digest(dict(asking.then[1]))
 
-    def _refusal(self, decision: Decision) -> str | None:
-        """Return why the decision does not count, or None."""
-        answer = self._answer(decision.question)
-        if answer is not None:
-            if (answer.approval, answer.approved, answer.who) == (decision.approval, decision.approved, decision.who):
-                return None
-            return f"question {answer.question} was answered: {_shown(answer)}"
-        one = self._open.get(decision.question or "")
-        if one is None or one.waiting.name != decision.approval:
-            return self._not_open(decision)
-        now = self._digest_now()
-        if decision.digest == now:
+    def check_bound(self, stage: str, params: Mapping[str, Json]) -> None:
+        """Check that a stage runs with the parameters that were approved; an approval covers one run of it.
+
+        Raises:
+            ApprovalDeniedError: It does not.
+        """
+        approval, approved = self._bound.pop(stage, (None, None))
+        if approval is not None and digest(dict(params)) != approved:
+            raise ApprovalDeniedError(
+                f"{approval!r} approved stage {stage!r} with other params than these; give `stage` the params of "
+                "`then`, or ask again"
+            )
+
+    async def _checked(self, decision: Decision) -> str | None:
+        """Return why a worker, by its file of deciders, does not take a decision; None if nothing is to be checked."""
+        check = self._docket.check(decision, self._digest_now())
+        if check is None:
             return None
-        shown = "no baton" if decision.digest is None else f"the baton {decision.digest[:19]}…"
-        return f"the decision was made on {shown}, but it is {now[:19]}… now; look at it again and decide on that"
+        try:
+            refusal: str = await workflow.execute_activity(
+                CHECK_DECISION,
+                check,
+                result_type=str,
+                schedule_to_close_timeout=_CHECK_WITHIN,
+                retry_policy=RetryPolicy(maximum_attempts=_CHECK_TRIES),
+                summary=f"check a decision about {decision.approval}"[:200],
+            )
+        except ActivityError as error:
+            return f"the decision could not be checked, so it does not count; send it again: {error.cause or error}"
+        return refusal or None
 
-    def _not_open(self, decision: Decision) -> str:
-        """Return that a question is not open, and what is."""
-        titled = [one for one in self._closed.values() if one.approval == decision.approval]
-        known = f"; the last one was answered: {_shown(titled[-1])}" if titled else ""
-        if decision.question is None and decision.approval in self.titles():
-            what = "the decision names no question"
-        elif decision.question is None:
-            what = f"no approval {decision.approval!r} is open{known}"
-        else:
-            what = f"question {decision.question} of approval {decision.approval!r} is not open{known}"
-        opened = ", ".join(f"{one.waiting.name!r} (question {id})" for id, one in self._open.items())
-        return f"{what}; open now: {opened or 'none'}"
-
-    def _decided(self, question: str, decision: Decision, via: str) -> Decided:
-        return Decided(
-            approval=decision.approval,
-            question=question,
-            approved=decision.approved,
-            who=decision.who,
-            why=decision.why,
-            at=workflow.now(),
-            digest=self._digest_now(),
-            via=via,
-        )
-
-    def _decide(self, decision: Decision, via: str) -> Decided:
-        """Take a decision that was not refused; a repeated one gets the first answer."""
-        question = decision.question or ""
-        answer = self._answer(question)
-        if answer is None:
-            answer = self._open[question].decided = self._decided(question, decision, via)
-        return answer
+    async def _counted(self, decision: Decision, via: str) -> Decided | str:
+        """Count a decision, or return why it does not count; meanwhile another one may have been quicker."""
+        refusal = self._docket.refusal(decision, self._digest_now())
+        refusal = refusal or await self._checked(decision) or self._docket.refusal(decision, self._digest_now())
+        if refusal:
+            return refusal
+        return self._docket.count(decision, workflow.now(), via, self._digest_now())
 
     def _validate(self, decision: Decision | None) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""
-        if decision is None:
-            refusal: str | None = NOTHING_SAID
-        else:
-            refusal = self._refusal(decision) or name_refusal(decision.who) or reason_refusal(decision.why)
+        refusal = NOTHING_SAID if decision is None else self._docket.refusal(decision, self._digest_now())
         if refusal:
             raise ApplicationError(refusal, type="DecisionRefused", non_retryable=True)
 
-    def _on_update(self, decision: Decision) -> Decided:
-        """Decide about an open approval: {approval, question, digest, approved, who, why}."""
-        return self._decide(decision, "update")
+    async def _on_update(self, decision: Decision) -> Decided:
+        """Decide about an open approval: {approval, question, digest, approved, who, why, answer, key, signature}."""
+        counted = await self._counted(decision, "update")
+        if isinstance(counted, str):
+            raise ApplicationError(counted, type="DecisionRefused", non_retryable=True)
+        return counted
 
-    def _on_signal(self, *given: Any) -> None:
-        """Decide about an open approval: {approval, question, digest, approved, who, why}; a refusal becomes a note."""
+    async def _on_signal(self, *given: Any) -> None:
+        """Decide about an open approval as by update; a refusal becomes a note."""
         try:
             decision = Decision.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
-            self._note(f"refused a signal {DECIDE!r} that is not a decision: {mismatch(error, 'argument')}")
+            self._note(f"refused a signal {DECIDE!r} that is not a decision: {misfit(error, 'argument')}")
             return
         unnamed = name_refusal(decision.who)
         if unnamed:
             self._note(f"refused a decision: {unnamed}")
             return
-        refusal = reason_refusal(decision.why) or self._refusal(decision)
-        if refusal:
-            self._note(f"refused a decision of {decision.who}: {refusal}")
-        else:
-            self._decide(decision, "signal")
+        counted = await self._counted(decision, "signal")
+        if isinstance(counted, str):
+            self._note(f"refused a decision of {decision.who}: {counted}")
 
-
-def _shown(answer: Decided) -> str:
-    verb = "approved" if answer.approved else "denied"
-    return f"{answer.approval!r} was {verb} by {answer.who} at {answer.at:%Y-%m-%d %H:%M:%S}Z"
+    def _on_shown(self, question: str, place: int) -> str:
+        """The whole text of one thing that an open approval shows: the question's id, and its place from 1."""
+        return self._docket.shown_text(question, place)

@@ -4,7 +4,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, iscoroutinefunction
 from typing import Any, TypeVar, cast
 
 from temporalio import workflow
@@ -198,7 +198,12 @@ def upsert_memo(members: Mapping[str, Any]) -> None:
 
 def untyped_handler(handler: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
     """Return a handler of a query or signal that the SDK does not inspect, which it would do anew for each run."""
-    untyped: Any = lambda *given: handler(*given)  # noqa: E731 - a function without annotations
+
+    async def awaited(*given: Any) -> Any:
+        return await cast("Any", handler)(*given)
+
+    plain: Any = lambda *given: handler(*given)  # noqa: E731 - a function without annotations
+    untyped: Any = awaited if iscoroutinefunction(handler) else plain
     untyped.__signature__ = _ANY_ARGUMENTS
     return cast("Callable[..., AnswerT]", untyped)
 

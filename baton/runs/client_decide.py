@@ -7,6 +7,8 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
 from baton.core.messages import Decided, Decision, Overview
 from baton.errors import PipelineError
+from baton.keys.store_key import Key
+from baton.ledger.chain import to_base64url
 from baton.runs.client_executions import asked
 from baton.wire.names import DECIDE, QUERY_STATUS
 
@@ -35,22 +37,25 @@ async def decided_by_update(
         tries += 1
 
 
-async def decide(client: Client, workflow_id: str, decision: Decision) -> Decided:
+async def decide(client: Client, workflow_id: str, decision: Decision, *, key: Key | None = None) -> Decided:
     """Decide about an open approval.
 
-    A decision is about one question and the baton that was shown. Where it names neither, both are read from the run
-    here: it then counts for what is asked now. Name them, from the query `waiting`, if the person looked earlier.
+    A decision is about one question and what was shown. Where it names neither, both are read from the run here: it
+    then counts for what is asked now. Name them, from the query `waiting`, if the person looked earlier.
 
     Args:
         client: A connected client.
         workflow_id: The pipeline.
         decision: Which approval, yes or no, who and why.
+        key: The key that signs it, for an approval that needs proof of who decides.
 
     Returns:
-        How the approval ended; of a repeated decision the first answer.
+        How the approval ended, or how many more people have to approve (`missing`); of a repeated decision the first
+        answer.
 
     Raises:
-        PipelineError: The decision is refused: not open, decided otherwise, or the baton has changed; or it is paused.
+        PipelineError: The decision is refused: not open, decided otherwise, what was shown has changed, the person may
+            not decide, the answer does not fit, or the signature is not theirs; or the run is paused.
         temporalio.service.RPCError: There is no such run, or no worker answers.
     """
     handle = client.get_workflow_handle(workflow_id)
@@ -58,11 +63,19 @@ async def decide(client: Client, workflow_id: str, decision: Decision) -> Decide
         overview = await asked(handle, QUERY_STATUS, result_type=Overview)
         named = [one for one in overview.waiting_for if (one.kind, one.name) == ("approval", decision.approval)]
         question = decision.question or (named[0].question if named else None)
-        digest = decision.digest or overview.digest
+        digest = decision.digest or next((one.digest for one in named if one.question == question), None)
         decision = decision.model_copy(update={"question": question, "digest": digest})
+    if key is not None:
+        decision = signed(decision, key)
 
     async def waits() -> bool:
         now = await handle.query(QUERY_STATUS, result_type=Overview)
         return any((one.question, one.digest) == (decision.question, decision.digest) for one in now.waiting_for)
 
     return await decided_by_update(handle, DECIDE, decision, Decided, waits)
+
+
+def signed(decision: Decision, key: Key) -> Decision:
+    """Return a decision with the signature of a decider's key."""
+    unsigned = decision.model_copy(update={"key": key.id, "signature": None})
+    return unsigned.model_copy(update={"signature": to_base64url(key.private.sign(unsigned.statement))})

@@ -33,6 +33,8 @@ QUERY_DETAILS = "baton_details"
 """Query: the page of the run's details, as Markdown."""
 QUERY_CHECK_PATCH = "check_patch"
 """Query: what the pipeline refuses of a patch; it takes a baton and the patch as JSON."""
+QUERY_SHOWN = "shown"
+"""Query: the whole text of one thing that an approval shows; it takes the question's id and its place, from 1."""
 QUERY_WAITING = "waiting"
 """Query: what the run waits for."""
 

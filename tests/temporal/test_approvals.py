@@ -50,7 +50,7 @@ class TestDecide:
         entry = run.state.entries[1]
         assert (entry.kind, entry.by, entry.why, entry.patch) == (StepKind.APPROVAL, "ann", "it is tested", {})
         assert entry.timestamp == decided.at
-        assert decided.digest == waiting.digest
+        assert decided.digest == waiting.waiting_for[0].digest
         assert result.output == decided.model_dump(mode="json")
 
     async def test_a_no_fails_the_run_with_who_and_why(self, client: Client, worker: Worker) -> None:
@@ -142,11 +142,11 @@ class TestDecide:
         GATES[handle.id, "g"].set()
         await until_waiting(handle, "security", "legal")
 
-        with pytest.raises(PipelineError, match=f"made on the baton {(late.digest or '')[:19]}…, but it is sha256:"):
+        with pytest.raises(PipelineError, match=f"made on {(late.digest or '')[:19]}…, but what is shown is sha256:"):
             await decide(client, handle.id, late)
         await handle.signal(DECIDE, late)
         notes = (await until(handle, lambda now: bool(now.notes))).notes
-        assert notes[0].startswith("refused a decision of ann: the decision was made on the baton")
+        assert notes[0].startswith("refused a decision of ann: the decision was made on sha256:")
         await approve(client, handle, "security")
         await approve(client, handle, "legal")
         await handle.result()
