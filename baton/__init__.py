@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from baton.core.patching import apply_patch as apply_patch
     from baton.core.patching import merge_patch as merge_patch
     from baton.core.rendering import render as render
+    from baton.core.shown import Shown as Shown
     from baton.core.stages import Retries as Retries
     from baton.core.state import MergeStrategy as MergeStrategy
     from baton.errors import ApprovalDeniedError as ApprovalDeniedError
@@ -108,6 +109,7 @@ _HOMES = {
     "core.state": "MergeStrategy",
     "core.messages": "Decided Decision Overview PipelineInput PipelineResult PipelineStatus StageResult",
     "core.rendering": "render",
+    "core.shown": "Shown",
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "

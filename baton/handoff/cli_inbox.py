@@ -1,6 +1,7 @@
 """`baton inbox`: the handoffs that wait for a person, and the person's word about each."""
 
 import asyncio
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -9,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue, ValidationError
+from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.options import ExitCode
-from baton.cli.output import plain
+from baton.cli.output import Command, plain
 from baton.cli.session import Session, command, who_is
 from baton.cli.targets import (
     AllOption,
@@ -44,8 +46,10 @@ from baton.handoff.cli_inbox_pages import (
     named,
     reason,
 )
+from baton.handoff.client_inbox import open_approvals
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
+from baton.runs.cli_cards import asked_rows
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.wire.text import quantity
 
@@ -78,7 +82,7 @@ EditOption = Annotated[
 
 @command
 async def list_(session: Session, limit: LimitOption = 100) -> None:
-    """List the handoffs that wait for a person, the oldest first.
+    """List the handoffs that wait for a person, the oldest first, and the open approvals.
 
     Each run is asked itself; of those whose worker does not answer, it is what their history tells. The server's
     index may lag behind by a moment.
@@ -86,9 +90,16 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
     client = await session.client()
     with session.progress("asking the runs"):
         waiting = await all_inboxes(client, limit=limit)
+        approvals = [] if session.json else await open_approvals(client, limit=limit)
     if session.json:
         session.write_json([one.to_json_object() for one in waiting])
         return
+    for workflow_id, asked in approvals:
+        session.show(
+            Text.assemble(plain(workflow_id, "bold"), " asks: ", plain(asked.name, "bold yellow")),
+            *asked_rows(workflow_id, asked),
+            Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(asked.name)} --why '…'"),
+        )
     if not waiting:
         session.note("no handoff waits for a person")
         return

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.core.messages import PipelineStatus
+from baton.core.messages import PipelineStatus, Waiting
 from baton.errors import BatonError, HistoryError
 from baton.handoff.pending import HandoffDecision, PendingHandoff, refusal
 from baton.runs.client_asking import Asker
@@ -16,13 +16,23 @@ from baton.runs.client_decide import decided_by_update
 from baton.runs.client_executions import Execution, describe, list_executions
 from baton.runs.client_handoffs import UNKNOWN, read_handoffs
 from baton.runs.client_list import label_of
-from baton.wire.names import ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, QUERY_INBOX, RESOLVE_HANDOFF
+from baton.wire.names import (
+    ATTRIBUTE_STAGE,
+    ATTRIBUTE_STATUS,
+    ATTRIBUTE_TASK,
+    QUERY_INBOX,
+    QUERY_WAITING,
+    RESOLVE_HANDOFF,
+)
 
 MOST_RUNS = 100
 """How many runs are asked unless the caller says otherwise."""
 
 WAITING_RUNS = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
 """The open runs with a handoff that waits for a person, in the server's query language."""
+
+ASKING_RUNS = WAITING_RUNS.replace(PipelineStatus.PENDING_HANDOFF.value, PipelineStatus.WAITING.value)
+"""The open runs with an open approval, likewise."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,27 @@ async def inbox(client: Client, *, limit: int = MOST_RUNS) -> list[WaitingHandof
     return sorted((one for of_run in found for one in of_run), key=lambda one: one.since)
 
 
+async def open_approvals(client: Client, *, limit: int = MOST_RUNS) -> list[tuple[str, Waiting]]:
+    """Return the open approvals of all runs, each with its workflow, the oldest first; of runs that a worker answers.
+
+    Args:
+        client: A connected client.
+        limit: How many runs are asked at most.
+
+    Raises:
+        BatonError: The namespace lacks Baton's search attributes.
+        temporalio.service.RPCError: The server cannot be asked.
+    """
+    asker = Asker(client)
+
+    async def of(run: Execution) -> list[tuple[str, Waiting]]:
+        answer = await asker.ask(run, QUERY_WAITING, Waiting)
+        return [(run.id, one) for one in answer or [] if one.kind == "approval"]
+
+    found = await asyncio.gather(*(of(run) for run in await _runs(client, limit, ASKING_RUNS)))
+    return sorted((one for of_run in found for one in of_run), key=lambda one: one[1].since)
+
+
 async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None) -> list[WaitingHandoff]:
     """Return the handoffs of one run that wait for a person, the oldest first.
 
@@ -139,10 +170,10 @@ async def resolve_handoff(
     return await decided_by_update(handle, RESOLVE_HANDOFF, decision, HandoffDecision, waits)
 
 
-async def _runs(client: Client, limit: int) -> list[Execution]:
-    """Return the runs with a handoff that waits, as the server indexes them."""
+async def _runs(client: Client, limit: int, which: str = WAITING_RUNS) -> list[Execution]:
+    """Return the runs with something that waits for a person, as the server indexes them."""
     try:
-        return [run async for run in list_executions(client, WAITING_RUNS, most=limit)]
+        return [run async for run in list_executions(client, which, most=limit)]
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
             raise BatonError(

@@ -20,6 +20,8 @@ from baton.wire.text import misfit
 
 CHECK_DECISION = "baton.check_decision"
 """The activity that says whether a person may decide, and whether a signature is theirs."""
+NOT_ALLOWED = "DecisionNotAllowed"
+"""The type of the failure of a decision that a worker checked and refused; to send it again does not help."""
 GROUP = "group:"
 """What a group's name in `who` begins with."""
 MOST_ASKED = 2_000

@@ -15,7 +15,7 @@ from baton.core.shown import shown_things
 from baton.core.stages import HasSpec, spec_of
 from baton.errors import ApprovalDeniedError
 from baton.handoff.pending import NOTHING_SAID, name_refusal
-from baton.pipelines.approvals import CHECK_DECISION, Docket, filled_form
+from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, Docket, filled_form
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.canonical import digest
 from baton.wire.json_values import Json
@@ -159,26 +159,25 @@ class Approvals:
             return f"the decision could not be checked, so it does not count; send it again: {error.cause or error}"
         return refusal or None
 
-    async def _counted(self, decision: Decision, via: str) -> Decided | str:
-        """Count a decision, or return why it does not count; meanwhile another one may have been quicker."""
-        refusal = self._docket.refusal(decision, self._digest_now())
-        refusal = refusal or await self._checked(decision) or self._docket.refusal(decision, self._digest_now())
-        if refusal:
-            return refusal
+    async def _counted(self, decision: Decision, via: str) -> Decided:
+        """Count a decision, or raise why it does not count; while it is checked, another one may be quicker."""
+        self._refuse(self._docket.refusal(decision, self._digest_now()))
+        self._refuse(await self._checked(decision), NOT_ALLOWED)
+        self._refuse(self._docket.refusal(decision, self._digest_now()))
         return self._docket.count(decision, workflow.now(), via, self._digest_now())
+
+    def _refuse(self, refusal: str | None, type: str = "DecisionRefused") -> None:
+        """Raise that a decision does not count, if there is a reason."""
+        if refusal:
+            raise ApplicationError(refusal, type=type, non_retryable=True)
 
     def _validate(self, decision: Decision | None) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""
-        refusal = NOTHING_SAID if decision is None else self._docket.refusal(decision, self._digest_now())
-        if refusal:
-            raise ApplicationError(refusal, type="DecisionRefused", non_retryable=True)
+        self._refuse(NOTHING_SAID if decision is None else self._docket.refusal(decision, self._digest_now()))
 
     async def _on_update(self, decision: Decision) -> Decided:
         """Decide about an open approval: {approval, question, digest, approved, who, why, answer, key, signature}."""
-        counted = await self._counted(decision, "update")
-        if isinstance(counted, str):
-            raise ApplicationError(counted, type="DecisionRefused", non_retryable=True)
-        return counted
+        return await self._counted(decision, "update")
 
     async def _on_signal(self, *given: Any) -> None:
         """Decide about an open approval as by update; a refusal becomes a note."""
@@ -191,9 +190,10 @@ class Approvals:
         if unnamed:
             self._note(f"refused a decision: {unnamed}")
             return
-        counted = await self._counted(decision, "signal")
-        if isinstance(counted, str):
-            self._note(f"refused a decision of {decision.who}: {counted}")
+        try:
+            await self._counted(decision, "signal")
+        except ApplicationError as refusal:
+            self._note(f"refused a decision of {decision.who}: {refusal.message}")
 
     def _on_shown(self, question: str, place: int) -> str:
         """The whole text of one thing that an open approval shows: the question's id, and its place from 1."""

@@ -12,6 +12,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair
 
 from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
+from baton.core.shown import Shown
 from baton.core.state import PipelineState
 from baton.handoff.pending import PendingHandoff
 from baton.wire.money import usd
@@ -26,6 +27,7 @@ _STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_H
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
+_SHOWN_CHARACTERS = 1_500
 # By the workflow's event loop: the code around it learns that it failed, and has no way to its pipeline.
 _shown: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Visibility]]" = weakref.WeakKeyDictionary()
 
@@ -126,6 +128,7 @@ class Visibility:
         for one in approvals:
             until = f" (until {one.until:%Y-%m-%d %H:%M} UTC)" if one.until else ""
             rows += [f"**{inert(single_line(one.name))}:** {inert(single_line(one.asks or ''))}{until}", ""]
+            rows += _shown_rows(one.shows)
         for refused in pending:
             way = f"{inert(refused.sender)} to {inert(refused.receiver)}"
             rows += [
@@ -158,6 +161,18 @@ class Visibility:
         shown = self._status.value if self._status in _STATUS_OF_ITS_OWN else None
         updates = [_STATUS.value_unset() if shown is None else _STATUS.value_set(shown)]
         workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
+
+
+def _shown_rows(shows: list[Shown]) -> list[str]:
+    """Return the beginnings of what an approval shows, as inert code, and the command for the rest."""
+    rows, left = [], _SHOWN_CHARACTERS
+    for one in shows:
+        lines = one.text[:left].splitlines()
+        rows += [f"{inert(single_line(one.title))}:", "", *(f"    {single_line(line)}" for line in lines), ""]
+        left -= len(one.text[:left])
+    if any(not one.is_whole for one in shows) or sum(len(one.text) for one in shows) > _SHOWN_CHARACTERS:
+        rows += [f"Read all of it with `baton show {inert(workflow.info().workflow_id)} --asked`.", ""]
+    return rows
 
 
 def labels(pipeline: str, task_id: str | None) -> list[SearchAttributePair[str]]:

@@ -8,11 +8,24 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from baton.cli.output import STATUS_STYLES, Command, between, dollars, grid, length, moment, plain, quoted, stack
+from baton.cli.output import (
+    STATUS_STYLES,
+    Command,
+    between,
+    block,
+    dollars,
+    grid,
+    json_text,
+    length,
+    moment,
+    plain,
+    quoted,
+    stack,
+)
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind
-from baton.core.messages import PipelineStatus
+from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
 from baton.runs.client_executions import PAUSED, Pause, unpause
 from baton.runs.client_list import SUSPENDED
@@ -249,7 +262,7 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
         until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
         return stack(
             Text.assemble("waits for a decision: ", plain(one.name, "bold yellow"), (f"{since}{until}", "dim")),
-            quoted(one.asks, "bold") if one.asks else None,
+            *(asked_rows(run.workflow_id, one.asked) if one.asked else []),
             *(Command(f"  {line}") for line in decision_hints(run, one.name)),
         )
     if one.kind is StepKind.SLEEP:
@@ -260,6 +273,46 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
     )
     failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
     return stack(line, failure, Command(f"  baton show {shlex.quote(one.run)}") if one.run else None)
+
+
+def asked_rows(workflow_id: str, asked: Waiting) -> list[RenderableType]:
+    """Return what an approval shows and asks: texts with a bar before each line, and the command for the rest."""
+    rows: list[RenderableType] = []
+    for one in asked.shows:
+        rows.append(plain(f"  {one.title}:", "bold"))
+        rows.append(_diff(one.text) if one.form == "diff" else quoted(one.text))
+        if one.artifact is not None:
+            rows.append(Command(f"    baton artifact cat {shlex.quote(workflow_id)} {shlex.quote(one.artifact.id)}"))
+        elif not one.is_whole:
+            left = f"    … and {one.length - len(one.text):,} characters more:"
+            rows += [plain(left, "dim"), Command(f"    baton show {shlex.quote(workflow_id)} --asked")]
+    if asked.asks:
+        rows.append(quoted(asked.asks, "bold"))
+    if asked.needs > 1 or asked.who or asked.proof:
+        people = f"{asked.needs} people have to approve" if asked.needs > 1 else "one person decides"
+        who = f", of {', '.join(asked.who)}" if asked.who else ""
+        rows.append(plain(f"  {people}{who}{', signed with their key (--key)' if asked.proof else ''}", "dim"))
+    for vote in asked.votes:
+        answer = "" if vote.answer is None else f" with {json_text(vote.answer, lines=True)}"
+        rows.append(plain(f"  approved by {vote.who}{answer}{f': {vote.why}' if vote.why else ''}", "green"))
+    if fields := form_fields(asked):
+        rows.append(plain(f"  a yes fills in: {', '.join(fields)} (--set NAME=VALUE)", "dim"))
+    return rows
+
+
+def form_fields(asked: Waiting) -> dict[str, dict[str, Any]]:
+    """Return the fields that a yes fills in, each with its JSON Schema; texts of a schema are data."""
+    members = (asked.answer or {}).get("properties", {})
+    return {name: schema for name, schema in members.items() if isinstance(schema, dict)}
+
+
+def _diff(text: str) -> Text:
+    """Return a diff, with what comes and what goes in their colours."""
+    lines = Text()
+    for number, line in enumerate(text.splitlines()):
+        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        lines.append_text(block(f"{chr(10) if number else ''}  │ {line}", style))
+    return lines
 
 
 def _state(one: Pending) -> str:

@@ -1,6 +1,10 @@
-"""`baton approve` and `baton deny`: a person's word, bound to the baton they were shown."""
+"""`baton approve` and `baton deny`: a person's word, bound to what they were shown."""
 
+import contextlib
+import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -8,21 +12,38 @@ from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
 
-from baton.cli.output import moment, plain, quoted, stack
+from baton.cli.output import moment, plain, printable, stack
 from baton.cli.session import Session, command, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
 from baton.client import decide
 from baton.core.baton import AnyBaton
 from baton.core.messages import Decided, Decision, Overview, Waiting
-from baton.errors import PipelineError
+from baton.core.shown import EXCERPT
+from baton.errors import ArtifactError, PipelineError
+from baton.keys.store_files import read_file
 from baton.runs.cli_asking import answer_of, must_be_answerable
-from baton.runs.cli_cards import baton_card
+from baton.runs.cli_cards import asked_rows, baton_card, form_fields
 from baton.wire.canonical import digest
 from baton.wire.names import QUERY_BATON, QUERY_STATUS
 
 ApprovalArgument = Annotated[
     str | None, typer.Argument(metavar="APPROVAL", help="Its title; by default the only one that is open.")
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A field of the form that a yes fills in; JSON or text."),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        dir_okay=False,
+        envvar="BATON_DECIDER_KEY",
+        help="The key that signs the decision, as `baton keys decider` makes it.",
+    ),
+]
+_MOST_CONTENT = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -33,6 +54,18 @@ class _Asked:
     baton: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Word:
+    """What a person says on the command line."""
+
+    approved: bool
+    why: str
+    who: str | None
+    key: Path | None
+    fields: list[str]
+    yes: bool
+
+
 @command
 async def approve(
     session: Session,
@@ -40,14 +73,17 @@ async def approve(
     approval: ApprovalArgument = None,
     why: WhyOption = "",
     who: WhoOption = None,
+    fields: SetOption = None,
+    key: KeyOption = None,
     yes: YesOption = False,
 ) -> None:
     """Approve what a run asks for.
 
     Shows what is being approved and asks for confirmation; without a terminal, --yes is required. The decision
-    counts only for the baton that was shown: if it changes before the decision arrives, the decision is refused.
+    counts only for what was shown: if that changes before the decision arrives, the decision is refused. Where the
+    approval asks for an answer, give its fields with --set, or at the prompts of a terminal.
     """
-    await _decide(session, run, approval, why, who, approved=True, yes=yes)
+    await _decide(session, run, approval, _Word(True, why, who, key, fields or [], yes))
 
 
 @command
@@ -57,6 +93,7 @@ async def deny(
     approval: ApprovalArgument = None,
     why: WhyOption = "",
     who: WhoOption = None,
+    key: KeyOption = None,
     yes: YesOption = False,
 ) -> None:
     """Deny what a run asks for.
@@ -64,35 +101,76 @@ async def deny(
     Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
     unless the pipeline handles a denial.
     """
-    await _decide(session, run, approval, why, who, approved=False, yes=yes)
+    await _decide(session, run, approval, _Word(False, why, who, key, [], yes))
 
 
-async def _decide(
-    session: Session, run: str, approval: str | None, why: str, who: str | None, *, approved: bool, yes: bool
-) -> None:
+async def _decide(session: Session, run: str, approval: str | None, word: _Word) -> None:
     """Show what is asked, and decide."""
     target = Target.of(run)
-    if not why.strip():
+    if not word.why.strip():
         raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
-    by = who_is(who)
+    signer = read_file(word.key) if word.key else None
+    by = who_is(word.who or (signer.owner if signer else None))
     client = await session.client()
     with session.progress("asking the run"):
         asked = await answer_of(client, target, _asked(client, target, approval))
     title = asked.waiting.name
-    verb = "approve" if approved else "deny"
     if not session.json:
-        session.err.print(_card(target, asked))
-    session.confirm(f"{verb} {title!r}?", yes=yes)
-    question = asked.waiting.question
+        session.err.print(await _card(session, target, asked))
+    answer = _filled(session, asked.waiting, word.fields) if word.approved else None
+    session.confirm(f"{'approve' if word.approved else 'deny'} {title!r}?", yes=word.yes)
     decision = Decision(
-        approval=title, question=question, approved=approved, who=by, why=why, digest=digest(asked.baton)
+        approval=title,
+        question=asked.waiting.question,
+        approved=word.approved,
+        who=by,
+        why=word.why,
+        digest=asked.waiting.digest_with(digest(asked.baton)),
+        answer=answer,
     )
     with session.progress("deciding"):
-        decided = await answer_of(client, target, decide(client, target.workflow_id, decision))
+        deciding = decide(client, target.workflow_id, decision, key=signer.keys[0] if signer else None)
+        decided = await answer_of(client, target, deciding)
     if session.json:
         session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
         return
     session.show(_outcome(decided))
+
+
+def _filled(session: Session, asked: Waiting, given: list[str]) -> dict[str, Any] | None:
+    """Return the form that a yes fills in: what was given, and at a terminal what is asked for."""
+    fields = form_fields(asked)
+    if asked.answer is None:
+        if given:
+            raise typer.BadParameter(f"approval {asked.name!r} asks for no answer", param_hint="--set")
+        return None
+    answer: dict[str, Any] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals or name in answer or name not in fields:
+            expected = ", ".join(fields) or "none"
+            raise typer.BadParameter(f"{one!r}: give NAME=VALUE, once, of: {expected}", param_hint="--set")
+        answer[name] = _value(fields[name], text)
+    earlier = asked.votes[0].answer if asked.votes and not given else None
+    if isinstance(earlier, dict):
+        return earlier  # it was shown; a quorum agrees on one answer
+    missing = [name for name in (asked.answer.get("required") or []) if name in fields and name not in answer]
+    if missing and (session.json or not (sys.stdin.isatty() and session.err.is_terminal)):
+        raise typer.BadParameter(f"the answer lacks {', '.join(missing)}; give NAME=VALUE of each", param_hint="--set")
+    for name in missing:
+        kind = fields[name].get("type") or " or ".join(map(str, fields[name].get("enum", []))) or "JSON"
+        answer[name] = _value(fields[name], typer.prompt(printable(f"{name} ({kind})"), err=True))
+    return answer
+
+
+def _value(schema: dict[str, Any], text: str) -> Any:
+    """Return the value of a field: text where the form says so, JSON where it is that, else text."""
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 async def _asked(client: Client, target: Target, approval: str | None) -> _Asked:
@@ -112,7 +190,7 @@ async def _asked(client: Client, target: Target, approval: str | None) -> _Asked
     return _Asked(found[0], baton)
 
 
-def _card(target: Target, asked: _Asked) -> RenderableType:
+async def _card(session: Session, target: Target, asked: _Asked) -> RenderableType:
     """Return what is asked, in the order in which one reads it: baton first, question last."""
     waiting = asked.waiting
     until = f", until {moment(waiting.until)}" if waiting.until else ""
@@ -120,16 +198,30 @@ def _card(target: Target, asked: _Asked) -> RenderableType:
         baton_card(AnyBaton.model_validate(asked.baton)),
         "",
         Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
-        quoted(waiting.asks, "bold") if waiting.asks else None,
+        *asked_rows(target.workflow_id, await _with_contents(session, waiting)),
         plain(f"  step {waiting.seq}, since {moment(waiting.since)}{until}", "dim"),
         plain(f"  baton {digest(asked.baton)[:19]}…", "dim"),
     )
 
 
+async def _with_contents(session: Session, asked: Waiting) -> Waiting:
+    """Return what is asked with the texts of the artifacts that it shows, where the store has them."""
+    store, shows = session.parts.artifacts, []
+    for one in asked.shows:
+        ref = one.artifact
+        if store is not None and ref is not None and (ref.size or 0) <= _MOST_CONTENT:
+            with contextlib.suppress(ArtifactError, UnicodeDecodeError, OSError):
+                content = (await store.get(ref.hash)).decode()[:EXCERPT]
+                one = one.model_copy(update={"text": f"{one.text}\n\n{content}"})
+        shows.append(one)
+    return asked.model_copy(update={"shows": shows})
+
+
 def _outcome(decided: Decided) -> Text:
     """Return how the approval ended."""
     verb, style = ("approved", "green") if decided.approved else ("denied", "red")
-    why = f": {decided.why}" if decided.why else ""
+    left = f"; {decided.missing} more must approve" if decided.missing else ""
+    why = f"{left}: {decided.why}" if decided.why else left
     return Text.assemble(
         (verb, style), " ", plain(decided.approval, "bold"), plain(f" by {decided.who} at {moment(decided.at)}{why}")
     )

@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 from rich.text import Text
+from temporalio.client import Client
 
 from baton.cli.output import Command, json_text, plain
 from baton.cli.session import Session, command
 from baton.cli.targets import AtOption, RunArgument, Target
 from baton.client import RunRecord, Step, read_run
-from baton.runs.cli_cards import baton_card, baton_markdown, heading, repair_hints, waits_card
+from baton.runs.cli_cards import asked_rows, baton_card, baton_markdown, heading, repair_hints, waits_card
+from baton.runs.client_decide import shown_whole
 from baton.runs.client_waiting import Waits, waits
 
 _LONGEST_OUTPUT = 2_000  # characters
@@ -23,6 +25,7 @@ async def show(
     run: RunArgument,
     at: AtOption = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Only the baton, as the markdown agents read.")] = False,
+    asked: Annotated[bool, typer.Option("--asked", help="Only the open approvals, with all that they show.")] = False,
 ) -> None:
     """Show a run: its baton, its status, and what it waits for.
 
@@ -33,6 +36,9 @@ async def show(
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
         waited = await waits(client, record)
+    if asked:
+        await _show_asked(session, client, record, waited)
+        return
     step = record.step(at) if at else None
     baton = record.baton_after(step) if step else record.baton
     if session.json:
@@ -41,6 +47,19 @@ async def show(
         session.write(baton_markdown(baton))
     else:
         _print(session, record, waited, step)
+
+
+async def _show_asked(session: Session, client: Client, record: RunRecord, waited: Waits | None) -> None:
+    """Write the open approvals with the whole texts that they show."""
+    handle = client.get_workflow_handle(record.workflow_id)
+    found = [one.asked for one in waited.pending if one.asked] if waited else []
+    whole = [await shown_whole(handle, one) for one in found]
+    if session.json:
+        session.write_json(whole)
+    elif not whole:
+        session.note("no approval is open, or no worker answers")
+    for one in [] if session.json else whole:
+        session.show(plain(one.name, "bold yellow"), *asked_rows(record.workflow_id, one))
 
 
 def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step | None) -> None:

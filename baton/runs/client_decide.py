@@ -5,12 +5,13 @@ from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
-from baton.core.messages import Decided, Decision, Overview
+from baton.core.messages import Decided, Decision, Overview, Waiting
 from baton.errors import PipelineError
 from baton.keys.store_key import Key
 from baton.ledger.chain import to_base64url
+from baton.pipelines.approvals import NOT_ALLOWED
 from baton.runs.client_executions import asked
-from baton.wire.names import DECIDE, QUERY_STATUS
+from baton.wire.names import DECIDE, QUERY_SHOWN, QUERY_STATUS
 
 AnswerT = TypeVar("AnswerT")
 
@@ -30,7 +31,8 @@ async def decided_by_update(
         try:
             counts: AnswerT = await handle.execute_update(update, decision, result_type=answer)
         except WorkflowUpdateFailedError as error:
-            if tries == _MOST_TRIES or not await waits():
+            settled = getattr(error.cause, "type", None) == NOT_ALLOWED
+            if settled or tries == _MOST_TRIES or not await waits():
                 raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
         else:
             return counts
@@ -73,6 +75,23 @@ async def decide(client: Client, workflow_id: str, decision: Decision, *, key: K
         return any((one.question, one.digest) == (decision.question, decision.digest) for one in now.waiting_for)
 
     return await decided_by_update(handle, DECIDE, decision, Decided, waits)
+
+
+async def shown_whole(handle: WorkflowHandle[Any, Any], asked: Waiting) -> Waiting:
+    """Return an open approval with all texts that it shows, whole.
+
+    Raises:
+        PipelineError: A text is not the one that the approval is bound to.
+    """
+    shows = []
+    for place, one in enumerate(asked.shows, start=1):
+        text = one.text
+        if not one.is_whole:
+            text = await handle.query(QUERY_SHOWN, args=[asked.question, place], result_type=str)
+        if not one.matches(text):
+            raise PipelineError(f"{one.title!r} has changed since approval {asked.name!r} was read; look at it again")
+        shows.append(one.model_copy(update={"text": text}))
+    return asked.model_copy(update={"shows": shows})
 
 
 def signed(decision: Decision, key: Key) -> Decision:

@@ -17,7 +17,7 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from baton.core.history import StepKind
-from baton.core.messages import Overview
+from baton.core.messages import Overview, Waiting
 from baton.runs.client_events import words_of
 from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe
 from baton.runs.client_list import status_of
@@ -76,6 +76,7 @@ class Pending:
         since: Since when.
         until: The deadline of an approval.
         asks: What an approval asks, if a worker was there to say so.
+        asked: All that it asks and shows, likewise.
         at_work: Whether a worker is executing the stage; False while it waits for a worker or its next try.
         tries: How often the stage was begun, counting the failed runs that Temporal repeats.
         failure: Why the last try failed.
@@ -96,6 +97,7 @@ class Pending:
     next_try: datetime | None = None
     run: str | None = None
     stands: str | None = None
+    asked: Waiting | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     builds, unchosen = _builds_of(queue), unchosen_workers(queue) if build is None else None
     has_worker = build in builds if build is not None else bool(builds) and unchosen is None
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
-    asks: dict[str, str | None] = {}
+    asks: dict[str, Waiting] = {}
     fault = None
     if has_worker and not description.pause and any(step.kind is StepKind.APPROVAL for step in open_steps):
         try:
@@ -147,7 +149,18 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         elif step.kind is StepKind.CHILD:
             pending.append(await _child(client, step, description))
         else:
-            pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks.get(step.name)))
+            asked = asks.get(step.name)
+            pending.append(
+                Pending(
+                    step.seq,
+                    step.name,
+                    step.kind,
+                    step.began,
+                    step.until,
+                    asked.asks if asked else None,
+                    asked=asked,
+                )
+            )
     tries = max(1, description.details.pending_workflow_task.attempt)
     return Waits(pending, description.task_queue, has_worker, tries, build, fault, unchosen, description.pause)
 
@@ -266,11 +279,11 @@ def _future(at: Timestamp) -> datetime | None:
     return at.ToDatetime(tzinfo=UTC) if at.seconds else None
 
 
-async def _asks(client: Client, run: RunRecord) -> dict[str, str | None]:
-    """Return what each open approval asks; nothing if no worker answers."""
+async def _asks(client: Client, run: RunRecord) -> dict[str, Waiting]:
+    """Return each open approval by its title; nothing if no worker answers."""
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     try:
         overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
     except RPCError:
         return {}
-    return {one.name: one.asks for one in overview.waiting_for}
+    return {one.name: one for one in overview.waiting_for if one.kind == "approval"}

@@ -1,0 +1,273 @@
+"""The rules of approvals, stepped by hand and by chance: no question is answered by a decision not made on it."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel
+
+from baton.core.messages import Decided, Decision, Waiting
+from baton.core.shown import Shown
+from baton.pipelines.approvals import Docket
+
+AT = datetime(2026, 11, 27, tzinfo=UTC)
+CASES = 10_000
+PEOPLE = ("ann", "bob", "Ann ", "eve")
+TITLES = ("legal", "go on")
+
+
+class Payment(BaseModel):
+    """What the payer fills in."""
+
+    amount: int
+    currency: Literal["EUR", "USD"] = "EUR"
+
+
+def question(number: int, title: str = "legal", **further: object) -> Waiting:
+    """Return a question."""
+    members = {"kind": "approval", "name": title, "seq": number, "since": AT, "question": f"{number}:nonce"}
+    return Waiting.model_validate({**members, **further})
+
+
+def word(docket: Docket, who: str = "ann", baton: str = "b", *, yes: bool = True, **further: object) -> Decision:
+    """Return a decision about the only open question, as it is now."""
+    [asked] = docket.waiting(baton)
+    members = {"approval": asked.name, "question": asked.question, "digest": asked.digest, "approved": yes, "who": who}
+    return Decision.model_validate({**members, **further})
+
+
+def decide(docket: Docket, decision: Decision, baton: str = "b") -> Decided | str:
+    """Return what a decision is answered, or why it is refused."""
+    refusal = docket.refusal(decision, baton)
+    return refusal if refusal is not None else docket.count(decision, AT, "update", baton)
+
+
+class TestDocket:
+    """The rules, one by one."""
+
+    def test_a_quorum_is_of_different_people(self) -> None:
+        """The same person, however their name is written, counts once; the second one decides."""
+        docket = Docket()
+        docket.open(question(1, needs=2))
+        first = word(docket)
+        told = decide(docket, first)
+        assert isinstance(told, Decided)
+        assert told.missing == 1
+        again = decide(docket, word(docket, " ANN"))
+        assert again == told  # the same person and the same word
+        assert "already, and counts once" in str(decide(docket, word(docket, "Ann", yes=False)))
+        ended = decide(docket, word(docket, "bob"))
+        assert isinstance(ended, Decided)
+        assert (ended.who, ended.approved, ended.missing) == ("ann, bob", True, 0)
+        docket.withdraw("1:nonce")
+        assert decide(docket, first) == told
+
+    def test_one_no_is_enough(self) -> None:
+        """It ends the question, whoever approved before."""
+        docket = Docket()
+        docket.open(question(1, needs=3))
+        decide(docket, word(docket))
+        ended = decide(docket, word(docket, "bob", yes=False))
+        assert isinstance(ended, Decided)
+        assert (ended.who, ended.approved) == ("bob", False)
+
+    def test_votes_on_another_baton_do_not_count(self) -> None:
+        """The baton changed between two approvals: the first person looks again."""
+        docket = Docket()
+        docket.open(question(1, needs=2))
+        old = word(docket, baton="b")
+        decide(docket, old, "b")
+        told = decide(docket, word(docket, "bob", "c"), "c")
+        assert isinstance(told, Decided)
+        assert told.missing == 1
+        assert "look at it again" in str(decide(docket, old, "c"))
+
+    def test_what_is_shown_is_part_of_the_question(self) -> None:
+        """Each of these makes another digest."""
+        base = question(1)
+        others = [
+            question(1, asks="Publish?"),
+            question(1, shows=[Shown.of("a", "draft")]),
+            question(1, shows=[Shown.of("b", "draft")]),
+            question(1, needs=2),
+            question(1, who=["ann"]),
+            question(1, proof=True),
+            question(2),
+        ]
+        assert len({one.digest_with("b") for one in [base, *others]} | {base.digest_with("c")}) == len(others) + 2
+
+    @pytest.mark.parametrize(
+        ("further", "who", "refused"),
+        [
+            pytest.param({"who": ["bob", "carol"]}, "ann", "'ann' may not decide about 'legal'; bob, carol may"),
+            pytest.param({"proof": True}, "ann", "needs a signed decision"),
+            pytest.param({}, "two\nlines", "a person's name goes on record"),
+        ],
+    )
+    def test_who_may_not_decide_is_refused(self, further: dict[str, object], who: str, refused: str) -> None:
+        """By name; a group, or a signature, is checked by a worker."""
+        docket = Docket()
+        docket.open(question(1, **further))
+        assert refused in str(decide(docket, word(docket, who)))
+
+    def test_a_form_is_checked_and_agreed_on(self) -> None:
+        """A wrong field is named; a second approver gives the same answer, also where a default is left out."""
+        docket = Docket()
+        docket.open(question(1, needs=2, answer=Payment.model_json_schema()), Payment)
+        assert "amount" in str(decide(docket, word(docket)))
+        assert "with a yes" in str(decide(docket, word(docket, yes=False, answer={"amount": 3})))
+        decide(docket, word(docket, answer={"amount": 3}))
+        assert "differs from that of ann" in str(decide(docket, word(docket, "bob", answer={"amount": 4})))
+        ended = decide(docket, word(docket, "bob", answer={"amount": 3, "currency": "EUR"}))
+        assert isinstance(ended, Decided)
+        assert ended.answer_as(Payment) == Payment(amount=3)
+
+    def test_a_late_decision_is_told_so_and_what_to_do(self) -> None:
+        """After the deadline, or after another person's word."""
+        docket = Docket()
+        docket.open(question(7))
+        late = word(docket)
+        docket.expire("7:nonce", False, timedelta(hours=1), AT, "b")
+        docket.withdraw("7:nonce")
+        told = str(decide(docket, late))
+        assert "was denied by deadline" in told
+        assert "baton rollback RUN --to 7" in told
+
+    @pytest.mark.parametrize(
+        "further",
+        [
+            {"asks": "x" * 2_001},
+            {"needs": 101},
+            {"needs": 2, "who": ["ann", "Ann"]},
+            {"who": ["group:"]},
+            {"answer": {"title": "x" * 20_000}},
+        ],
+    )
+    def test_a_question_is_bounded(self, further: dict[str, object]) -> None:
+        """What nobody could read, or answer, is refused where it is asked."""
+        with pytest.raises(ValueError, match=r"is the most|at most|may|empty name|ask for less"):
+            Docket().open(question(1, **further))
+
+
+class _Case:
+    """One random life of a run: questions, decisions of every kind, roll-backs, continue-as-new."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.docket = Docket()
+        self.baton = "b0"
+        self.number = 0
+        self.made: list[tuple[Decision, Waiting]] = []  # each decision, with the question that its person looked at
+        self.answers: dict[str, Decided] = {}
+
+    def run(self) -> None:
+        """Do a dozen things in any order."""
+        for _ in range(self.random.randint(6, 18)):
+            acts = [self.ask, self.look, self.look, self.send, self.send, self.change, self.expire, self.restart]
+            self.random.choice([*acts, self.forge, self.end])()
+            self.check()
+
+    def ask(self) -> None:
+        """Open a question, often under the title of an earlier one."""
+        title = self.random.choice(TITLES)
+        if title not in self.docket.titles():
+            self.number += 1
+            nonce = f"{self.number}:{self.random.getrandbits(64):x}"
+            self.docket.open(question(self.number, title, question=nonce, needs=self.random.choice([1, 1, 2, 3])))
+
+    def look(self) -> None:
+        """A person looks at an open question and makes up their mind."""
+        for asked in self.docket.waiting(self.baton):
+            who, yes = self.random.choice(PEOPLE), self.random.random() < 0.7
+            decision = Decision(
+                approval=asked.name, question=asked.question, digest=asked.digest, approved=yes, who=who
+            )
+            self.made.append((decision, asked))
+
+    def send(self) -> None:
+        """A decision arrives: at once, late, twice, or after the question is over."""
+        if not self.made:
+            return
+        decision, _ = self.random.choice(self.made)
+        before = {one.question: one for one in self.docket.waiting(self.baton)}
+        answered = dict(self.answers)
+        told = decide(self.docket, decision, self.baton)
+        if isinstance(told, Decided):
+            assert (told.question, told.digest) == (decision.question, decision.digest)
+            assert decide(self.docket, decision, self.baton) == told, "the same decision is answered the same"
+        else:
+            assert {one.question: one for one in self.docket.waiting(self.baton)} == before, "a refusal changes nothing"
+        self.note()
+        assert {**self.answers, **answered} == self.answers, "an answer never changes"
+
+    def forge(self) -> None:
+        """A decision that nobody made on the question it names: each member of another one, or none."""
+        if not self.made or not self.docket.titles():
+            return
+        decision, looked = self.random.choice(self.made)
+        open_now = self.random.choice(self.docket.waiting(self.baton))
+        forged = decision.model_copy(
+            update={"approval": open_now.name, "question": self.random.choice([open_now.question, None, "9:x"])}
+        )
+        if forged.question != looked.question or decision.digest != open_now.digest:
+            told = decide(self.docket, forged, self.baton)
+            assert isinstance(told, str) or forged == decision or told.question == looked.question
+
+    def change(self) -> None:
+        """A stage beside it changes the baton."""
+        self.baton = f"b{self.random.randint(0, 2)}"
+
+    def expire(self) -> None:
+        """A deadline passes."""
+        for asked in self.docket.waiting(self.baton)[:1]:
+            if self.docket.decided(asked.question or "") is None:
+                self.docket.expire(asked.question or "", False, timedelta(1), AT, self.baton)
+
+    def end(self) -> None:
+        """The steps that were answered go on."""
+        self.note()
+        for asked in self.docket.waiting(self.baton):
+            if self.docket.decided(asked.question or "") is not None:
+                self.docket.withdraw(asked.question or "")
+
+    def restart(self) -> None:
+        """The run continues as new, or is rolled back: a docket that knows some of the closed questions."""
+        self.note()
+        kept = {id: one for id, one in self.answers.items() if self.random.random() < 0.8}
+        self.docket, self.answers = Docket(), kept
+        for one in kept.values():
+            self.docket.close(Decided.model_validate_json(one.model_dump_json()))
+
+    def note(self) -> None:
+        """Remember what is answered."""
+        for asked in self.docket.waiting(self.baton):
+            decided = self.docket.decided(asked.question or "")
+            if decided is not None:
+                self.answers[decided.question] = decided
+
+    def check(self) -> None:
+        """Every answer rests on decisions that people made on that question and on what it showed."""
+        self.note()
+        for id, decided in self.answers.items():
+            if decided.via == "deadline":
+                continue
+            voters = decided.votes or [decided]
+            made = {
+                (one.who, one.approved)
+                for one, looked in self.made
+                if (looked.question, looked.digest, looked.name) == (id, decided.digest, decided.approval)
+            }
+            assert {(vote.who, vote.approved) for vote in voters} <= made
+            people = {" ".join(vote.who.casefold().split()) for vote in voters}
+            assert len(people) == len(voters), "each person counts once"
+
+
+def test_no_question_is_answered_by_a_decision_that_was_not_made_on_it() -> None:
+    """In 10,000 random orders of duplicates, late, contradicting and foreign decisions and new starts."""
+    answered = 0
+    for seed in range(CASES):
+        case = _Case(seed)
+        case.run()
+        answered += len(case.answers)
+    assert answered > CASES // 4  # the cases are no empty ones
