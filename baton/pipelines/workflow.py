@@ -285,7 +285,8 @@ class Pipeline:
             asks: What the person is asked, at most 2,000 characters.
             shows: What they are shown, at most 20 things, by name or in order: results of stages, artifacts, texts,
                 JSON, records, `Shown.diff(…)`, `Shown.amount(…)`; 256 KiB of text in all.
-            then: A stage and its parameters that a yes is also about: the next run of that stage takes no others.
+            then: A stage, its parameters and, if it has any, its inputs, that a yes is also about: the next run of
+                that stage takes no others.
             answer: A pydantic model: who approves fills it in, and `Decided.answer_as` returns it.
             needs: How many different people have to approve.
             who: Who may decide: names, and `"group:leads"` for a group in the workers' file of deciders. Without

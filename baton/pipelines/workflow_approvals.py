@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from baton.core.inputs import written_inputs
 from baton.core.messages import Decided, Decision, Waiting
 from baton.core.shown import shown_things
 from baton.core.stages import HasSpec, spec_of
@@ -22,8 +23,8 @@ from baton.wire.json_values import Json
 from baton.wire.names import DECIDE, QUERY_SHOWN
 from baton.wire.text import misfit
 
-Then = tuple[HasSpec, Mapping[str, Json]]
-"""What a yes is also about: the stage that runs next, and its parameters."""
+Then = tuple[HasSpec, Mapping[str, Json]] | tuple[HasSpec, Mapping[str, Json], Mapping[str, Any]]
+"""What a yes is also about: the stage that runs next, its parameters, and its inputs if it has any."""
 
 _CHECK_WITHIN = timedelta(seconds=30)
 _CHECK_TRIES = 3
@@ -43,11 +44,15 @@ class Asking:
     who: Sequence[str] = ()
     proof: bool = False
     default: bool = False
-    stage: str | None = field(init=False)
+    stage: str | None = field(init=False, default=None)
+    given: dict[str, Any] = field(init=False, default_factory=dict)  # what that stage is given
 
     def __post_init__(self) -> None:
         """Check what does not depend on the run."""
-        object.__setattr__(self, "stage", spec_of(self.then[0]).name if self.then else None)
+        if self.then is not None:
+            object.__setattr__(self, "stage", spec_of(self.then[0]).name)
+            inputs = written_inputs(self.then[2]) if len(self.then) > 2 else {}
+            object.__setattr__(self, "given", {"params": dict(self.then[1]), **({"inputs": inputs} if inputs else {})})
         if self.default and self.answer is not None:
             try:
                 filled_form(self.answer, None)
@@ -56,7 +61,7 @@ class Asking:
 
     def waiting(self, question: str, seq: int) -> Waiting:
         """Return the question as people read it."""
-        then = None if self.then is None else (f"stage {self.stage!r}", self.then[1])
+        then = None if self.stage is None else (f"stage {self.stage!r}", self.given)
         return Waiting(
             kind="approval",
             name=self.title,
@@ -125,19 +130,22 @@ class Approvals:
 
     def bind(self, asking: Asking) -> None:
         """Remember with what parameters a stage was approved."""
-        if asking.then is not None and asking.stage is not None:
-            self._bound[asking.stage] = asking.title, digest(dict(asking.then[1]))
+        if asking.stage is not None:
+            self._bound[asking.stage] = asking.title, digest(asking.given)
 
-    def check_bound(self, stage: str, params: Mapping[str, Json]) -> None:
-        """Check that a stage runs with the parameters that were approved; an approval covers one run of it.
+    def check_bound(self, stage: str, params: Mapping[str, Json], inputs: Mapping[str, JsonValue]) -> None:
+        """Check that a stage runs with what was approved; an approval covers one run of it.
 
         Raises:
             ApprovalDeniedError: It does not.
         """
         approval, approved = self._bound.pop(stage, (None, None))
-        if approval is not None and digest(dict(params)) != approved:
+        if (
+            approval is not None
+            and digest({"params": dict(params), **({"inputs": inputs} if inputs else {})}) != approved
+        ):
             raise ApprovalDeniedError(
-                f"{approval!r} approved stage {stage!r} with other params than these; give `stage` the params of "
+                f"{approval!r} approved stage {stage!r} with other params or inputs than these; give `stage` those of "
                 "`then`, or ask again"
             )
 

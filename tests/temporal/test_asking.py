@@ -132,7 +132,7 @@ class TestAnswer:
         await office.operator("approve", handle.id, "budget", "--set", "amount=40", *WHY)
         await until_waiting(handle, "payment")
         await office.operator("approve", handle.id, *WHY)
-        assert "approved stage 'pay' with other params" in await failure(handle)
+        assert "approved stage 'pay' with other params or inputs" in await failure(handle)
         assert not KEYS[handle.id]
 
 
