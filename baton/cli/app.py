@@ -99,7 +99,12 @@ COMMANDS = (
         "Roll a run back to right before a stage; it continues from there.",
     ),
     Listed("fork", "runs.cli_run", _DECIDE, "Start a new run that keeps everything before a stage."),
-    Listed("inbox list", "handoff.cli_inbox", _DECIDE, "List the handoffs that wait for a person, the oldest first."),
+    Listed(
+        "inbox list",
+        "handoff.cli_inbox",
+        _DECIDE,
+        "List the handoffs that wait for a person, the oldest first, and the open approvals.",
+    ),
     Listed(
         "inbox show",
         "handoff.cli_inbox",
