@@ -12,10 +12,10 @@ from pydantic import Field
 
 from baton.artifacts.records import ArtifactRef, Name
 from baton.wire.canonical import digest_of, sha256
-from baton.wire.fencing import single_line
 from baton.wire.json_values import excess
 from baton.wire.money import usd
 from baton.wire.records import CompactRecord, Whole
+from baton.wire.text import single_line
 
 MOST_SHOWN = 20
 """How many things an approval may show."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from baton.core.messages import Decision
-from baton.keys.store_key import KeyringError
-from baton.keys.store_public import PublicKey
+from baton.keys.store_keys import KeyringError, PublicKey
 from baton.ledger.chain import from_base64url, to_base64url
 from baton.pipelines.approvals import GROUP, person
 

@@ -5,7 +5,7 @@ import asyncio
 from temporalio import activity
 
 from baton.keys.store_deciders import Deciders
-from baton.keys.store_key import KeyringError
+from baton.keys.store_keys import KeyringError
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.approvals import CHECK_DECISION, DecisionCheck
 

@@ -20,7 +20,7 @@ from baton.core.baton import AnyBaton
 from baton.core.messages import Decided, Decision, Overview, Waiting
 from baton.core.shown import EXCERPT
 from baton.errors import ArtifactError, PipelineError
-from baton.keys.store_files import read_file
+from baton.keys.store_keyring import read_file
 from baton.runs.cli_asking import answer_of, must_be_answerable
 from baton.runs.cli_cards import asked_rows, baton_card, form_fields
 from baton.wire.canonical import digest

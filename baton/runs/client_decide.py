@@ -7,7 +7,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
 from baton.core.messages import Decided, Decision, Overview, Waiting
 from baton.errors import PipelineError
-from baton.keys.store_key import Key
+from baton.keys.store_keys import Key
 from baton.ledger.chain import to_base64url
 from baton.pipelines.approvals import NOT_ALLOWED
 from baton.runs.client_executions import asked

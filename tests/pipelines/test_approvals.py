@@ -2,12 +2,12 @@
 
 import random
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
 
-from baton.core.messages import Decided, Decision, Waiting
+from baton.core.messages import Decided, Decision, Vote, Waiting
 from baton.core.shown import Shown
 from baton.pipelines.approvals import Docket
 
@@ -24,7 +24,7 @@ class Payment(BaseModel):
     currency: Literal["EUR", "USD"] = "EUR"
 
 
-def question(number: int, title: str = "legal", **further: object) -> Waiting:
+def question(number: int, title: str = "legal", **further: Any) -> Waiting:
     """Return a question."""
     members = {"kind": "approval", "name": title, "seq": number, "since": AT, "question": f"{number}:nonce"}
     return Waiting.model_validate({**members, **further})
@@ -105,7 +105,7 @@ class TestDocket:
             pytest.param({}, "two\nlines", "a person's name goes on record"),
         ],
     )
-    def test_who_may_not_decide_is_refused(self, further: dict[str, object], who: str, refused: str) -> None:
+    def test_who_may_not_decide_is_refused(self, further: dict[str, Any], who: str, refused: str) -> None:
         """By name; a group, or a signature, is checked by a worker."""
         docket = Docket()
         docket.open(question(1, **further))
@@ -144,7 +144,7 @@ class TestDocket:
             {"answer": {"title": "x" * 20_000}},
         ],
     )
-    def test_a_question_is_bounded(self, further: dict[str, object]) -> None:
+    def test_a_question_is_bounded(self, further: dict[str, Any]) -> None:
         """What nobody could read, or answer, is refused where it is asked."""
         with pytest.raises(ValueError, match=r"is the most|at most|may|empty name|ask for less"):
             Docket().open(question(1, **further))
@@ -252,7 +252,7 @@ class _Case:
         for id, decided in self.answers.items():
             if decided.via == "deadline":
                 continue
-            voters = decided.votes or [decided]
+            voters: list[Vote | Decided] = [*decided.votes] or [decided]
             made = {
                 (one.who, one.approved)
                 for one, looked in self.made

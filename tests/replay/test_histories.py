@@ -84,7 +84,9 @@ class TestReplay:
     @pytest.mark.parametrize("file", RECORDED)
     async def test_a_recording_tells_nothing_of_the_machine_it_was_made_on(self, file: Path) -> None:
         """Neither in its text nor inside its payloads; the name of a head's ledger is no machine's."""
-        machine = re.compile(rf"\b{re.escape(socket.gethostname())}\b|@(?!baton\")|/(home|root|tmp|Users|work)/".encode())
+        machine = re.compile(
+            rf"\b{re.escape(socket.gethostname())}\b|@(?!baton\")|/(home|root|tmp|Users|work)/".encode()
+        )
         recorded = history(file)
         payloads = await decoded(recorded.events, data_converter())
 

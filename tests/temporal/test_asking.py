@@ -14,7 +14,7 @@ from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts, open_stor
 from baton.client import Ledger, LedgerOptions, decide
 from baton.devserver import DevServer
 from baton.errors import PipelineError
-from baton.keys.store_files import read_file
+from baton.keys.store_keyring import read_file
 from baton.ledger.records import Kind
 from baton.runs.client_decide import signed
 from baton.testing import assert_replays, pipeline_worker
