@@ -16,7 +16,7 @@ from baton.core.messages import Decided, Decision, Vote, Waiting
 from baton.handoff.pending import name_refusal, reason_refusal
 from baton.wire.json_values import excess
 from baton.wire.records import CompactRecord
-from baton.wire.text import misfit
+from baton.wire.text import mismatch
 
 CHECK_DECISION = "baton.check_decision"
 """The activity that says whether a person may decide, and whether a signature is theirs."""
@@ -341,7 +341,7 @@ def filled_form(form: type[BaseModel], answer: Any) -> BaseModel:
     try:
         return form.model_validate_json(json.dumps({} if answer is None else answer))
     except ValidationError as error:
-        raise ValueError(misfit(error, "answer")) from None
+        raise ValueError(mismatch(error, "answer")) from None
 
 
 def _names(votes: list[Vote]) -> str:
