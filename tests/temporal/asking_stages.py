@@ -5,14 +5,14 @@ from typing import Any
 
 from temporalio import activity
 
-from baton import BatonPatch, StageContext, StageResult, stage
+from baton import Baton, BatonPatch, StageContext, StageResult, stage
 
 KEYS: defaultdict[str, list[str]] = defaultdict(list)
 """The key under which `pay` paid, in each try, by workflow id."""
 
 
 @stage
-async def draft(context: StageContext) -> StageResult:
+async def draft(context: StageContext[Baton]) -> StageResult:
     """Write a draft of the length that is asked for, and an artifact."""
     params: Any = context.params
     text = "# Title\n\nAll is well. <script>\n" + "x" * params.get("length", 10) + "END"
@@ -21,7 +21,7 @@ async def draft(context: StageContext) -> StageResult:
 
 
 @stage
-async def pay(context: StageContext) -> StageResult:
+async def pay(context: StageContext[Baton]) -> StageResult:
     """Pay; the first try is lost."""
     KEYS[activity.info().workflow_id or ""].append(context.handoff_id)
     if activity.info().attempt == 1:
