@@ -12,6 +12,7 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.client import Client
 
+from baton import WorkerParts
 from baton.exchange.activity import admit
 from baton.exchange.admission import ADMIT, AcceptRequest, Admission
 from baton.handoff.store_safeguards import Safeguards
@@ -31,7 +32,7 @@ async def main(address: str, task_queue: str, folder: str, moment: str) -> None:
         raise AssertionError("unreachable")
 
     safeguards = Safeguards.development(Path(folder))
-    client = await Client.connect(address, plugins=[BatonPlugin(safeguards=safeguards)])
+    client = await Client.connect(address, plugins=[BatonPlugin(WorkerParts(), safeguards=safeguards)])
     async with pipeline_worker(client, EXCHANGES, [die], task_queue=task_queue):
         print("up", flush=True)
         await asyncio.Event().wait()

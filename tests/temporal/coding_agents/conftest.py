@@ -10,6 +10,7 @@ from mcp import StdioServerParameters
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import WorkerParts
 from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
@@ -44,7 +45,7 @@ def store(folder: Path) -> LocalArtifactStore:
 @pytest.fixture(scope="module")
 async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
     """Return a client whose moves are sealed."""
-    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    return await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowUpdateInput, WorkflowUpdateHandle
 from temporalio.worker import Worker
 
+from baton import WorkerParts
 from baton.devserver import DevServer
 from baton.exchange.client_external import OutsideAgents
 from baton.exchange.client_mcp import HandoffTools
@@ -41,7 +42,8 @@ class AnswerLost(Interceptor):
 async def losing(server: DevServer, safeguards: Safeguards) -> AsyncIterator[tuple[OutsideAgents, AnswerLost]]:
     """Return what an agent does whose first answer is lost."""
     lost = AnswerLost()
-    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)], interceptors=[lost])
+    plugin = BatonPlugin(WorkerParts(), safeguards=safeguards)
+    client = await Client.connect(server.address, plugins=[plugin], interceptors=[lost])
     async with safeguards.shared().open() as guarded:
         yield OutsideAgents(client, guarded.gate), lost
 
