@@ -383,15 +383,14 @@ def _excesses(result: StageResult) -> list[str]:
 
 
 def _unwritable(result: StageResult) -> list[str]:
-    """Return what of a written answer JSON cannot carry, or a ledger cannot put on record; the agent may mend it."""
+    """Return what of a written answer JSON cannot carry exactly, with a ledger or without; the agent may mend it."""
     parts: dict[str, Any] = {
         "": result.baton_patch,
         "output": result.output,
         "turns": result.turns,
         "tool_calls": result.tool_calls,
     }
-    exact = current_parts().gate is not None
-    return short_findings([one for at, part in parts.items() if part for one in unwritable(part, at, exact=exact)])
+    return short_findings([one for at, part in parts.items() if part for one in unwritable(part, at)])
 
 
 def _patch_names(kind: type[BatonPatch] = BatonPatch) -> set[str]:

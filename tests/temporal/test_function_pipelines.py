@@ -187,3 +187,12 @@ async def test_a_failure_reaches_the_caller(server: DevServer, monkeypatch: pyte
         baton.run(kinds.failing, "batons", quiet=True)
 
     assert "no facts" in str(failed.value.cause)
+
+
+async def test_what_a_stage_may_return_does_not_depend_on_safeguards(client: Client) -> None:
+    """A number beyond what JSON holds exactly is refused without a ledger as with one."""
+    async with pipeline_worker(client, [kinds.inexact], [kinds.large]) as worker:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await run_pipeline(worker, kinds.inexact, PipelineInput(goal="batons"))
+
+    assert "2**53" in str(failed.value.cause)
