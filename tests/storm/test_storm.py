@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from baton.testing import local_server
+from tests.storm.rollbacks import GRANTED, RESERVED
+from tests.storm.rollbacks import storm as roll_backs
 from tests.storm.storm import Options, Storm
 
 
@@ -17,3 +19,10 @@ async def test_every_run_ends_replays_and_reads_back(tmp_path: Path) -> None:
     assert report.is_sound, "\n".join(report.lines())
     assert report.counts["queries answered"] > 0
     assert report.counts["workers stopped"] > 0
+
+
+async def test_roll_backs_never_overrun_a_budget(tmp_path: Path) -> None:
+    """Failing runs that are rolled back over and over pay what was granted, plus one reservation at most."""
+    paid = await roll_backs(tmp_path, runs=3, times=5)
+
+    assert GRANTED <= max(paid) <= GRANTED + RESERVED
