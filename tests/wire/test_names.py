@@ -24,6 +24,7 @@ PUBLISHED = {
     "MEMO_FIELDS": "baton_fields",
     "MEMO_UNDONE": "baton_undone",
     "FIRST_SEED": "baton_first_seed",
+    "QUERY_SHOWN": "shown",
     "SEALS": "baton_seals",
 }
 
