@@ -1,14 +1,11 @@
 """Failures of a history as people read them: where they were encrypted, the history itself has a placeholder only."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
-
-from baton.errors import PayloadError
 
 _MEMBERS = ("failure", "last_failure")
 
@@ -47,9 +44,7 @@ def _is_encoded(failure: Failure) -> bool:
 async def _reveal(failure: Failure, converter: DataConverter) -> None:
     """Put the message and the stack trace where they are in clear; what cannot be read stays a placeholder."""
     if failure.HasField("encoded_attributes"):
-        said: Any = None
-        with suppress(PayloadError):
-            [said] = await converter.decode([failure.encoded_attributes])
+        [said] = await converter.decode([failure.encoded_attributes])
         if isinstance(said, dict):
             failure.message = str(said.get("message", failure.message))
             failure.stack_trace = str(said.get("stack_trace", failure.stack_trace))

@@ -69,8 +69,8 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
     Raises:
         HistoryError: The events are not those of a pipeline.
     """
-    events = await with_failures(events, converter)
     texts = await decoded(events, converter)
+    events = await with_failures(events, converter)
     start = parsed(PipelineInput, texts.get(events[0].event_id)) if events else None
     if start is None:
         raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is not a Baton pipeline")
