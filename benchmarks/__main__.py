@@ -27,6 +27,7 @@ from benchmarks.peers.comparison import PEERS, against, agent_stage
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.recovery import recovery
 from benchmarks.report import GOALS, Findings, show, summarise, write
+from benchmarks.restart import restart
 from benchmarks.rig import Rig
 from benchmarks.scan import scan_corpora, scan_hostile, scan_structure
 from benchmarks.startup import first_stage, import_time
@@ -61,6 +62,7 @@ MEASURES = (
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
     Measure(["recovery_s_median", "recovery_s_max"], recovery),
+    Measure(["restart_s_100", "restart_s_100_sdk"], restart),
     Measure(["trace_ms_1m"], trace),
     Measure(["ledger_append_per_s"], appends),
     Measure(["ledger_verify_per_s", "ledger_signatures_per_s"], verification),

@@ -41,6 +41,7 @@ PIPELINES = 4
 _ROOT = Path(__file__).parents[1]
 _LONGEST = timedelta(minutes=2)
 _POLL_SECONDS = 0.005
+_WORKER = "benchmarks.recovery_worker"
 _ACCEPTED = """SELECT recorded_at FROM handoff_audit
 WHERE task_id = ? AND event_key LIKE '%/ACCEPTED/%' AND recorded_at > ? ORDER BY sequence LIMIT 1"""
 
@@ -76,7 +77,7 @@ async def _kill_again_and_again(client: Client, address: str, folder: Path, kill
     moments = random.Random(SEED)
     times: list[float] = []
     handles: list[WorkflowHandle[Any, Any]] = []
-    workers = [await _worker(address, folder) for _ in range(2)]
+    workers = [await started_worker(_WORKER, address, str(folder)) for _ in range(2)]
     try:
         for number in range(kills):
             if number % 5 == 0:  # short histories: a replay of a thousand laps is not what is measured
@@ -89,7 +90,8 @@ async def _kill_again_and_again(client: Client, address: str, folder: Path, kill
             doomed.kill()
             await doomed.wait()
             following, another = await asyncio.gather(
-                _accepted_after(folder, [one.id for one in handles], died), _worker(address, folder)
+                _accepted_after(folder, [one.id for one in handles], died),
+                started_worker(_WORKER, address, str(folder)),
             )
             workers.append(another)  # started at once, as whoever supervises workers would
             times.append(max((at - died).total_seconds() for at in following))
@@ -137,10 +139,10 @@ async def _accepted_after(folder: Path, tasks: list[str], moment: datetime) -> l
     return list(found.values())
 
 
-async def _worker(address: str, folder: Path) -> asyncio.subprocess.Process:
-    """Return a worker process that works."""
+async def started_worker(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Return a worker process that works, of a module that says `ready`."""
     process = await asyncio.create_subprocess_exec(
-        *bound_to_parent([sys.executable, "-m", "benchmarks.recovery_worker", address, str(folder)]),
+        *bound_to_parent([sys.executable, "-m", module, *arguments]),
         cwd=_ROOT,
         env=as_deployed(),
         stdin=asyncio.subprocess.DEVNULL,

@@ -28,3 +28,30 @@ class Laps:
     def end(self) -> None:
         """Stop after this lap."""
         self.stop = True
+
+
+STAGES_BEFORE_WAIT = 90
+
+
+@workflow.defn
+class Waits:
+    """Many stages, then a wait until it is told to go on; its memo says when it waits."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.told = False
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the stages, and wait."""
+        for _ in range(STAGES_BEFORE_WAIT):
+            await self.pipeline.stage(lap)
+        workflow.upsert_memo({"waits": True})
+        await workflow.wait_condition(lambda: self.told)
+        return self.pipeline.result()
+
+    @workflow.signal
+    def go_on(self) -> None:
+        """End."""
+        self.told = True
