@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from baton.artifacts.records import ArtifactRef
 from baton.errors import InputError
-from baton.wire.json_values import MOST_MESSAGE_VALUES, Json, excess, unwritable
+from baton.wire.json_values import MOST_DEPTH, MOST_MESSAGE_VALUES, Json, excess, unwritable
 from baton.wire.text import mismatch
 
 T = TypeVar("T")
@@ -19,6 +19,7 @@ Input: TypeAlias = Json | ArtifactRef
 """An input as its receiver finds it: JSON (a text is JSON as well), or a reference to an artifact."""
 
 MOST_INPUTS = 32
+"""How many inputs a step takes; together they have at most `MOST_MESSAGE_VALUES` JSON values."""
 LARGEST_INPUTS = 4 * 1024 * 1024
 """The most bytes of all inputs of a stage together, as JSON; what is larger goes by an artifact."""
 
@@ -42,7 +43,10 @@ def written_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) ->
         return {}
     if len(inputs) > MOST_INPUTS:
         raise InputError(f"{len(inputs):,} inputs; a step takes at most {MOST_INPUTS}")
-    written = {_checked(name): _written(name, value, marked) for name, value in inputs.items()}
+    given = {_checked(name): _handed(name, value) for name, value in inputs.items()}
+    if (found := excess(given, MOST_MESSAGE_VALUES, MOST_DEPTH + 1)) is not None:
+        raise InputError(f"inputs: {found}")
+    written = {name: _written(name, value, marked) for name, value in given.items()}
     if (size := len(to_json(written))) > LARGEST_INPUTS:
         raise InputError(
             f"the inputs {', '.join(map(repr, written))} have {size:,} bytes as JSON; at most {LARGEST_INPUTS:,} are "
@@ -98,10 +102,8 @@ def _checked(name: Any) -> str:
     return name
 
 
-def _written(name: str, value: Any, marked: bool) -> JsonValue:
-    """Return a value as a message carries it."""
-    if isinstance(value, ArtifactRef):
-        return {_ARTIFACT: value.model_dump(mode="json", exclude_none=True)}
+def _handed(name: str, value: Any) -> Any:
+    """Return what a value hands on: the output of a result, the members of a model."""
     if getattr(type(value), _HAS_OUTPUT, False):
         value = value.output
         if value is None:
@@ -109,8 +111,15 @@ def _written(name: str, value: Any, marked: bool) -> JsonValue:
                 f"input {name!r} is the result of a step without an output; let its agent answer with an `output`, or "
                 "hand on an artifact that it wrote"
             )
-    if isinstance(value, BaseModel):
-        return _plain(name, value.model_dump(mode="json"))
+    if isinstance(value, BaseModel) and not isinstance(value, ArtifactRef):
+        return value.model_dump(mode="json")
+    return value
+
+
+def _written(name: str, value: Any, marked: bool) -> JsonValue:
+    """Return a value as a message carries it."""
+    if isinstance(value, ArtifactRef):
+        return {_ARTIFACT: value.model_dump(mode="json", exclude_none=True)}
     if isinstance(value, dict) and value.keys() == {_ARTIFACT}:
         if not marked:
             raise InputError(f"input {name!r} is an object with the one member {_ARTIFACT!r}; give an ArtifactRef")
@@ -119,9 +128,7 @@ def _written(name: str, value: Any, marked: bool) -> JsonValue:
 
 
 def _plain(name: str, value: Any) -> JsonValue:
-    """Return a value that is JSON, of a bounded number of values."""
-    if (found := excess(value, MOST_MESSAGE_VALUES)) is not None:
-        raise InputError(f"input {name!r}: {found}")
+    """Return a value that is JSON."""
     if faults := unwritable(value, name, exact=False):
         raise InputError(f"input {faults[0]}")
     try:

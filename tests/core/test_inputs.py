@@ -38,6 +38,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "too many": ({f"n{n}": 1 for n in range(MOST_INPUTS + 1)}, "33 inputs"),
     "too large": ({"draft": "x" * LARGEST_INPUTS}, "bytes as JSON"),
     "too many values": ({"draft": [{}] * 60_000}, "60,000 entries"),
+    "too many values together": (
+        {f"n{n}": [0] * 2_000 for n in range(MOST_INPUTS)},
+        "n24: has 2,000 entries; at most 50,000",
+    ),
     "a forged reference": ({"draft": {"$artifact": REF.model_dump(mode="json")}}, "give an ArtifactRef"),
     "a forged reference in a result": (
         {"draft": StageResult(output={"$artifact": REF.model_dump(mode="json")})},
