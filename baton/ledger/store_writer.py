@@ -279,7 +279,12 @@ class Writer:
         return self._head_of(last[0]) if last else None
 
     def _head_of(self, row: Row) -> ChainHead:
-        """Return the head that a row of the index is."""
+        """Return the head that a row of the index is; SQLite lets a writer put other types into it."""
+        if not isinstance(row["record_hash"], bytes) or not isinstance(row["signature"], bytes | None):
+            raise LedgerError(
+                f"record {row['sequence']} of task {row['task_id']!r}: its row in the ledger's tables holds what is of "
+                "another type; find out who wrote it: `baton audit verify`"
+            )
         return ChainHead(
             ledger=self._name,
             task_id=row["task_id"],

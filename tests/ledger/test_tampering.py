@@ -12,7 +12,7 @@ import pytest
 
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.proof import Checkpoint, LedgerReport
-from baton.ledger.records import record_hash
+from baton.ledger.records import LedgerError, record_hash
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import compressed, restored
 from baton.testing import flips, opened_past_guards
@@ -226,6 +226,24 @@ class TestTampering:
 
         assert await report(path, options, []) == (Verdict.INVALID, 5, Flaw.SIGNATURE)
         assert (await report_all(path, options, [])).verdict is Verdict.INVALID
+
+    async def test_a_row_of_another_type_is_named(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead]
+    ) -> None:
+        """SQLite takes a text for bytes from who can insert: asking for a head, or for an event, says so (C-26)."""
+        columns = "task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at"
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute(
+                f"INSERT INTO handoff_audit ({columns}) SELECT task_id, 6, record_hash, ?, ?, message_hash, "
+                "recorded_at FROM handoff_audit WHERE task_id = ? AND sequence = 5",
+                ("x" * 32, entry(5).event_key, TASK),
+            )
+            database.commit()
+        async with Ledger(path, options) as ledger:
+            for asked in (ledger.head(TASK), ledger.append(entry(5)), ledger.append(entry(6))):
+                with pytest.raises(LedgerError, match="record 6"):
+                    await asked
+        assert (await report(path, options, written))[:2] == (Verdict.INVALID, 6)
 
     async def test_a_checkpoint_that_was_rewritten_is_found(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
