@@ -1,4 +1,4 @@
-"""Run a command in a sandbox of the Linux kernel: Landlock for files, namespaces for network and processes.
+"""Run a command in a sandbox of the Linux kernel: Landlock for files, namespaces for mounts, network and processes.
 
 A script, started as ``python -I -S confine.py SPEC COMMAND…``, where bubblewrap is not installed. SPEC is JSON:
 ``read`` and ``write`` (lists of paths), ``network`` (a bool). It exits as the command does, or with 97 if it cannot
@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import sys
+import warnings  # noqa: F401 - os.execvp needs it, where the interpreter may be out of reach
 
 CANNOT_CONFINE = 97
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
@@ -20,6 +21,9 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # system calls, the 
 _NEW_NS, _NEW_USER, _NEW_PID, _NEW_NET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 _FILE = 0b111 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl: what there is to do with a file
 _READ = 0b1101  # execute, read a file, list a folder
+_PROC, _SHM = "/proc", "/dev/shm"  # noqa: S108 - mounted below
+_BIND, _DETACH, _SET_ATTRIBUTES = 0x5000, 2, 442  # with all that is mounted below; the system call as above
+_READ_ONLY = struct.pack("QQQQ", 1, 0, 0, 0)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,6 +47,33 @@ def isolate(*, network: bool) -> None:
     if not network:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 0x41))  # SIOCSIFFLAGS: up and running
+
+
+def enclose(read: list[str], write: list[str]) -> None:
+    """Make these places, where they are, all that the file system has: Landlock alone would not keep from sockets."""
+    folder, root = os.getcwd(), "/tmp"  # noqa: S108 - mounted here
+    call("mount", b"proc", _PROC.encode(), b"proc", 0, None)
+    call("mount", b"tmpfs", _SHM.encode(), b"tmpfs", 0, None)
+    ours = {*write, _PROC, _SHM, *_DEVICES}
+    places = sorted(path for path in {*read, *ours} if os.path.exists(path))  # what is within another follows it
+    opened = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in places}
+    call("mount", b"tmpfs", root.encode(), b"tmpfs", 0, None)
+    for path, place in opened.items():
+        target = root + path
+        os.makedirs(target if os.path.isdir(f"/proc/self/fd/{place}") else os.path.dirname(target), exist_ok=True)
+        if not os.path.exists(target):
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
+        call("mount", f"/proc/self/fd/{place}".encode(), target.encode(), None, _BIND, None)
+        if path not in ours:
+            call("syscall", _SET_ATTRIBUTES, -100, target.encode(), 0x8000, _READ_ONLY, len(_READ_ONLY))
+        os.close(place)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"{root}/dev/{name}")
+    os.symlink("/proc/self/fd", f"{root}/dev/fd")
+    os.chdir(root)
+    call("pivot_root", b".", b".")
+    call("umount2", b".", _DETACH)
+    os.chdir(folder)
 
 
 def restrict(read: list[str], write: list[str]) -> None:
@@ -86,12 +117,11 @@ def main() -> int:
         return wait_for(first)
     # The first process of the namespace: when it ends, the kernel ends everything in it, daemons too.
     call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL)
-    call("mount", b"proc", b"/proc", b"proc", 0, None)
-    call("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, None)
+    enclose(spec["read"], spec["write"])
     child = os.fork()
     if child:
         os._exit(wait_for(child))
-    restrict([*spec["read"], "/proc"], [*spec["write"], "/dev/shm"])  # noqa: S108 - mounted above
+    restrict([*spec["read"], _PROC], [*spec["write"], _SHM])
     try:
         os.execvp(command[0], command)  # noqa: S606 - the sandbox is around it
     except OSError as error:

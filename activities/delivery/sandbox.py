@@ -201,9 +201,9 @@ def _available() -> str:
             return "bubblewrap"
     if sys.platform != "linux":
         return "it is not Linux"
-    spec = json.dumps({"read": ["/"], "write": [], "network": False})
+    spec = json.dumps({"read": _SYSTEM, "write": [], "network": False})
     trial = [sys.executable, "-I", "-S", _CONFINE, spec, "true"]
-    ran = subprocess.run(trial, capture_output=True, check=False, timeout=30)
+    ran = subprocess.run(trial, capture_output=True, check=False, timeout=30, cwd="/usr")
     return "landlock" if ran.returncode == 0 else ran.stderr.decode("utf-8", "replace").strip()[:300]
 
 

@@ -34,6 +34,9 @@ attempt("root", lambda: os.listdir(f"/proc/{worker}/root/root"))
 attempt("signal", lambda: os.kill(int(worker), 0))
 attempt("connect", lambda: socket.create_connection(("127.0.0.1", int(port)), 2))
 attempt("datagram", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 53)))
+attempt("socket", lambda: socket.socket(socket.AF_UNIX).connect(secret.replace("keys.toml", "socket")))
+attempt("mode", lambda: os.chmod(pathlib.Path(secret).parent, 0o777))
+attempt("mode of a program", lambda: os.chmod(sys.executable, 0o755))
 attempt("mount", lambda: subprocess.run(["mount", "-t", "tmpfs", "none", "."], check=True, capture_output=True))
 attempt("etc", lambda: os.listdir("/etc/baton") or open("/etc/shadow").read())
 pathlib.Path("own").write_text("mine")
@@ -86,13 +89,15 @@ async def test_the_change_under_test_reaches_nothing_of_the_worker(
     secret.parent.mkdir()
     work.mkdir()
     secret.write_text("secret")
-    with listening() as port:
+    with listening() as port, socket.socket(socket.AF_UNIX) as database:
+        database.bind(str(secret.with_name("socket")))
+        database.listen()
         box = Sandbox((work,))
         ran = await confined(box, sys.executable, "-c", PROBE, str(secret), str(port), str(os.getpid()))
     said = ran.output.decode()
     assert ran.code == 0, said
     assert "REACHED" not in said
-    assert said.count("refused") == 14
+    assert said.count("refused") == 17
     assert said.endswith("own folder and loopback work\n")
     assert secret.read_text() == "secret"
 
