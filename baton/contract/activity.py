@@ -16,6 +16,7 @@ from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
 from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDeniedError
 from baton.contract.registry import tool_key, tool_keys
+from baton.core.stages import Calls, step
 from baton.handoff.store_gate import now_utc
 from baton.wire.json_values import Json, well_formed
 from baton.wire.text import TokenEstimator, estimate_tokens
@@ -227,6 +228,7 @@ class Toolbox:
         self._denials = denials
         self._denied: list[tuple[str, str]] = []  # tool and handoff
         self._recorded = 0
+        self._calls = Calls("the stage", shows_arguments=False)
 
     @property
     def names(self) -> frozenset[str] | None:
@@ -244,6 +246,11 @@ class Toolbox:
             self._deny(name, self._handoff_id)
             raise ToolDeniedError(name, self._handoff_id, allowed=self._allowed or ())
 
+    def check_calls(self) -> None:
+        """Raise an error if a tool was called and never awaited."""
+        self._calls.check()
+
+    @step
     async def call(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a tool, if it is allowed, and record the call and what came of it."""
         try:
@@ -280,6 +287,7 @@ class Toolbox:
 
         return plain
 
+    @step
     async def deny(self, name: str, handoff_id: str) -> None:
         """Put a call on record that was denied before it reached a stage, as in workflow code."""
         self._deny(name, handoff_id)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -27,7 +27,7 @@ from baton.core.baton import BatonT
 from baton.core.history import SPENT, Spend, told_spend
 from baton.core.inputs import Input, input_of, input_text, read_inputs, written_inputs
 from baton.core.messages import PromptPart, StageInput
-from baton.core.stages import DEFAULT_WINDOW, StageSpec
+from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.errors import ArtifactError, InputError
 from baton.handoff.activity_receive import ReceiversGate, denied_on_record
 from baton.handoff.records import Turn
@@ -140,6 +140,7 @@ class StageContext(Generic[BatonT]):
     able: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
+    _calls: Calls = field(default_factory=partial(Calls, "the stage", shows_arguments=False), init=False, repr=False)
     _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
     _around: Context = field(default_factory=copy_context, init=False, repr=False)
     _charging: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -213,9 +214,12 @@ class StageContext(Generic[BatonT]):
         Raises:
             PipelineError: It did; the message names the call.
         """
+        self._calls.check()
         self.artifacts.check()
-        if (personal := vars(self).get("personal")) is not None:
-            personal.check()
+        if "personal" in vars(self):
+            self.personal.check()
+        if "tools" in vars(self):
+            self.tools.check_calls()
 
     @cached_property
     def personal(self) -> PersonalDataAccess:
@@ -305,6 +309,7 @@ class StageContext(Generic[BatonT]):
         """
         return input_of(self.inputs, name, kind)
 
+    @step
     async def input_text(self, name: str) -> str:
         """Return one input as a text: of an artifact what is in it, of other JSON than a text its JSON.
 
@@ -348,6 +353,7 @@ class StageContext(Generic[BatonT]):
         """
         return self._prompt(self._material([], {}), 0, readable=False)
 
+    @step
     async def prompt_with_inputs(
         self, *, params: bool = False, window: int | None = None, beside: int = 0, readable: bool = False
     ) -> str:
@@ -430,6 +436,7 @@ class StageContext(Generic[BatonT]):
         named = {fact.event_id for fact in facts if fact.whole is not None}
         return frozenset({*named, *(ref.id for ref in self.artifacts.refs), *self.inputs})
 
+    @step
     async def read_artifact(self, id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
         """Return a part of a text that the stage's contract, baton or inputs name; the tool that an agent has.
 

@@ -3,7 +3,9 @@
 import asyncio
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from temporalio.testing import ActivityEnvironment
@@ -14,6 +16,7 @@ from baton.core.history import SPENT, Spend
 from baton.core.messages import StageInput
 from baton.core.rendering import PromptTooLargeError, render
 from baton.core.stages import Retries
+from baton.errors import PipelineError
 from baton.pipelines.activity_context import StageContext, WorkerParts, current_parts, worker_parts
 from baton.wire.text import estimate_tokens, fence
 
@@ -248,3 +251,25 @@ class TestOutsideAWorker:
     def test_it_has_a_store_of_its_own(self) -> None:
         """Tests do not share artifacts."""
         assert StageContext.for_test(BATON).artifacts.store is not StageContext.for_test(BATON).artifacts.store
+
+
+class TestNeverAwaited:
+    """What a stage calls and never awaits would be lost."""
+
+    def test_every_call_of_the_context_is_named(self) -> None:
+        """Tools as well, and what makes a prompt: its text would say `<coroutine object …>`."""
+        calls: dict[str, Callable[[StageContext[Baton]], Any]] = {
+            "ArtifactAccess.write": lambda context: context.artifacts.write("plan", b"secret", type="plan"),
+            "PersonalDataAccess.read": lambda context: context.personal.read("name"),
+            "Toolbox.call": lambda context: context.tools.call("send", print, "secret"),
+            "Toolbox.deny": lambda context: context.tools.deny("send", "h1"),
+            "StageContext.input_text": lambda context: context.input_text("secret"),
+            "StageContext.prompt_with_inputs": lambda context: context.prompt_with_inputs(),
+            "StageContext.read_artifact": lambda context: context.read_artifact("secret"),
+        }
+        for name, call in calls.items():
+            context = StageContext.for_test(Baton(goal="Add login"))
+            call(context)
+            with pytest.raises(PipelineError, match=f"called {name} and never awaited it") as error:
+                context.check_calls()
+            assert "secret" not in str(error.value)
