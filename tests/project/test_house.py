@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ INDEX_HOSTS = tuple(backwards[::-1] for backwards in ("gro.ipyp", "gro.detsohnoh
 PERSONAL_PATH = re.compile(r"(?<![\w.*}])/(?:(?:home|Users)/\w|roo[t]/|wor[k]/)|[A-Z]:\\Users\\")
 
 HEAVY = ("cryptography", "opentelemetry", "sqlalchemy", "sqlite3", "obstore", "splintr", "jsonschema_rs")
+EXTRA_PACKAGES = (
+    *("agents", "anyio", "asyncpg", "bandit", "genai_prices", "httpx", "identify", "langgraph", "mcp", "obstore"),
+    *("opentelemetry", "pathspec", "pydantic_ai", "pytest", "splintr", "starlette", "unidiff", "uvicorn", "yaml"),
+)
 TERMINAL_AND_WEB = ("typer", "rich", "starlette", "uvicorn")
 
 
@@ -205,6 +210,33 @@ class TestImport:
             & {*HEAVY, *TERMINAL_AND_WEB} - {"opentelemetry"}
             == set()
         )
+
+    def test_no_extra_is_needed_beyond_the_adapters_of_frameworks(self) -> None:
+        """An extra that is not installed stops only what it is for: all other modules import without it."""
+        code = textwrap.dedent("""
+            import importlib, pkgutil, sys
+
+            absent = set(sys.argv[1:])
+            class Absent:
+                def find_spec(name, path=None, target=None):
+                    if name.partition(".")[0] in absent:
+                        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            sys.meta_path.insert(0, Absent)
+
+            import baton
+            for module in pkgutil.walk_packages(baton.__path__, "baton."):
+                if module.name != "baton.__main__":
+                    try:
+                        importlib.import_module(module.name)
+                    except ModuleNotFoundError:
+                        print(module.name)
+        """)
+        fresh = subprocess.run(
+            [sys.executable, "-c", code, *EXTRA_PACKAGES], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert fresh.returncode == 0, fresh.stderr
+        stopped = {name for name in fresh.stdout.split() if not name.startswith("baton.agents.")}
+        assert stopped == {"baton.artifacts.store_objects"}
 
     def test_every_room_is_checked(self) -> None:
         """A package that the import contracts do not name could be imported from anywhere unnoticed."""
