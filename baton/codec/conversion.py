@@ -38,6 +38,7 @@ from baton.errors import ArtifactCorruptError, ArtifactError, NewerPayloadError,
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
 from baton.keys.store_keyring import Keyring, is_production
+from baton.wire.json_values import containers
 from baton.wire.text import mismatch
 
 DRIVER = "baton-artifacts"
@@ -346,7 +347,7 @@ def _check_bounds(data: bytes, hint: Any) -> None:
     most = getattr(hint, "__baton_most_bytes__", None)
     if most is not None and len(data) > most:
         raise _invalid(f"a {hint.__name__} of {len(data):,} bytes; at most {most:,} are read")
-    count = data.count(b"{") + data.count(b"[")
+    count = containers(data, MOST_CONTAINERS)
     if count > MOST_CONTAINERS:
         raise _invalid(
             f"a payload with {count:,} objects and lists; at most {MOST_CONTAINERS:,} are read: put content into an "

@@ -87,11 +87,22 @@ _long_number = SchemaValidator(
 ).isinstance_python
 
 
+def containers(raw: bytes, most: int) -> int:
+    """Return how many objects and lists a JSON text has at most, those within its texts left out."""
+    count = raw.count(b"{") + raw.count(b"[")
+    if count > most:
+        plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+        if plain.count(b'"') <= 4 * most:  # of more texts than values are allowed, none is looked at
+            outside = b"".join(plain.split(b'"')[::2])
+            count = outside.count(b"{") + outside.count(b"[")
+    return count
+
+
 def loads_strict(raw: bytes | str) -> Any:
     """Return the value of a JSON text, or refuse what readers read differently."""
-    brackets = raw.count(b"{") + raw.count(b"[") if isinstance(raw, bytes) else raw.count("{") + raw.count("[")
-    if brackets > _MOST_VALUES:
-        raise MalformedMessageError(f"it has {brackets:,} objects and lists; at most {_MOST_VALUES:,} are read")
+    count = containers(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw, _MOST_VALUES)
+    if count > _MOST_VALUES:
+        raise MalformedMessageError(f"it has {count:,} objects and lists; at most {_MOST_VALUES:,} are read")
     if isinstance(raw, bytes) and (quick := _read_quickly(raw)) is not _UNSURE:
         return quick
     try:

@@ -44,6 +44,14 @@ async def there_and_back(converter: DataConverter, value: Any, hint: Any = None)
     return read
 
 
+@pytest.mark.parametrize("converter", CONVERTERS)
+async def test_a_text_may_have_any_number_of_brackets(converter: DataConverter) -> None:
+    """Code and JSON handed on as a text are read; as many objects are refused, before they are parsed."""
+    assert await there_and_back(converter, Note(text="[{" * 100_000), Note) == Note(text="[{" * 100_000)
+    with pytest.raises(ApplicationError, match="200,001 objects and lists"):
+        await there_and_back(converter, [{}] * 200_000, list[Any])
+
+
 class TestHandoffs:
     """Values whose class says that they are sealed."""
 

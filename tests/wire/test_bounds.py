@@ -1,5 +1,6 @@
 """No input decides how long its reader works: bounds on counts, first faults only, one wall for a workflow's code."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,7 @@ from baton.handoff.store_schema import SchemaGate, handoff_gate
 from baton.handoff.validation import schema_findings
 from baton.report.parsing import LONGEST, parse_report
 from baton.report.records import ReportError
-from baton.wire.json_values import MOST_MESSAGE_VALUES, MOST_VALUES, excess, loads_strict
+from baton.wire.json_values import MOST_MESSAGE_VALUES, MOST_VALUES, containers, excess, loads_strict
 from baton.wire.text import MOST_FAULTS, faults, mismatch
 from tests.wire.hostile import WIRE_RECORDS, messages, read, steps, values
 
@@ -154,6 +155,21 @@ class TestGate:
         for raw in (b'{"a":[' + b"{}," * 400_000 + b"{}]}", b'{"a": [' + b"1, " * 400_000 + b"1]}"):
             with pytest.raises(MalformedMessageError):
                 loads_strict(raw)
+
+    def test_brackets_in_texts_are_not_counted(self) -> None:
+        """A long piece of code, or JSON handed on as a text, has more brackets than a message may have objects."""
+        for text in ("[{" * 300_000, '[{"a\\\\\\": "' * 60_000 + "\\", "é[" * 200_000):
+            for ascii_only in (True, False):
+                raw = json.dumps({"text": text, "list": [1]}, ensure_ascii=ascii_only)
+                assert loads_strict(raw) == loads_strict(raw.encode()) == {"text": text, "list": [1]}
+                assert containers(raw.encode(), 10) == 2
+        assert containers(b'{"a":"\\"[","b":' + b"[]" * 40, 10) == 41
+
+    def test_the_count_of_a_hostile_text_is_bounded_work(self) -> None:
+        """Quotes and backslashes, closed or not, are looked at once each."""
+        for unit in (b'"', b'\\"', b"\\", b'"\\', b'"[\\"'):
+            raw = b"[" * 100_001 + unit * (1_000_000 // len(unit))
+            assert steps(lambda: containers(raw, 100_000)) < 20  # noqa: B023
 
 
 class TestReports:
