@@ -212,7 +212,7 @@ class TestOpenStore:
 
     def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without the object store library the message says what to install."""
-        monkeypatch.delitem(sys.modules, "baton.artifacts.store")
+        monkeypatch.delitem(sys.modules, "baton.artifacts.store_objects")
         monkeypatch.setitem(sys.modules, "obstore", None)
         with pytest.raises(ArtifactError, match=r"pip install 'temporal-baton\[objects\]'"):
             open_store("s3://bucket/prefix")
