@@ -27,6 +27,7 @@ from baton.codec.serving import has_bearer_token, read_body, serving
 from baton.errors import BatonError, PipelineError
 from baton.exchange.client_external import Found, OutsideAgents
 from baton.exchange.external import LONGEST_LEASE
+from baton.handoff.store_gate import LARGEST_ON_LOOP
 from baton.wire.json_values import loads_strict
 from baton.wire.records import Statement
 from baton.wire.values import AgentVersion, OpenRecord
@@ -169,7 +170,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         if body is None:
             return _error(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         try:
-            ask = Ask.from_json_object(loads_strict(body or b"{}"))
+            ask = _ask(body) if len(body) <= LARGEST_ON_LOOP else await asyncio.to_thread(_ask, body)
         except (ValidationError, BatonError, TypeError) as error:
             return _error(400, _fault(error))
         if needed is not None and needed not in ask.model_fields_set:
@@ -223,6 +224,11 @@ def _agent(request: Request, tokens: Mapping[str, str]) -> str | None:
 
 def _shown(found: Found) -> dict[str, Any]:
     return {"workflow": found.workflow_id, **found.handoff.model_dump(mode="json", exclude={"end"})}
+
+
+def _ask(body: bytes) -> Ask:
+    """Return what a body says; a large one takes longer than other requests should wait."""
+    return Ask.from_json_object(loads_strict(body or b"{}"))
 
 
 def _fault(error: Exception) -> str:
