@@ -245,9 +245,10 @@ def ago(at: datetime | None, now: datetime) -> str:
     return "just now" if now - at < timedelta(seconds=2) else f"{(now - at).seconds} s ago"
 
 
-def dollars(micro_usd: int) -> str:
-    """Return an amount of money, rounded half up."""
-    places = 2 if micro_usd >= 10_000 or not micro_usd else 5
+def dollars(micro_usd: int, places: int | None = None) -> str:
+    """Return an amount of money, rounded half up: to a cent from one cent on, unless ``places`` says otherwise."""
+    if places is None:
+        places = 2 if micro_usd >= 10_000 or not micro_usd else 5
     exact = Decimal(micro_usd).scaleb(-6)
     return f"${exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)}"
 

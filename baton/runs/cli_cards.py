@@ -81,7 +81,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(run.start.goal, "italic"),
         Text(" · ".join(facts), "dim"),
         plain(_fork_note(run), "dim") if origin else None,
-        plain(_ended(run, run.failure), "red") if run.failure else None,
+        plain(_ended(run, run.failure), "red") if run.failure and run.failure.upper() != status else None,
         plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
         plain(_misfit(waits.fault), "yellow") if waits and waits.fault and not run.suspended else None,
         plain(_unanswered(waits), "yellow") if waits and waits.tries >= _UNUSUAL_TRIES and not run.suspended else None,
@@ -145,7 +145,8 @@ def budget_left(run: RunRecord) -> list[str]:
         return []
     if left < 0:
         return [f"{dollars(-left)} over the budget of {dollars(ceiling)}"]
-    return [f"{dollars(left)} of {dollars(ceiling)} left"]
+    looks_whole = left != ceiling and dollars(left) == dollars(ceiling)
+    return [f"{dollars(left, places=6) if looks_whole else dollars(left)} of {dollars(ceiling)} left"]
 
 
 def _fork_note(run: RunRecord) -> str:
@@ -287,7 +288,7 @@ def asked_rows(workflow_id: str, asked: Waiting) -> list[RenderableType]:
             left = f"    … and {one.length - len(one.text):,} characters more:"
             rows += [plain(left, "dim"), Command(f"    baton show {shlex.quote(workflow_id)} --asked")]
     if asked.asks:
-        rows.append(quoted(asked.asks, "bold"))
+        rows += [plain("  the question:", "bold"), quoted(asked.asks, "bold")]
     if asked.needs > 1 or asked.who or asked.proof:
         people = f"{asked.needs} people have to approve" if asked.needs > 1 else "one person decides"
         who = f", of {', '.join(asked.who)}" if asked.who else ""

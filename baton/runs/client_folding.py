@@ -59,6 +59,7 @@ class _Fold:
         self._clock = run.began or _EPOCH
         self._branches: dict[tuple[int, str], StageReturn] = {}
         self._compressions: dict[int, int] = {}
+        self._cancelled_by = ""
         self._child_ends: dict[int, HistoryEvent] = {}
         self._settlements: set[int] = set()
 
@@ -345,8 +346,11 @@ class _Fold:
     def terminated(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.TERMINATED, event.workflow_execution_terminated_event_attributes.reason)
 
+    def cancel_requested(self, event: HistoryEvent) -> None:
+        self._cancelled_by = event.workflow_execution_cancel_requested_event_attributes.cause
+
     def canceled(self, event: HistoryEvent) -> None:
-        self._close(event, RunStatus.CANCELED, "canceled")
+        self._close(event, RunStatus.CANCELED, self._cancelled_by or "canceled")
 
     def timed_out(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.TIMED_OUT, "the run exceeded its timeout")
@@ -390,6 +394,7 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "workflow_execution_completed": _Fold.completed,
         "workflow_execution_failed": _Fold.failed,
         "workflow_execution_terminated": _Fold.terminated,
+        "workflow_execution_cancel_requested": _Fold.cancel_requested,
         "workflow_execution_canceled": _Fold.canceled,
         "workflow_execution_timed_out": _Fold.timed_out,
         "workflow_execution_continued_as_new": _Fold.continued,

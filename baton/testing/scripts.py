@@ -216,7 +216,7 @@ class ScriptedStage(Scripted, Stage[StageContext[Any], Any]):
         script = Script(stage.spec.name, calls)
 
         async def answer(context: StageContext[Any]) -> Any:
-            return await script.answer(context.prompt, context)
+            return await script.answer(await context.prompt_with_inputs(), context)
 
         answer.__annotations__["context"] = StageContext[stage.baton_type]  # type: ignore[name-defined]  # made here
         super().__init__(answer, stage.spec)

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from baton import Budget
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
-from baton.core.history import StepKind
-from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.history import Spend, StepKind
+from baton.core.messages import PipelineInput, PipelineResult, Waiting
+from baton.core.shown import Shown
 from baton.core.state import PipelineState
-from baton.runs.cli_cards import heading, repair_hints, standing, waits_card
+from baton.runs.cli_cards import asked_rows, heading, repair_hints, standing, waits_card
 from baton.runs.cli_show import output_rows
 from baton.runs.client_timers import Timer
 from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
@@ -140,7 +142,7 @@ class TestHeading:
         [
             (RunStatus.FAILED, "StageFailedError: no", "failed: StageFailedError: no"),
             (RunStatus.TERMINATED, "not needed any more", "terminated: not needed any more"),
-            (RunStatus.CANCELED, "canceled", "canceled"),
+            (RunStatus.CANCELED, "canceled by ann: not needed", "canceled by ann: not needed"),
         ],
     )
     def test_a_run_that_somebody_ended_has_not_failed(self, status: RunStatus, why: str, told: str) -> None:
@@ -186,3 +188,41 @@ class TestOutput:
             lines = [line for row in output_rows(run(result=result)) for line in shown(row)]
             assert sum(map(len, lines)) < 4_000
             assert ("baton show r-1/run-1 --json" in lines) is (size > 10)
+
+
+def test_the_question_stands_apart_from_what_is_shown() -> None:
+    """A question below a shown text cannot be read as the text's last line."""
+    asked = Waiting(
+        kind="approval", name="boss", seq=3, since=BEGAN, asks="Send it?", shows=[Shown.of("Dear Acme", "letter")]
+    )
+
+    assert [shown(row) for row in asked_rows("r-1", asked)] == [
+        ["letter:"],
+        ["│ Dear Acme"],
+        ["the question:"],
+        ["│ Send it?"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spent", "says"),
+    [
+        pytest.param(1_380, "$0.498620 of $0.50 left", id="some is spent, but less than rounding to cents shows"),
+        pytest.param(0, "$0.50 of $0.50 left", id="nothing is spent"),
+        pytest.param(380_000, "$0.12 of $0.50 left", id="much is spent"),
+    ],
+)
+def test_a_budget_that_was_spent_of_is_not_said_to_be_whole(spent: int, says: str) -> None:
+    """What is left differs from the budget where it does."""
+    start = PipelineInput(goal="Add login", budget=Budget(initial_micro_usd=500_000))
+    record = RunRecord("r-1", "run-1", "Delivery", start, PipelineState(Baton(goal="Add login")), began=BEGAN)
+    record.billed = Spend(micro_usd=spent)
+
+    assert says in " ".join(shown(heading(record)))
+
+
+def test_a_cancelled_run_is_said_to_be_so_once() -> None:
+    """The status says it; a line with the same word would say nothing."""
+    lines = shown(heading(run(status=RunStatus.CANCELED, failure="canceled")))
+
+    assert " ".join(lines).lower().count("canceled") == 1

@@ -127,6 +127,11 @@ class TestScriptedStage:
 
         assert len(stand_in.script.prompts) == 1
 
+    async def test_it_is_shown_the_inputs_as_an_agent_would_be(self) -> None:
+        """What a call hands on stands in the prompt under its name."""
+        with scripted_stage(plan, Expect(StageResult(), sees=["draft", "Dear Acme"])) as stand_in:
+            await stand_in(StageContext.for_test(Baton(goal="Add login"), inputs={"draft": "Dear Acme"}))
+
     async def test_a_function_gets_the_context(self) -> None:
         """So a scripted stage can do what a real one does: artifacts, charges, session events."""
 
