@@ -273,6 +273,10 @@ def _pending(run: RunRecord, one: Pending) -> RenderableType:
         "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f": {_state(one)}{since}", "dim")
     )
     failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
+    if one.is_lost:
+        target = shlex.quote(run.workflow_id)
+        told = plain("  it ended before this run was reset, so the run is never told: begin it again", "yellow")
+        return stack(line, told, Command(f"  baton rollback {target} --to {one.seq} --why '…'"))
     return stack(line, failure, Command(f"  baton show {shlex.quote(one.run)}") if one.run else None)
 
 

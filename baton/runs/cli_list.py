@@ -7,7 +7,7 @@ import typer
 
 from baton.cli.output import STATUS_STYLES, ago, between, length, make_table, plain, without_breaks
 from baton.cli.session import Session, command
-from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_last_stages
+from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
 
 
 def parse_status(given: str) -> str:
@@ -46,7 +46,7 @@ async def list_(
     client = await session.client()
     with session.progress("asking for runs"):
         runs = await list_runs(client, RunFilter(pipeline, status, stage, task, children, every), limit)
-        runs = await with_last_stages(client, runs)
+        runs = await with_details(client, runs)
     if session.json:
         session.write_json(runs)
         return

@@ -1,6 +1,7 @@
 """Finding runs: by pipeline, status, stage and task, in what the server indexes."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 from collections.abc import Collection, Sequence
@@ -18,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.core.messages import PipelineStatus
 from baton.errors import BatonError
 from baton.runs.client_events import CHILD_ID
-from baton.runs.client_executions import PAUSED, Execution, list_executions
+from baton.runs.client_executions import PAUSED, Execution, describe, list_executions
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
 SUSPENDED = "SUSPENDED"
@@ -99,7 +100,7 @@ class ListedRun:
         status: One of `STATUSES`.
         stage: The stage it is at, or ended at; None where it is not indexed.
         task_id: The task's id; None where it is not indexed.
-        began: When the run started.
+        began: When the run started; of one that continued as new, the first run, once `with_details` was asked.
         ended: When it ended.
     """
 
@@ -136,8 +137,12 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
     return list(runs.values())
 
 
-async def with_last_stages(client: Client, runs: Sequence[ListedRun]) -> list[ListedRun]:
-    """Return the runs with the stage that each began last, by its history: the index has it once a second at most."""
+async def with_details(client: Client, runs: Sequence[ListedRun]) -> list[ListedRun]:
+    """Return the runs with what the index does not have.
+
+    The stage that each began last, by its history: the index has it once a second at most. And when the first run of
+    a chain started that continued as new, if the server still has it.
+    """
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def told(run: ListedRun) -> ListedRun:
@@ -150,8 +155,14 @@ async def with_last_stages(client: Client, runs: Sequence[ListedRun]) -> list[Li
                 answer = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
             except RPCError:  # the index knows runs for a moment longer than there is a history
                 return run
+            began = run.began
+            with contextlib.suppress(RPCError):
+                first = (await describe(client, run.workflow_id, run.run_id)).info.first_run_id or run.run_id
+                if first != run.run_id:
+                    began = (await describe(client, run.workflow_id, first)).start_time
         found = (_begins(event) for event in answer.history.events)
-        return dataclasses.replace(run, stage=next(filter(None, found), run.stage) or run.stage)
+        stage = next(filter(None, found), run.stage) or run.stage
+        return dataclasses.replace(run, stage=stage, began=began)
 
     return [*await asyncio.gather(*(told(run) for run in runs))]
 

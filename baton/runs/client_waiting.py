@@ -83,6 +83,7 @@ class Pending:
         next_try: When the next try is due.
         run: The workflow id of the child.
         stands: How the child stands, as `baton list` says it: it may itself wait for somebody.
+        is_lost: Whether the child ended before the run was reset: the run is never told of it.
     """
 
     seq: int
@@ -97,6 +98,7 @@ class Pending:
     next_try: datetime | None = None
     run: str | None = None
     stands: str | None = None
+    is_lost: bool = False
     asked: Waiting | None = None
 
 
@@ -147,7 +149,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         if step.kind in (StepKind.STAGE, StepKind.MERGE):
             pending += _stages(step, description)
         elif step.kind is StepKind.CHILD:
-            pending.append(await _child(client, step, description))
+            pending.append(await _child(client, run, step, description))
         else:
             asked = asks.get(step.name)
             pending.append(
@@ -258,13 +260,17 @@ def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
     )
 
 
-async def _child(client: Client, step: Step, description: Execution) -> Pending:
+async def _child(client: Client, run: RunRecord, step: Step, description: Execution) -> Pending:
     """Return what is pending of a child, and how that stands now."""
     ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
     ids = [one.workflow_id for one in description.details.pending_children]
     mine = next((one for one in ids if ending.search(one)), None)
-    stands = status_of(await describe(client, mine)) if mine else None
-    return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=stands)
+    if mine is None:
+        return Pending(step.seq, step.name, step.kind, step.began)
+    child = await describe(client, mine)
+    ended = child.close_time
+    is_lost = ended is not None and run.reset is not None and ended < run.reset
+    return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=status_of(child), is_lost=is_lost)
 
 
 def failure_reason(failure: Failure) -> str:

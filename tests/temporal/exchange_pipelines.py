@@ -437,6 +437,7 @@ class ExchangesBeside:
         self.pipeline = Pipeline(start)
         self.exchange = Exchange(self.pipeline, agent="legal")
         self.streams = Streams(self.exchange)
+        self.outside = Outside(self.exchange)
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
@@ -455,6 +456,12 @@ class ExchangesBeside:
         match params["does"]:
             case "hand on":
                 return (await self.exchange.hand_off(_receiver(params), "Score", within=within)).to_json_object()
+            case "ask":
+                return (await self.pipeline.approve("beside", within=IN_TIME)).why
+            case "child":
+                return (await self.pipeline.child("ExchangesBeside", "Ask", name="half", params={"does": "ask"})).output
+            case "outside":
+                return (await self.outside.hand_off("reviewer", "Review", within=IN_TIME)).report
             case "receive":
                 return (await self.exchange.receive(me, within=within)).sender
             case "stream":

@@ -1,5 +1,6 @@
 """Long pipelines go on in a new run, in the middle of whatever their code is doing."""
 
+import asyncio
 from datetime import timedelta
 
 from temporalio.client import Client
@@ -7,6 +8,7 @@ from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
 from baton.core.messages import PipelineInput
+from baton.runs.client_list import RunFilter, list_runs, with_details
 from baton.runs.client_record import StepStatus
 from baton.testing import run_pipeline
 from tests.support import GOAL, approve, assert_reads_back, names, start, undated
@@ -48,6 +50,10 @@ class TestContinuing:
         assert first.began is not None
         assert run.first_began is not None
         assert abs(run.first_began - first.began) < timedelta(seconds=1)
+        wanted = RunFilter(id_prefix=handle.id)
+        while not (listed := await with_details(client, await list_runs(client, wanted, 10))):
+            await asyncio.sleep(0.05)
+        assert [(one.run_id, one.began) for one in listed] == [(run.run_id, run.first_began)]
         assert run.state.entries[: len(first.state.entries)] == first.state.entries
         assert run.state.outcomes[: len(first.state.outcomes)] == first.state.outcomes
 
