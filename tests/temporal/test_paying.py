@@ -418,3 +418,21 @@ async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
             assert asked.reason == "BUDGET_EXHAUSTED"
     for run in runs:
         await worker.client.get_workflow_handle(run.workflow_id).terminate()
+
+
+async def test_what_a_run_between_two_roll_backs_paid_is_known(worker: Worker) -> None:
+    """Both go back to the same run, and the server tells the second nothing of the first."""
+    client, id = worker.client, f"between-{uuid4()}"
+    params: Any = {"steps": ["dear"], "does": {"dear": [{"charge": [100], "end": "raise for good"}]}}
+    start = PipelineInput(goal="Pay", budget=BUDGET, params=params)
+    await client.start_workflow(Takes.run, start, id=id, task_queue=worker.task_queue, execution_timeout=LIMIT)
+    await client.get_workflow_handle(id).result()
+    first = (await read_run(client, id)).run_id
+    for _ in range(2):
+        await roll_back(client, id, "1", by="ann", why="again", run_id=first)
+        await client.get_workflow_handle(id).result()
+    assert (await read_run(client, id)).billed.micro_usd == BILLS[id] == 300
+
+    await asyncio.gather(*(roll_back(client, id, "1", by=who, why="at once") for who in ("ann", "bob", "eve")))
+    await client.get_workflow_handle(id).result()
+    assert (await read_run(client, id)).billed.micro_usd >= 400  # nothing that was known before is lost

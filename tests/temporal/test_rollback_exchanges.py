@@ -129,7 +129,7 @@ class TestOutside:
             if to == "begin" or answered == "behind":
                 once_more = await self.found(agents, again)
                 assert (once_more.handoff.handoff_id == found.handoff.handoff_id) is (to == "later")
-                with pytest.raises(PipelineError, match="list what is open|claim handoff"):
+                with pytest.raises(PipelineError, match=r"list what is open|claim handoff"):
                     await agents.return_report(found, "reviewer", "first")
                 await self.answer(agents, once_more, "second")
             await approve(sealing, again, "later")
@@ -231,7 +231,8 @@ class TestPlainReset:
         assert now is not None
         [half] = [one for one in now.pending if one.name == "half"]
         assert (half.stands, half.is_lost) == ("CANCELED", True)
-        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), ["show", handle.id, "--address", server.address])
+        words = ["show", handle.id, "--address", server.address]
+        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), words)
         assert f"baton rollback {handle.id} --to 2" in " ".join(shown.output.split())
 
         done = await roll_back(sealing, handle.id, "2", by="ann", why="its end was lost")
