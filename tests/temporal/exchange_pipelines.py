@@ -459,7 +459,9 @@ class ExchangesBeside:
             case "ask":
                 return (await self.pipeline.approve("beside", within=IN_TIME)).why
             case "child":
-                return (await self.pipeline.child("ExchangesBeside", "Ask", name="half", params={"does": "ask"})).output
+                child = await self.pipeline.child("ExchangesBeside", "Ask", name="half", params={"does": "ask"})
+                told: JsonValue = child.output
+                return told
             case "outside":
                 return (await self.outside.hand_off("reviewer", "Review", within=IN_TIME)).report
             case "receive":

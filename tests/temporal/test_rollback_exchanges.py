@@ -170,6 +170,7 @@ class TestPlainReset:
     async def reset(self, client: Client, handle: Handle, *without: ResetReapplyExcludeType.ValueType) -> Handle:
         """Reset a run to before its approval `later`, as the Temporal UI does."""
         point = (await read_run(client, handle.id)).step("later").reset_event
+        assert point is not None
         answer = await client.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=client.namespace,
