@@ -1,7 +1,7 @@
 """What a stage declares about itself, which the workflow reads and the activity obeys; and steps never awaited."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
@@ -17,6 +17,28 @@ DEFAULT_WINDOW = 32_000
 """How many tokens a model's window holds by default."""
 
 _REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"})
+
+_Term = tuple[Any, Any, str]  # its type, the least that it may be, and both in words
+_PAUSE: _Term = (timedelta, timedelta(microseconds=1), "a timedelta above zero, such as timedelta(seconds=30)")
+
+
+def _whole(least: int) -> _Term:
+    return int, least, f"a whole number from {least} up"
+
+
+def _check(what: str, terms: object, expected: Mapping[str, _Term]) -> None:
+    """Raise an error for a term of another type, or below the least that it may be."""
+    for name, (kind, least, words) in expected.items():
+        value = getattr(terms, name)
+        if not isinstance(value, kind):
+            raise TypeError(f"{what}: {name} is {type(value).__name__}; expected {words}")
+        if value < least:
+            raise ValueError(f"{what}: {name} is {value}; expected {words}")
+
+
+_RETRIES = {"attempts": _whole(0), "first": _PAUSE, "longest": _PAUSE, "factor": (int | float, 1, "a number from 1 up")}
+_STAGE = {"timeout": _PAUSE, "attempts": _whole(1), "reserve_micro_usd": _whole(0), "window": _whole(1)}
+_OPTIONAL = {"decisions": _whole(0), "heartbeat": _PAUSE}
 
 
 @dataclass(frozen=True)
@@ -41,6 +63,12 @@ class Retries:
     factor: float = 2.0
     longest: timedelta = timedelta(minutes=1)
     never: tuple[str, ...] = ("TypeError", "NotImplementedError")
+
+    def __post_init__(self) -> None:
+        """Refuse what Temporal would refuse only once a run needs it."""
+        _check("Retries", self, _RETRIES)
+        if self.longest < self.first:
+            raise ValueError(f"Retries: longest is {self.longest}, shorter than first, which is {self.first}")
 
     def allows(self, kind: str) -> bool:
         """Return whether an exception of a type is worth another run."""
@@ -94,6 +122,17 @@ class StageSpec:
     forbids: frozenset[str] = frozenset()
     output: str | None = None
     task: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail a run only once it comes to the stage."""
+        what = f"@stage of {self.name!r}"
+        if not isinstance(self.retries, Retries):
+            raise TypeError(
+                f"{what}: retries is {type(self.retries).__name__}; expected baton.Retries, for example "
+                "Retries(attempts=3, first=timedelta(seconds=1))"
+            )
+        given = {name: term for name, term in _OPTIONAL.items() if getattr(self, name) is not None}
+        _check(what, self, {**_STAGE, **given})
 
     def handed(self, baton: Baton) -> tuple[Baton, int]:
         """Return what the stage is handed of ``baton``, and how many decisions were left out."""

@@ -279,9 +279,9 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         The stage, or a decorator that makes one.
 
     Raises:
-        TypeError: The function is not async, its one parameter is not annotated as a baton or context, or `retries`
-            are not `Retries`.
-        ValueError: `reads` or `writes` name a field the baton does not have.
+        TypeError: The function is not async, its one parameter is not annotated as a baton or context, or a term
+            is of another type.
+        ValueError: `reads` or `writes` name a field the baton does not have, or a term is too small.
 
     Example:
         >>> import asyncio
@@ -302,11 +302,6 @@ def _make(function: Any, terms: dict[str, Any]) -> Stage[Any, Any]:
         raise TypeError(f"@stage needs an async function; {function!r} is none (write `async def`)")
     given = {key: value for key, value in terms.items() if value is not None or key in ("decisions", "heartbeat")}
     given["name"] = given.get("name") or function.__name__
-    if not isinstance(given.get("retries", Retries()), Retries):
-        raise TypeError(
-            f"@stage of {given['name']!r}: retries is {type(given['retries']).__name__}; expected baton.Retries, for "
-            "example Retries(attempts=3, first=timedelta(seconds=1))"
-        )
     return Stage(function, StageSpec(**given))
 
 

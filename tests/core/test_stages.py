@@ -1,9 +1,13 @@
 """What a stage declares about itself."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
+from temporalio.common import RetryPolicy
 
 from baton.core.baton import Baton
-from baton.core.stages import DECISIONS_HANDED, HasSpec, StageSpec, checked_fields, spec_of
+from baton.core.stages import DECISIONS_HANDED, HasSpec, Retries, StageSpec, checked_fields, spec_of
 from tests.core.material import ReviewBaton, ref
 
 BATON = ReviewBaton(
@@ -66,6 +70,39 @@ class TestCheckedFields:
         """It shows where the stage is declared."""
         with pytest.raises(ValueError, match=r"writes=\['desicion_log'\]: Baton has no such field; it has goal, "):
             checked_fields(["desicion_log", "goal"], Baton, "writes")
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "retries of Temporal's": ({"retries": RetryPolicy(maximum_attempts=2)}, TypeError),
+    "a timeout in seconds": ({"timeout": 5}, TypeError),
+    "no time at all": ({"timeout": timedelta()}, ValueError),
+    "a heartbeat in seconds": ({"heartbeat": 3.0}, TypeError),
+    "no attempt": ({"attempts": 0}, ValueError),
+    "money below zero": ({"reserve_micro_usd": -1}, ValueError),
+    "part of a micro-dollar": ({"reserve_micro_usd": 0.5}, TypeError),
+    "fewer decisions than none": ({"decisions": -1}, ValueError),
+    "no window": ({"window": 0}, ValueError),
+}
+
+
+class TestTerms:
+    """What Temporal or the pipeline would refuse only once a run comes to the stage."""
+
+    @pytest.mark.parametrize(("terms", "error"), WRONG.values(), ids=WRONG)
+    def test_a_wrong_term_shows_where_the_stage_is_declared(
+        self, terms: dict[str, Any], error: type[Exception]
+    ) -> None:
+        """By its name, what was found and what is expected."""
+        [name] = terms
+        with pytest.raises(error, match=f"@stage of 'plan': {name} is .*; expected "):
+            StageSpec("plan", **terms)
+
+    def test_retries_are_those_that_temporal_takes(self) -> None:
+        """Pauses that shrink are refused there, and so here."""
+        wrong: list[dict[str, Any]] = [{"attempts": -1}, {"first": timedelta()}, {"factor": 0.5}, {"first": 1}]
+        for terms in (*wrong, {"first": timedelta(minutes=2)}):
+            with pytest.raises((TypeError, ValueError), match="Retries: "):
+                Retries(**terms)
 
 
 class TestHasSpec:
