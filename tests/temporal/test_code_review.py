@@ -18,6 +18,7 @@ from baton.plugin import BatonPlugin
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
 from baton.report.rules import lint_report
+from baton.runs.client_explanation import explain_run
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion, refusal
 from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
@@ -130,6 +131,8 @@ class TestCodeReview:
         assert fact["claim"].startswith("bandit")
         assert fact["source"]["method"] == f"tool_call:{fact['source']['source']}"
         assert fact["source"]["timestamp"] < explained["contract"]["createdAt"]
+        for stage in "+".join(STEPS).split("+"):
+            assert (await explain_run(reviewer.client, run.handle.id, None, stage)).stage == stage
 
     @pytest.mark.parametrize(
         ("params", "message"),

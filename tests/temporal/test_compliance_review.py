@@ -22,6 +22,7 @@ from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
+from baton.runs.client_explanation import explain
 from baton.testing import (
     LogCapture,
     PipelineRun,
@@ -138,6 +139,8 @@ class TestComplianceReview:
         assert [step.attempts for step in run.record.steps] == [1, 1, 1]
         assert [said for entry, _ in run.record.history for said in entry.warnings if "bullets" in said] == []
         assert "**Approved.**" in (tmp_path / "COMPLIANCE.md").read_text()
+        for stage in STEPS:
+            assert explain(run.record, stage).stage == stage
 
     async def test_holds_back_the_offer_of_the_story(self, reviewer: Worker, tmp_path: Path) -> None:
         """The quote is stale, so nobody knows whether it holds; the approval that ended last quarter is none.

@@ -16,8 +16,10 @@ from activities.delivery.stages import STAGES
 from baton import PipelineInput, PipelineResult, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.client import decide, read_run, roll_back
+from baton.core.history import StepKind
 from baton.core.messages import Decision
 from baton.plugin import BatonPlugin
+from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, pipeline_worker
 from tests.chat_server import chat_server, completion
 from tests.shipped.delivery.material import ADD, FIX, TEST, at, git, has_sandbox, project, state
@@ -288,6 +290,11 @@ class TestDelivery:
         explained = str(await handle.query("explain", "review-change"))
         assert "ended with exit code 0" in explained
         assert "is commit" in explained
+        run = await read_run(deliverer.client, handle.id)
+        stages = [step.name for step in run.steps if step.kind is StepKind.STAGE]
+        assert "review-change" in stages
+        for stage in stages:
+            assert explain(run, stage).stage == stage
 
     @pytest.mark.parametrize(
         ("params", "message"),
