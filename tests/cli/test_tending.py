@@ -42,6 +42,7 @@ class Desk:
         place = {
             "BATON_LEDGER": str(self.ledger),
             "BATON_KEYS": str(self.keys),
+            "BATON_WITNESS": str(self.folder / "witness.jsonl"),
             "BATON_ARTIFACTS": str(self.folder / "artifacts"),
             "BATON_VAULT": str(self.folder / "vault.db"),
             "COLUMNS": "160",

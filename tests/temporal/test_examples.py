@@ -21,10 +21,11 @@ from tests.support import approve
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-async def test_hello_runs_as_a_script(server: DevServer) -> None:
+async def test_hello_runs_as_a_script(server: DevServer, tmp_path: Path) -> None:
     """It needs nothing but a server, or starts one."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(EXAMPLES / "hello.py")),
+        cwd=tmp_path,
         env={**os.environ, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(EXAMPLES.parent)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
