@@ -1,6 +1,7 @@
 """What an auditor has before them, for the tests of `baton audit`."""
 
 import asyncio
+import contextlib
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ class Desk:
     def __call__(self, *words: str, ledger: Path | None = None) -> Result:
         """Call `baton audit` in this process."""
         place = {"BATON_LEDGER": str(ledger or self.ledger), "TEMPORAL_ADDRESS": NOBODY, "COLUMNS": "160"}
-        return CliRunner().invoke(make_app(), ["audit", *words], env=place)
+        with contextlib.chdir(self.folder):  # the checkout may have a ledger of its own, with a witness
+            return CliRunner().invoke(make_app(), ["audit", *words], env=place)
 
     def keys(self) -> tuple[str, str]:
         """Return the option with the public keys."""

@@ -1,6 +1,7 @@
 """`baton audit checkpoint` and `archive`, and `baton keys rewrap`, as they are typed."""
 
 import asyncio
+import contextlib
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -42,12 +43,12 @@ class Desk:
         place = {
             "BATON_LEDGER": str(self.ledger),
             "BATON_KEYS": str(self.keys),
-            "BATON_WITNESS": str(self.folder / "witness.jsonl"),
             "BATON_ARTIFACTS": str(self.folder / "artifacts"),
             "BATON_VAULT": str(self.folder / "vault.db"),
             "COLUMNS": "160",
         }
-        return CliRunner().invoke(make_app(), list(words), env=place)
+        with contextlib.chdir(self.folder):  # the checkout may have a ledger of its own, with a witness
+            return CliRunner().invoke(make_app(), list(words), env=place)
 
     async def add(self, *entries: AuditEntry) -> None:
         """Append entries."""
