@@ -62,7 +62,7 @@ MEASURES = (
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
     Measure(["recovery_s_median", "recovery_s_max"], recovery),
-    Measure(["restart_s_100", "restart_s_100_sdk"], restart),
+    Measure(["restart_s_100"], restart),
     Measure(["trace_ms_1m"], trace),
     Measure(["ledger_append_per_s"], appends),
     Measure(["ledger_verify_per_s", "ledger_signatures_per_s"], verification),

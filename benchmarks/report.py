@@ -78,7 +78,6 @@ GOALS: Mapping[str, Goal] = {
     "recovery_s_median": Goal("seconds from a worker's death to the next handoff accepted, median", most=2.0),
     "recovery_s_max": Goal("the same, the longest", most=6.0),
     "restart_s_100": Goal("seconds until a fresh worker has 100 waiting runs of 90 stages done", most=30),
-    "restart_s_100_sdk": Goal("the same with as many workflow tasks at once as the SDK takes"),
     "trace_ms_1m": Goal("milliseconds to trace and verify a task among 1,000,000 records (p99)", most=5),
     "ledger_append_per_s": Goal("records a second put on record, each on the disk, 16 appenders"),
     "ledger_verify_per_s": Goal("records a second verified on one core, under a signed checkpoint", least=50_000),

@@ -1,4 +1,4 @@
-"""A worker to be killed and started again: `python -m benchmarks.restart_worker ADDRESS QUEUE TASKS`."""
+"""A worker to be killed and started again: `python -m benchmarks.restart_worker ADDRESS QUEUE`."""
 
 import asyncio
 import sys
@@ -6,16 +6,16 @@ import sys
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.plugin import BatonPlugin
+from baton.plugin import WORKFLOW_TASKS, BatonPlugin
 from benchmarks.settings import SETTINGS, collect_as
 from benchmarks.stages import lap
 from benchmarks.workflows.laps import Waits
 
 
-async def serve(address: str, queue: str, at_once: int) -> None:
-    """Work, with the settings of `worker.py` but for the workflow tasks at once, until the process is killed."""
+async def serve(address: str, queue: str) -> None:
+    """Work, with the settings of `worker.py` and the plugin's bound, until the process is killed."""
     client = await Client.connect(address, plugins=[BatonPlugin()])
-    settings = {**SETTINGS["shipped"], "max_concurrent_workflow_tasks": at_once}
+    settings = {**SETTINGS["shipped"], "max_concurrent_workflow_tasks": WORKFLOW_TASKS}
     async with Worker(client, task_queue=queue, workflows=[Waits], activities=[lap], **settings):
         print("ready", flush=True)
         await asyncio.Event().wait()
@@ -23,4 +23,4 @@ async def serve(address: str, queue: str, at_once: int) -> None:
 
 if __name__ == "__main__":
     collect_as("shipped")
-    asyncio.run(serve(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(serve(sys.argv[1], sys.argv[2]))

@@ -49,7 +49,7 @@ def tool_set(names: Iterable[str], what: str, known: Iterable[str] = ()) -> froz
             raise ValueError(f"{what}: {name!r} is blank; write the name of a tool")
         if _PATTERN.search(name):
             raise ValueError(f"{what}: {name!r} is a pattern; tools are listed by name: name each of them")
-        near = difflib.get_close_matches(tool_key(name), keys, n=1, cutoff=0.9)
+        near = difflib.get_close_matches(tool_key(name), keys, n=1, cutoff=0.85)
         if near and tool_key(name) not in keys:
             raise ValueError(f"{what}: there is no tool {name!r}; did you mean {near[0]!r}?")
     return found

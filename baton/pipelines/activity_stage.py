@@ -103,7 +103,7 @@ class Stage(Generic[GivenT, AnswerT]):
                 "personal_data": frozenset(spec.personal_data),
                 "whole": frozenset(spec.whole),
                 "tools": tool_set(spec.tools, "tools"),
-                "forbids": tool_set(spec.forbids, "forbids"),
+                "forbids": tool_set(spec.forbids, "forbids", spec.tools),
             }
         )
 

@@ -9,7 +9,7 @@ from baton.contract.activity import SessionLog, Toolbox
 from baton.contract.records import ToolDeniedError
 from baton.contract.registry import AgentEntry, AgentRegistry, tool_set
 from baton.contract.workflow import ContractTerms
-from baton.core.baton import Baton
+from baton.core.baton import Baton, BatonPatch
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import stage
 
@@ -72,6 +72,15 @@ class TestStage:
                 stage(**terms)(plan)
         with pytest.raises(ValueError, match="pattern"):
             stage(forbids=["email.*"])(plan)
+
+    def test_a_forbidden_tool_that_is_misspelt_is_refused(self) -> None:
+        """It would forbid nothing."""
+
+        async def plan(baton: Baton) -> BatonPatch:
+            return BatonPatch()
+
+        with pytest.raises(ValueError, match=r"did you mean 'git'"):
+            stage(tools=["git"], forbids=["gitt"])(plan)
 
     def test_what_it_forbids_is_denied_without_a_contract_too(self) -> None:
         """In any spelling, and also where that leaves no tool at all."""
