@@ -56,7 +56,7 @@ async def bill(
     theirs = None if reconcile is None else exported(reconcile, by)
     client = await session.client()
     with session.progress("reading histories"):
-        ours = summed(await charges(client, start), by)
+        ours = summed(await charges(client, start, unread=session.note), by)
     if theirs is None:
         _print_sums(session, by, ours)
         return

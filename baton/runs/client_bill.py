@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 
 from baton.budget.billing import Bill
 from baton.core.history import Spend
-from baton.errors import BatonError
+from baton.errors import BatonError, HistoryError
 from baton.runs.client_executions import list_executions
 from baton.runs.client_reader import read_run
 from baton.wire.money import micro_usd
@@ -59,7 +59,9 @@ class Charged:
     spend: Spend
 
 
-async def charges(client: Client, since: datetime | None = None) -> list[Charged]:
+async def charges(
+    client: Client, since: datetime | None = None, *, unread: Callable[[str], None] = lambda _: None
+) -> list[Charged]:
     """Return what all runs of the namespace were charged, children and runs that were rolled back included.
 
     Each run's own history is read, and each bill is taken once. Runs that the server no longer has are missing.
@@ -67,6 +69,7 @@ async def charges(client: Client, since: datetime | None = None) -> list[Charged
     Args:
         client: A client with Baton's data converter.
         since: Leave out what was charged before.
+        unread: Told of each run whose payloads this client cannot read, and which is therefore missing.
     """
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
@@ -77,6 +80,9 @@ async def charges(client: Client, since: datetime | None = None) -> list[Charged
         try:
             run = await read_run(client, one.id, one.run_id)
         except RPCError:  # it reached the end of its retention meanwhile
+            continue
+        except HistoryError as error:
+            unread(f"run {one.id!r} is not in the bill: {error}")
             continue
         for bill in run.bills:
             key = (one.id, bill.event, bill.at)
