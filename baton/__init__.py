@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from baton.contract.workflow import ContractTerms as ContractTerms
     from baton.core.baton import Baton as Baton
     from baton.core.baton import BatonPatch as BatonPatch
+    from baton.core.exhibits import Exhibit as Exhibit
     from baton.core.history import Conflict as Conflict
     from baton.core.history import HistoryEntry as HistoryEntry
     from baton.core.history import Outcome as Outcome
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from baton.core.patching import apply_patch as apply_patch
     from baton.core.patching import merge_patch as merge_patch
     from baton.core.rendering import render as render
-    from baton.core.shown import Shown as Shown
     from baton.core.stages import Retries as Retries
     from baton.core.state import MergeStrategy as MergeStrategy
     from baton.errors import ApprovalDeniedError as ApprovalDeniedError
@@ -109,7 +109,7 @@ _HOMES = {
     "core.state": "MergeStrategy",
     "core.messages": "Decided Decision Overview PipelineInput PipelineResult PipelineStatus StageResult",
     "core.rendering": "render",
-    "core.shown": "Shown",
+    "core.exhibits": "Exhibit",
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "

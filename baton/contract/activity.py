@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import hashlib
 import inspect
 import json
 import logging
@@ -18,6 +17,7 @@ from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDen
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.stages import Calls, step
 from baton.handoff.store_gate import now_utc
+from baton.wire.canonical import digest_of, sha256
 from baton.wire.json_values import Json, well_formed
 from baton.wire.text import TokenEstimator, estimate_tokens
 
@@ -165,7 +165,7 @@ class SessionLog:
 
 def _digest(text: str) -> str:
     """Return the digest of a text, as events name it."""
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return digest_of(sha256(text.encode()))
 
 
 def cut(text: str, longest: int = LONGEST_CLAIM) -> str:

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field, JsonValue, StringConstraints, field_valid
 from baton.artifacts.records import Name
 from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
+from baton.core.exhibits import Exhibit
 from baton.core.history import Outcome, Spend
 from baton.core.inputs import INPUT_NAME, MOST_INPUTS, written_inputs
-from baton.core.shown import Shown
 from baton.core.verdict import Verdict
 from baton.wire.canonical import canonical_json, digest, pae
 from baton.wire.json_values import Json
@@ -162,7 +162,7 @@ class Waiting(CompactRecord):
     digest: str | None = None
     asks: str | None = None
     question: str | None = None
-    shows: list[Shown] = Field(default_factory=list)
+    shows: list[Exhibit] = Field(default_factory=list)
     answer: dict[str, Json] | None = None
     needs: Whole = Field(default=1, ge=1)
     who: list[str] = Field(default_factory=list)

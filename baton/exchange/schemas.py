@@ -12,6 +12,7 @@ from baton.artifacts.records import ArtifactRef
 from baton.budget.records import Budget
 from baton.contract.explanation import Explanation, LeftOut
 from baton.core.baton import Baton, BatonPatch
+from baton.core.exhibits import Exhibit
 from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Spend
 from baton.core.messages import (
     Decided,
@@ -28,7 +29,6 @@ from baton.core.messages import (
     Vote,
     Waiting,
 )
-from baton.core.shown import Shown
 from baton.core.verdict import Finding, Verdict
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.report.records import HandoffReport
@@ -51,7 +51,7 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "decided": Decided,
     "overview": Overview,
     "waiting": Waiting,
-    "shown": Shown,
+    "exhibit": Exhibit,
     "vote": Vote,
     "spend": Spend,
     "conflict": Conflict,

@@ -28,10 +28,12 @@ from baton.wire.names import (
 MOST_RUNS = 100
 """How many runs are asked unless the caller says otherwise."""
 
-WAITING_RUNS = f"{ATTRIBUTE_STATUS} = '{PipelineStatus.PENDING_HANDOFF.value}' AND ExecutionStatus = 'Running'"
+_OPEN = f"{ATTRIBUTE_STATUS} = '%s' AND ExecutionStatus = 'Running'"
+
+WAITING_RUNS = _OPEN % PipelineStatus.PENDING_HANDOFF.value
 """The open runs with a handoff that waits for a person, in the server's query language."""
 
-ASKING_RUNS = WAITING_RUNS.replace(PipelineStatus.PENDING_HANDOFF.value, PipelineStatus.WAITING.value)
+ASKING_RUNS = _OPEN % PipelineStatus.WAITING.value
 """The open runs with an open approval, likewise."""
 
 

@@ -161,7 +161,8 @@ class Stage(Generic[GivenT, AnswerT]):
             except asyncio.CancelledError as error:
                 await canceled_on_record(gate, message, given, told_spend(error.args))
                 raise
-            anchor = await returned_on_record(gate, message, returned, receipt.anchor)
+            # Shielded: what was paid for goes on record also where the run has given this attempt up meanwhile.
+            anchor = await asyncio.shield(returned_on_record(gate, message, returned, receipt.anchor))
         return returned.model_copy(update={"anchor": anchor})
 
     def _context(self, given: StageInput) -> StageContext[Any]:

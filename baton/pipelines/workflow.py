@@ -177,7 +177,7 @@ class Pipeline:
             ```
         """
         spec, given = self._spec_of(stage), written_inputs(inputs)
-        self._handlers.approvals.check_bound(spec.name, self._start.params if params is None else params, given)
+        self._check_approved([spec], params, given)
         seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
         if past is not None:
             return results_of(past)[0]
@@ -222,12 +222,14 @@ class Pipeline:
             ValueError: No stage, or the same one twice.
             StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
             InputError: An input has no usable name, or cannot be handed on.
+            ApprovalDeniedError: A person approved a branch with other params or inputs.
         """
         given = written_inputs(inputs)
         specs = [self._spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
+        self._check_approved(specs, params, given)
         name = "+".join(names)[:200]
         seq, past = await self._steps.begin(name, StepKind.MERGE)
         if past is not None:
@@ -284,7 +286,7 @@ class Pipeline:
             within: How long to wait.
             asks: What the person is asked, at most 2,000 characters.
             shows: What they are shown, at most 20 things, by name or in order: results of stages, artifacts, texts,
-                JSON, records, `Shown.diff(…)`, `Shown.amount(…)`; 256 KiB of text in all.
+                JSON, records, `Exhibit.diff(…)`, `Exhibit.amount(…)`; 256 KiB of text in all.
             then: A stage, its parameters and, if it has any, its inputs, that a yes is also about: the next run of
                 that stage takes no others.
             answer: A pydantic model: who approves fills it in, and `Decided.answer_as` returns it.
@@ -493,6 +495,13 @@ class Pipeline:
     def _base(self) -> tuple[Baton, int]:
         """Return the baton now, and how many steps have ended."""
         return self.state.baton, len(self.state.outcomes)
+
+    def _check_approved(
+        self, specs: Sequence[StageSpec], params: Mapping[str, Json] | None, inputs: Mapping[str, JsonValue]
+    ) -> None:
+        """Check that stages run with what people approved, where an approval bound them."""
+        for spec in specs:
+            self._handlers.approvals.check_bound(spec.name, self._start.params if params is None else params, inputs)
 
     def _outgoing_handoff(
         self,

@@ -10,9 +10,9 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from baton.core.exhibits import exhibits_of
 from baton.core.inputs import written_inputs
 from baton.core.messages import Decided, Decision, Waiting
-from baton.core.shown import shown_things
 from baton.core.stages import HasSpec, spec_of
 from baton.errors import ApprovalDeniedError
 from baton.handoff.pending import NOTHING_SAID, name_refusal
@@ -52,7 +52,7 @@ class Asking:
         if self.then is not None:
             object.__setattr__(self, "stage", spec_of(self.then[0]).name)
             inputs = written_inputs(self.then[2]) if len(self.then) > 2 else {}
-            object.__setattr__(self, "given", {"params": dict(self.then[1]), **({"inputs": inputs} if inputs else {})})
+            object.__setattr__(self, "given", _given(self.then[1], inputs))
         if self.default and self.answer is not None:
             try:
                 filled_form(self.answer, None)
@@ -70,12 +70,17 @@ class Asking:
             until=workflow.now() + self.within,
             asks=self.asks,
             question=question,
-            shows=shown_things(self.shows, then),
+            shows=exhibits_of(self.shows, then),
             answer=None if self.answer is None else self.answer.model_json_schema(),
             needs=self.needs,
             who=[*self.who],
             proof=self.proof,
         )
+
+
+def _given(params: Mapping[str, Json], inputs: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return what a stage is given, as an approval shows and binds it."""
+    return {"params": dict(params), **({"inputs": {**inputs}} if inputs else {})}
 
 
 class Approvals:
@@ -140,10 +145,7 @@ class Approvals:
             ApprovalDeniedError: It does not.
         """
         approval, approved = self._bound.pop(stage, (None, None))
-        if (
-            approval is not None
-            and digest({"params": dict(params), **({"inputs": inputs} if inputs else {})}) != approved
-        ):
+        if approval is not None and digest(_given(params, inputs)) != approved:
             raise ApprovalDeniedError(
                 f"{approval!r} approved stage {stage!r} with other params or inputs than these; give `stage` those of "
                 "`then`, or ask again"

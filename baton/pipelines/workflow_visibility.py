@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair
 
+from baton.core.exhibits import Exhibit
 from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
-from baton.core.shown import Shown
 from baton.core.state import PipelineState
 from baton.handoff.pending import PendingHandoff
 from baton.wire.money import usd
@@ -163,7 +163,7 @@ class Visibility:
         workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
 
 
-def _shown_rows(shows: list[Shown]) -> list[str]:
+def _shown_rows(shows: list[Exhibit]) -> list[str]:
     """Return the beginnings of what an approval shows, as inert code, and the command for the rest."""
     rows, left = [], _SHOWN_CHARACTERS
     for one in shows:

@@ -17,8 +17,8 @@ from baton.cli.session import Session, command, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
 from baton.client import decide
 from baton.core.baton import AnyBaton
+from baton.core.exhibits import EXCERPT
 from baton.core.messages import Decided, Decision, Overview, Waiting
-from baton.core.shown import EXCERPT
 from baton.errors import ArtifactError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.runs.cli_asking import answer_of, must_be_answerable

@@ -11,9 +11,9 @@ from rich.console import Console, RenderableType
 from baton import Budget
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
+from baton.core.exhibits import Exhibit
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, Waiting
-from baton.core.shown import Shown
 from baton.core.state import PipelineState
 from baton.runs.cli_cards import asked_rows, heading, repair_hints, standing, waits_card
 from baton.runs.cli_show import output_rows
@@ -193,7 +193,7 @@ class TestOutput:
 def test_the_question_stands_apart_from_what_is_shown() -> None:
     """A question below a shown text cannot be read as the text's last line."""
     asked = Waiting(
-        kind="approval", name="boss", seq=3, since=BEGAN, asks="Send it?", shows=[Shown.of("Dear Acme", "letter")]
+        kind="approval", name="boss", seq=3, since=BEGAN, asks="Send it?", shows=[Exhibit.of("Dear Acme", "letter")]
     )
 
     assert [shown(row) for row in asked_rows("r-1", asked)] == [

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
+from baton.core.exhibits import Exhibit
 from baton.core.messages import Decided, Decision, Vote, Waiting
-from baton.core.shown import Shown
 from baton.pipelines.approvals import Docket
 
 AT = datetime(2026, 11, 27, tzinfo=UTC)
@@ -88,8 +88,8 @@ class TestDocket:
         base = question(1)
         others = [
             question(1, asks="Publish?"),
-            question(1, shows=[Shown.of("a", "draft")]),
-            question(1, shows=[Shown.of("b", "draft")]),
+            question(1, shows=[Exhibit.of("a", "draft")]),
+            question(1, shows=[Exhibit.of("b", "draft")]),
             question(1, needs=2),
             question(1, who=["ann"]),
             question(1, proof=True),

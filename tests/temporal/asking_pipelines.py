@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio import workflow
 
-from baton import Pipeline, PipelineInput, PipelineResult, Shown
+from baton import Exhibit, Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
     from tests.temporal.asking_stages import draft, pay
@@ -46,9 +46,9 @@ class Publishes(_Asks):
             shows={
                 "draft": drafted,
                 "plan": self.pipeline.baton.artifacts[0],
-                "changes": Shown.diff("one\ntwo\n", "one\n2\n"),
+                "changes": Exhibit.diff("one\ntwo\n", "one\n2\n"),
                 "prices": [{"item": "ink", "euros": 3}, {"item": "paper", "euros": 4}],
-                "cost": Shown.amount(12_500_000),
+                "cost": Exhibit.amount(12_500_000),
             },
             needs=params.get("needs", 1),
             who=params.get("who", []),
@@ -73,7 +73,10 @@ class Pays(_Asks):
         payment = {"amount": filled.amount, "reference": filled.reference}
         await self.pipeline.approve("payment", within=DAY, then=(pay, payment))
         swapped = {**payment, "amount": 999} if params.get("swap") else payment
-        paid = await self.pipeline.stage(pay, params=swapped)
+        if params.get("branch"):
+            [paid] = await self.pipeline.fan_out(pay, params=swapped)
+        else:
+            paid = await self.pipeline.stage(pay, params=swapped)
         return self.pipeline.result(paid.output)
 
 

@@ -126,9 +126,10 @@ class TestAnswer:
         assert len(KEYS[handle.id]) == 2, "tried twice"
         assert len({*KEYS[handle.id]}) == 1, "under one key"
 
-    async def test_a_stage_runs_with_what_was_approved(self, office: Office) -> None:
-        """Other parameters than those of `then` are refused, and nothing is paid."""
-        handle = await office.start(Pays, swap=True)
+    @pytest.mark.parametrize("branch", [False, True])
+    async def test_a_stage_runs_with_what_was_approved(self, office: Office, branch: bool) -> None:
+        """Other parameters than those of `then` are refused, in a fan-out as well, and nothing is paid."""
+        handle = await office.start(Pays, swap=True, branch=branch)
         await office.operator("approve", handle.id, "budget", "--set", "amount=40", *WHY)
         await until_waiting(handle, "payment")
         await office.operator("approve", handle.id, *WHY)

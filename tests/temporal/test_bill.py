@@ -1,18 +1,22 @@
 """Money over runs: `baton bill`, what is left of a budget, and what a top-up leads to."""
 
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import Budget, PipelineInput
+from baton import Budget, PipelineInput, WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run, roll_back
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
 from baton.testing import run_pipeline
 from tests.acceptance.operating import Operator
 from tests.support import sealing_worker, until_waiting
@@ -40,6 +44,18 @@ async def rows(baton: Operator, by: str) -> dict[str, Any]:
 
 class TestBill:
     """What runs cost together."""
+
+    async def test_a_run_that_cannot_be_read_is_named(self, server: DevServer, baton: Operator) -> None:
+        """Its payloads are in a store that the operator does not have; the others are billed all the same."""
+        elsewhere = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
+        client = await Client.connect(server.address, plugins=[elsewhere])
+        start = PipelineInput(goal="Cost", params={"text": os.urandom(400_000).hex()})
+        handle = await client.start_workflow("bill_parent", start, id=f"bill-{uuid4()}", task_queue="nobody")
+        said = ""
+        while handle.id not in said:  # the server's index lags behind, and tells nobody when it has caught up
+            _, said = await baton.both("bill", "--json")
+        await handle.terminate()
+        assert f"run {handle.id!r} is not in the bill" in " ".join(said.split())
 
     async def test_each_amount_counts_once(self, worker: Worker, baton: Operator, tmp_path: Path) -> None:
         """A child's cost in the child alone, one that ran twice twice; a provider's export is compared."""

@@ -29,7 +29,7 @@ _MOST_LINES = 2_000  # of a diff; a longer one is shown as all that goes and all
 _MOST_CELLS = 12  # columns of a table
 
 
-class Shown(CompactRecord):
+class Exhibit(CompactRecord):
     r"""One thing that a person is shown before they decide.
 
     Attributes:
@@ -41,7 +41,7 @@ class Shown(CompactRecord):
         artifact: The artifact that it is; its content is in the artifact store.
 
     Example:
-        >>> Shown.diff("one\ntwo\n", "one\n2\n").text.splitlines()[3:]
+        >>> Exhibit.diff("one\ntwo\n", "one\n2\n").text.splitlines()[3:]
         [' one', '-two', '+2']
     """
 
@@ -60,7 +60,7 @@ class Shown(CompactRecord):
             ValueError: The value is larger than an approval may show.
             TypeError: It is none of these.
         """
-        if isinstance(value, Shown):
+        if isinstance(value, Exhibit):
             return cls.model_validate(value.model_copy(update={"title": title}).model_dump(mode="json"))
         if isinstance(value, ArtifactRef):
             size = "" if value.size is None else f", {value.size:,} bytes"
@@ -121,7 +121,7 @@ class Shown(CompactRecord):
         return cls(title=title, form=form, text=text, length=len(text), digest=digest_of(sha256(encoded)))
 
 
-def shown_things(shows: Mapping[str, Any] | Sequence[Any], then: tuple[str, Mapping[str, Any]] | None) -> list[Shown]:
+def exhibits_of(shows: Mapping[str, Any] | Sequence[Any], then: tuple[str, Mapping[str, Any]] | None) -> list[Exhibit]:
     """Return all that an approval shows, what follows from it last.
 
     Raises:
@@ -130,9 +130,9 @@ def shown_things(shows: Mapping[str, Any] | Sequence[Any], then: tuple[str, Mapp
     given = list(shows.items()) if isinstance(shows, Mapping) else [(None, one) for one in shows]
     if len(given) > MOST_SHOWN:
         raise ValueError(f"an approval shows at most {MOST_SHOWN} things; found {len(given):,}")
-    made = [Shown.of(one, name or _title(one, number)) for number, (name, one) in enumerate(given, start=1)]
+    made = [Exhibit.of(one, name or _title(one, number)) for number, (name, one) in enumerate(given, start=1)]
     if then is not None:
-        made.append(Shown.of(dict(then[1]), f"a yes runs {then[0]} with"))
+        made.append(Exhibit.of(dict(then[1]), f"a yes runs {then[0]} with"))
     size = sum(len(one.text.encode()) for one in made)
     if size > MOST_SHOWN_BYTES:
         raise ValueError(
@@ -144,7 +144,7 @@ def shown_things(shows: Mapping[str, Any] | Sequence[Any], then: tuple[str, Mapp
 
 def _title(value: Any, number: int) -> str:
     """Return a title for what was given none."""
-    if isinstance(value, Shown):
+    if isinstance(value, Exhibit):
         return value.title
     if isinstance(value, ArtifactRef):
         return value.id
