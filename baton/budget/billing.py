@@ -15,7 +15,7 @@ from baton.budget.records import Budget
 from baton.core.history import Outcome, Spend, StepKind
 from baton.core.messages import PipelineInput
 
-_CARRIED = "purse"  # the member of `PipelineInput.carried`
+_CARRIED = "budget"  # the member of `PipelineInput.carried`
 _BEYOND = "beyond"
 
 
@@ -66,7 +66,7 @@ def billed_before(start: PipelineInput) -> Spend:
     return start.budget.own if start.continued else spent_in(start.outcomes) + start.budget.own
 
 
-def forked_purse(
+def forked_budget(
     start: PipelineInput, bills: Iterable[Bill], kept: Sequence[Outcome]
 ) -> tuple[Budget | None, dict[str, JsonValue]]:
     """Return the budget of a fork, and what it is to carry: what was charged, but for what it charges by itself."""

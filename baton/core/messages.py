@@ -106,8 +106,8 @@ class PipelineInput(CompactRecord):
     @property
     def roll_backs(self) -> "list[RolledBack]":
         """The roll-backs of the runs that this one continues, the newest last."""
-        desk: Any = self.carried.get("desk", {})
-        return [RolledBack.model_validate(one) for one in desk.get("roll_backs", [])]
+        told: Any = self.carried.get("operators", {})
+        return [RolledBack.model_validate(one) for one in told.get("roll_backs", [])]
 
 
 class Vote(CompactRecord):

@@ -67,29 +67,29 @@ async def mcp(
     )
     client = await session.client()
     async with guards.opened() as guarded:
-        desk = HandoffTools(
+        tools = HandoffTools(
             OutsideAgents(client, guarded.gate),
             named,
             holder or os.environ.get("BATON_HOLDER") or f"{user()}@{socket.gethostname()}:{os.getpid()}",
             session.parts.artifacts,
             agent_version,
         )
-        with _leaving_at_signals(desk):
+        with _leaving_at_signals(tools):
             try:
-                await handoff_server(desk).run_stdio_async()
+                await handoff_server(tools).run_stdio_async()
             finally:
-                await desk.leave()
+                await tools.leave()
 
 
 @contextlib.contextmanager
-def _leaving_at_signals(desk: HandoffTools) -> Iterator[None]:
+def _leaving_at_signals(tools: HandoffTools) -> Iterator[None]:
     """Give back what the agent holds before a signal ends this process; a second one ends it at once."""
     loop = asyncio.get_running_loop()
     leaving: list[asyncio.Task[None]] = []
 
     async def leave(number: int) -> None:
         try:
-            await desk.leave()
+            await tools.leave()
         finally:
             _end_by(number)
 

@@ -389,15 +389,15 @@ class _Server(MCPServer):
             raise ToolError(f"{name}: the arguments do not fit: {mismatch(error.__cause__)}") from error.__cause__
 
 
-def handoff_server(desk: HandoffTools) -> MCPServer:
-    """Return the MCP server of an agent; every tool it has is a method of the desk."""
-    server = _Server(f"baton: {desk.agent}", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+def handoff_server(tools: HandoffTools) -> MCPServer:
+    """Return the MCP server of an agent; every tool is a method of `tools`."""
+    server = _Server(f"baton: {tools.agent}", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     structured: tuple[Callable[..., Awaitable[Any]], ...] = (
-        *(desk.list_mine, desk.claim, desk.accept, desk.save_artifact, desk.propose_patch, desk.propose_report),
-        *(desk.ask_for_input, desk.give_back, desk.reject),
+        *(tools.list_mine, tools.claim, tools.accept, tools.save_artifact, tools.propose_patch, tools.propose_report),
+        *(tools.ask_for_input, tools.give_back, tools.reject),
     )
     for tool in structured:
         server.add_tool(tool)
-    for reading in (desk.read_contract, desk.read_artifact):
+    for reading in (tools.read_contract, tools.read_artifact):
         server.add_tool(reading, structured_output=False)
     return server

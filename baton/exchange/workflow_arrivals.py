@@ -71,8 +71,8 @@ class _Queued:
 class Arrivals:
     """The handoffs that arrive at a pipeline."""
 
-    def __init__(self, desk: RunHandlers, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
-        self._handlers = desk
+    def __init__(self, handlers: RunHandlers, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
+        self._handlers = handlers
         self._note = note
         self._intake = ProcessedHandoffs(carried.get("intake", ()))
         self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]

@@ -268,12 +268,12 @@ class Outside:
         if verdict is None or asked.answered:  # another one who claims it later is given the same answer
             return
         asked.answered = True
-        desk, sender = self._exchange.pipeline._handlers, asked.message.from_agent.agent_id
-        desk.metrics.handoff(verdict, sender, move.agent)
+        handlers, sender = self._exchange.pipeline._handlers, asked.message.from_agent.agent_id
+        handlers.metrics.handoff(verdict, sender, move.agent)
         if move.kind is not ActionKind.ACCEPT:
             return
         seconds = max((move.at - waiting.since).total_seconds(), 0.0)
-        desk.metrics.latency(Transport.QUEUE, sender, move.agent, seconds)
+        handlers.metrics.latency(Transport.QUEUE, sender, move.agent, seconds)
         breach = slo_breach(Transport.QUEUE, seconds)
         if breach:
             self._exchange.note(f"{sender!r} to {move.agent!r} outside: {breach}")

@@ -43,13 +43,13 @@ class HandoffCoordinator:
     """Makes a pipeline's handoffs and sees each of them through.
 
     Attributes:
-        purse: The pipeline's budget.
+        account: The pipeline's budget.
         escalation: The handoffs that wait for a person.
     """
 
     def __init__(
         self,
-        desk: RunHandlers,
+        handlers: RunHandlers,
         state: PipelineState,
         account: BudgetAccount,
         relay: Relay | None,
@@ -58,8 +58,8 @@ class HandoffCoordinator:
         contracting: ContractIssuer | None = None,
     ) -> None:
         self.account = account
-        self.escalation = Escalation(desk, state, account, terms.within, publish)
-        self._handlers = desk
+        self.escalation = Escalation(handlers, state, account, terms.within, publish)
+        self._handlers = handlers
         self._state = state
         self._relay = relay
         self._terms = terms
@@ -67,7 +67,7 @@ class HandoffCoordinator:
         self._contracts = contracting
         self._sender: OutgoingHandoff | None = None
         self._ids = 0
-        self._said = Conversation(account, desk.metrics, terms)
+        self._said = Conversation(account, handlers.metrics, terms)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""

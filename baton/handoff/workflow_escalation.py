@@ -40,17 +40,17 @@ class Escalation:
 
     def __init__(
         self,
-        desk: RunHandlers,
+        handlers: RunHandlers,
         state: PipelineState,
         account: BudgetAccount,
         within: timedelta,
         publish: Callable[[Outcome], None],
     ) -> None:
         self.inbox = Inbox(state, account)
-        desk.pending_handoffs = self.inbox.pending
+        handlers.pending_handoffs = self.inbox.pending
         self.on_record: bool | None = None
         self.released: dict[str, str] = {}
-        self._handlers = desk
+        self._handlers = handlers
         self._state = state
         self._account = account
         self._within = within

@@ -20,12 +20,12 @@ def is_outage(error: FailureError) -> bool:
     return isinstance(cause, ApplicationError) and cause.type in _OUTAGES
 
 
-async def wait_for_ledger(desk: RunHandlers, stage: str, seq: int, nth: int) -> bool:
+async def wait_for_ledger(handlers: RunHandlers, stage: str, seq: int, nth: int) -> bool:
     """Wait a while before a stage is sent again that met an outage."""
     if nth > _MOST:
         return False
     if nth == 1:
-        desk.note(f"{stage!r} waits: the ledger or the artifact store cannot be written; see the worker's log")
+        handlers.note(f"{stage!r} waits: the ledger or the artifact store cannot be written; see the worker's log")
     pause = min(_FIRST * 2 ** min(nth - 1, 10), _LONGEST)
     await workflow.sleep(pause, summary=f"step {seq}: {stage} waits for storage"[:200])
     return True

@@ -192,12 +192,12 @@ class StageContext(Generic[BatonT]):
     def of(cls, baton: BatonT, given: StageInput, parts: WorkerParts, spec: StageSpec | None = None) -> Self:
         """Return the context of one run of a stage."""
         spec = spec or StageSpec(given.stage)
-        desk = ArtifactAccess(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
+        access = ArtifactAccess(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
         earlier = _heartbeat_details()
         return cls(
             baton=baton,
             given=given,
-            artifacts=desk,
+            artifacts=access,
             parts=parts,
             declared=spec.personal_data,
             last_heartbeat=_without_bill(earlier),

@@ -233,9 +233,9 @@ class Stage(Generic[GivenT, AnswerT]):
         """Return the record of what the function answered, having begun at a time of the monotonic clock."""
         given = context.given
         raw: dict[str, Any] = dict(result.baton_patch)
-        desk = context.artifacts
-        if desk.written and "artifacts" not in raw:
-            raw["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in desk.refs]
+        artifacts = context.artifacts
+        if artifacts.written and "artifacts" not in raw:
+            raw["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in artifacts.refs]
         return StageReturn(
             stage=given.stage,
             seq=given.seq,
@@ -251,7 +251,7 @@ class Stage(Generic[GivenT, AnswerT]):
             tool_calls=result.tool_calls,
             tokens_read=context.tokens_read,
             prompt=context.prompt_parts,
-            selected=desk.selected,
+            selected=artifacts.selected,
             seconds=round(time.monotonic() - began),
             personal_data=context.sealed_personal_data(),
         )

@@ -108,8 +108,8 @@ class Pipeline:
             contracting,
         )
         self.carries: dict[str, Callable[[], JsonValue]] = {
-            "desk": self._handlers.carried,
-            "handing": self._handoffs.carried,
+            "operators": self._handlers.carried,
+            "handoffs": self._handoffs.carried,
             CHAIN: partial(self.carried, CHAIN),
         }
         self._recorded = RecordedOutcomes(start, self.state, self._account)
@@ -126,7 +126,7 @@ class Pipeline:
             partial(self._handoffs.escalation.interventions_on_record, self.task_id),
         )
         self._handlers.restore(start)
-        self._handoffs.restore(self.carried("handing"))
+        self._handoffs.restore(self.carried("handoffs"))
 
     @property
     def baton(self) -> Baton:
@@ -310,16 +310,16 @@ class Pipeline:
             decided = Decided.model_validate(past.value, strict=False)
             self._handlers.approvals.close(decided)
         else:
-            desk = self._handlers
-            question = desk.approvals.open(asking, seq)
-            waiting = desk.visibility.waiting(PipelineStatus.WAITING, approval)
+            handlers = self._handlers
+            question = handlers.approvals.open(asking, seq)
+            waiting = handlers.visibility.waiting(PipelineStatus.WAITING, approval)
             try:
                 with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
-                    decided = await desk.approvals.wait(question, asking, seq)
+                    decided = await handlers.approvals.wait(question, asking, seq)
                     await self._handoffs.escalation.approval_on_record(decided, seq, self.task_id)
             finally:
-                if not desk.approvals.titles():
-                    desk.visibility.goes_on(approval)
+                if not handlers.approvals.titles():
+                    handlers.visibility.goes_on(approval)
             publish(self.state.record_decision(seq, decided))
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""

@@ -62,7 +62,7 @@ class TaskRoom:
 
 async def run_stage(
     delivery: OutgoingHandoff,
-    handing: HandoffCoordinator,
+    handoffs: HandoffCoordinator,
     base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
     task_queue: str | None,
@@ -72,11 +72,11 @@ async def run_stage(
     spec, delivery.task_queue = delivery.spec, task_queue
     findings: list[str] = []
     refusals = 0
-    await handing.afford(delivery)
+    await handoffs.afford(delivery)
     try:
         while refusals < spec.attempts:
             delivery.sent += 1
-            baton, after = handing.base(delivery, base())
+            baton, after = handoffs.base(delivery, base())
             handed, earlier = spec.handed(baton)
             message = delivery.given.model_copy(
                 update={
@@ -87,28 +87,28 @@ async def run_stage(
                     "after": after,
                 }
             )
-            message = handing.contracted(delivery, await handing.fit(delivery, message, task_queue))
-            outgoing = handing.message_for(delivery, message)
+            message = handoffs.contracted(delivery, await handoffs.fit(delivery, message, task_queue))
+            outgoing = handoffs.message_for(delivery, message)
             await room.take(outgoing)
             try:
                 returned = await execute(delivery, outgoing, message.seq, message.attempt)
             except StageExecutionError as error:
-                handing.account.raised(delivery.key, message.attempt, error.spend)
+                handoffs.account.raised(delivery.key, message.attempt, error.spend)
                 delivery.outages += error.is_outage
-                if not (error.is_outage and await handing.wait_for_ledger(delivery)):
-                    await handing.failed(delivery, error)
+                if not (error.is_outage and await handoffs.wait_for_ledger(delivery)):
+                    await handoffs.failed(delivery, error)
                 continue
             if returned.verdict is None and returned.seq != message.seq:
                 raise StageFailedError(
                     f"stage {spec.name!r} answered for step {returned.seq}, and was asked for step {message.seq}; "
                     "what it was sent has been replaced on the way"
                 )
-            handing.answered(returned)
+            handoffs.answered(returned)
             if returned.verdict is not None:
-                await handing.rejected(delivery, returned.verdict, execute)
+                await handoffs.rejected(delivery, returned.verdict, execute)
                 continue
-            handing.account.charge(delivery.key, returned)
-            if handing.accepted(delivery):
+            handoffs.account.charge(delivery.key, returned)
+            if handoffs.accepted(delivery):
                 baton = base()[0]  # with what the sender mended in it
             findings = returned.findings
             if not findings:
@@ -118,7 +118,7 @@ async def run_stage(
                     findings = error.findings
             refusals += 1
     finally:
-        handing.account.settle(delivery.key)
+        handoffs.account.settle(delivery.key)
     raise StageFailedError(
         f"stage {spec.name!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"

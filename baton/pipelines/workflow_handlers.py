@@ -55,7 +55,7 @@ class Intervention:
 
 
 class RunHandlers:
-    """The front desk of a pipeline: its queries, its notes for operators, and what is under way.
+    """The handlers of a pipeline: its queries, its notes for operators, and what is under way.
 
     Attributes:
         under_way: What the pipeline waits for now, by step number.
@@ -127,11 +127,11 @@ class RunHandlers:
 
     def restore(self, start: PipelineInput) -> None:
         """Go on where the run before left off."""
-        desk: Any = start.carried.get("desk", {})
-        self.notes = [*desk.get("notes", [])]
+        told: Any = start.carried.get("operators", {})
+        self.notes = [*told.get("notes", [])]
         self._roll_backs = start.roll_backs
-        handing: Any = start.carried.get("handing", {})
-        if (origin := start.origin) is not None and not start.continued and handing.get("on_record"):
+        handoffs: Any = start.carried.get("handoffs", {})
+        if (origin := start.origin) is not None and not start.continued and handoffs.get("on_record"):
             id = f"fork:{workflow.info().workflow_id[:_LONGEST_ID]}"
             self.interventions.append(Intervention("FORK", id, origin.at, origin.run_id, origin.by, origin.why))
 

@@ -17,7 +17,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.budget.billing import forked_purse
+from baton.budget.billing import forked_budget
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import Origin, PipelineInput
 from baton.core.patching import patch_effect
@@ -180,11 +180,11 @@ def forked_input(
         state = after_all(run, outcomes)
         patch_effect(state.baton, patch, state.stage_rules())
     executed_in = source or run
-    budget, purse = forked_purse(
+    budget, carried_budget = forked_budget(
         executed_in.start, [bill for bill in executed_in.bills if bill.seq < step.seq], outcomes
     )
     handed_on = _handed_on(executed_in, step)
-    handed_on["carried"] = {**handed_on["carried"], **purse}
+    handed_on["carried"] = {**handed_on["carried"], **carried_budget}
     return run.start.model_copy(
         update={
             "task_id": run.task_id,  # the ledger's chain and the vault's seals are the task's
@@ -210,8 +210,8 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
     """Return the members of the input that carry what stages handed on beside the baton, up to a step."""
     seq = step.seq
     carried = {} if run.took_over(step) else run.start.carried  # which may tell of what came after a step before it
-    carried = {name: told for name, told in carried.items() if name != "desk"}  # the notes are the old run's own
-    before: Any = carried.get("handing", {})
+    carried = {name: told for name, told in carried.items() if name != "operators"}  # the notes are the old run's own
+    before: Any = carried.get("handoffs", {})
     turns, summary, since = [*before.get("turns", [])], before.get("summary", ""), 0
     upstream = before.get("upstream", {})
     released, personal = {**before.get("released", {})}, {**run.start.personal_data}
@@ -227,7 +227,7 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
             personal = merged(personal, returned.personal_data or {})
     on_record = bool(run.anchors) or before.get("on_record", False)  # so what fails first in the fork is as well
     if before or turns or summary or released or on_record:
-        handing = {
+        handoffs = {
             **before,
             "turns": turns,
             "summary": summary,
@@ -236,8 +236,8 @@ def _handed_on(run: RunRecord, step: Step) -> dict[str, Any]:
             "on_record": on_record,
         }
         if relay := before.get("relay"):
-            handing["relay"] = {**relay, "personal_data": merged(relay["personal_data"], personal)}
-        carried = {**carried, "handing": handing}
+            handoffs["relay"] = {**relay, "personal_data": merged(relay["personal_data"], personal)}
+        carried = {**carried, "handoffs": handoffs}
     if run.chunks:  # what was streamed came by signals, and no outcome tells of it
         streams: Any = carried.get("streams", {})
         came: list[JsonValue] = [base64.b64encode(one).decode() for one in run.chunks]

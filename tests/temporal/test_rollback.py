@@ -168,7 +168,7 @@ class TestLiveRuns:
         told = "rolled back to before 'plan' by bob: wrong plan"
         assert run.start.continued == 1
         assert (run.notes, (await overview(newest)).notes) == ([told], [told])
-        assert "desk" not in forked_input(run, run.steps[-1], patch=None, by="bob", why="more").carried
+        assert "operators" not in forked_input(run, run.steps[-1], patch=None, by="bob", why="more").carried
 
     async def test_a_run_in_a_stage_is_ended_and_begun_anew(self, client: Client, worker: Worker) -> None:
         """What the abandoned stage returns later goes nowhere."""
