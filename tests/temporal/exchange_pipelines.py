@@ -430,7 +430,7 @@ class StreamsInAndGoesOn:
 
 @workflow.defn
 class ExchangesBeside:
-    """Exchanges beside an approval that begins a little later; parameters: `does`, `to`, `seconds`."""
+    """Exchanges beside an approval that begins a little later, or before it where `first` says so."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -443,7 +443,11 @@ class ExchangesBeside:
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Exchange, and ask."""
         await self.pipeline.approve("begin", within=IN_TIME)
-        _, what = await asyncio.gather(self._ask_later(), self._exchange())
+        if self.pipeline.params.get("first"):
+            what = await self._exchange()
+            await self._ask_later()
+        else:
+            _, what = await asyncio.gather(self._ask_later(), self._exchange())
         return self.pipeline.result(what)
 
     async def _ask_later(self) -> None:

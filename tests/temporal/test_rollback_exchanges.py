@@ -110,7 +110,9 @@ class TestOutside:
         """Behind the point it is asked again; before it, its answer holds."""
         async with safeguards.shared().open() as guarded:
             agents = OutsideAgents(sealing, guarded.gate)
-            handle = await start(exchange, ExchangesBeside.run, does="outside")
+            handle = await start(
+                exchange, ExchangesBeside.run, does="outside", first=(answered, to) == ("before", "later")
+            )
             await approve(sealing, handle, "begin")
             found = await self.found(agents, handle)
             if answered == "behind":
