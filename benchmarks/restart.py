@@ -2,7 +2,8 @@
 
 The new worker has none of them in its cache, so it replays each from its beginning. How many it replays at once
 decides: beyond what its threads get done within a workflow task's ten seconds, answers come too late and the work is
-done again and again. With the 100 workflow tasks at once that the SDK takes, all were not done after five minutes.
+done again and again: with the 100 at once that the SDK takes, they were not done when that was stopped after eight
+minutes.
 """
 
 import asyncio
