@@ -2,14 +2,15 @@
 
 A stage is a coroutine on its worker's event loop. One that blocks it (`time.sleep`, a synchronous client, a long
 computation) holds up every other stage and all heartbeats, while the SDK's core keeps polling: the service sees a
-healthy worker. `faulthandler` says where.
+healthy worker. A thread beside the loop logs where it stands.
 """
 
 import asyncio
-import faulthandler
 import logging
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -53,34 +54,61 @@ def limit_repeated_logs() -> None:
         handler.addFilter(RepeatFilter())
 
 
-BLOCKED_AFTER = 10.0
-"""After so many seconds a blocked event loop is reported."""
+TICK_SECONDS = 1.0
+BLOCKED_TICKS = 10
+"""After so many ticks without a sign of life the event loop counts as blocked. Ticks, and no clock: while the whole
+machine stands still, nobody ticks."""
+MOST_FRAMES = 30
+"""So many of the innermost calls are logged."""
 
 _log = logging.getLogger("baton.worker")
 
 
 @contextmanager
 def event_loop_watchdog() -> Iterator[None]:
-    """Write all stacks to stderr when the running event loop is blocked, and log it once the loop runs again."""
-    task = asyncio.get_running_loop().create_task(_rearm())
+    """Log where the running event loop stands when it is blocked for ten seconds, once each time."""
+    alive, ended = threading.Event(), threading.Event()
+    beat = asyncio.get_running_loop().create_task(_beat(alive))
+    thread = threading.Thread(
+        target=_watch, args=(threading.get_ident(), alive, ended), name="baton-watchdog", daemon=True
+    )
+    thread.start()
     try:
         yield
     finally:
-        task.cancel()
-        faulthandler.cancel_dump_traceback_later()  # another worker on this loop arms it again within a second
+        beat.cancel()
+        ended.set()
 
 
-async def _rearm() -> None:
-    """Put the dump off once a second, as long as the loop runs."""
-    loop = asyncio.get_running_loop()
+async def _beat(alive: threading.Event) -> None:
+    """Show once a tick that the loop runs."""
     while True:
-        if sys.__stderr__ is not None:
-            faulthandler.dump_traceback_later(BLOCKED_AFTER, file=sys.__stderr__)
-        began = loop.time()
-        await asyncio.sleep(1)
-        if (blocked := loop.time() - began) > BLOCKED_AFTER:
+        alive.set()
+        await asyncio.sleep(TICK_SECONDS)
+
+
+def _watch(loop_thread: int, alive: threading.Event, ended: threading.Event) -> None:
+    """Count the ticks without a sign of life, in a thread of its own."""
+    missed = 0
+    while not ended.wait(TICK_SECONDS):
+        missed = 0 if alive.is_set() else missed + 1
+        alive.clear()
+        if missed == BLOCKED_TICKS:
             _log.warning(
-                "the event loop was blocked for %d s: no stage of this worker ran, and none sent a heartbeat. The "
-                "stacks are on stderr; move what blocks into a thread: await asyncio.to_thread(...)",
-                blocked,
+                "the event loop has been blocked for %d s: no stage of this worker runs, and none sends a heartbeat. "
+                "Move what blocks into a thread: await asyncio.to_thread(...). It stands here, innermost last:\n%s",
+                missed * TICK_SECONDS,
+                _stack(loop_thread),
             )
+
+
+def _stack(thread: int) -> str:
+    """Return a thread's calls, a line each.
+
+    Not by `faulthandler`, which reads running threads without the lock and may so crash the process.
+    """
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return "  the thread has ended"
+    calls = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MOST_FRAMES, lookup_lines=False)
+    return "\n".join(f"  {call.filename}:{call.lineno} {call.name}" for call in reversed(calls))
