@@ -7,7 +7,7 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+PYTEST_ARGS ?= -n 2 --dist loadgroup --max-worker-restart=0
 
 export PYTHON
 export PINS_ARGS
