@@ -177,7 +177,10 @@ class Storm:
             ):
                 beside.append(asyncio.create_task(helper(id)))
             try:
-                await asyncio.wait_for(handle.result(), self._options.patience)
+                async with asyncio.timeout(self._options.patience):
+                    await handle.result()
+                    for other in watched[1:]:  # it may end a little later
+                        await self._client.get_workflow_handle(other).result()
             except TimeoutError:  # what is stuck is found at the end, with what it started
                 self._report.counts["runs given up"] += 1
             except TemporalError as error:
