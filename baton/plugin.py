@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from temporalio import client, worker, workflow
-from temporalio.common import TypedSearchAttributes
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
@@ -287,17 +287,25 @@ class _LabellingClient(client.OutboundInterceptor):
         if isinstance(start, PipelineInput):
             start = start.model_copy(update={"task_id": start.task_id or str(uuid4())})
             input.args = [start]
-            input.search_attributes = _labelled(input, start)
+            input.search_attributes = _labelled(input.search_attributes, labels(input.workflow, start.task_id))
             input.static_summary = input.static_summary or inert(start.goal[:_SUMMARY_CHARACTERS])
         return await super().start_workflow(input)
 
+    async def create_schedule(self, input: client.CreateScheduleInput) -> client.ScheduleHandle:
+        action = input.schedule.action
+        start = action.args[0] if isinstance(action, client.ScheduleActionStartWorkflow) and action.args else None
+        if isinstance(action, client.ScheduleActionStartWorkflow) and isinstance(start, PipelineInput):
+            # Each run is a task of its own, whose id only the run knows: it labels itself with it.
+            ours = [one for one in labels(action.workflow, "") if one.value]
+            action.typed_search_attributes = _labelled(action.typed_search_attributes, ours)
+            action.static_summary = action.static_summary or inert(start.goal[:_SUMMARY_CHARACTERS])
+        return await super().create_schedule(input)
 
-def _labelled(input: client.StartWorkflowInput, start: PipelineInput) -> TypedSearchAttributes:
+
+def _labelled(given: object, ours: Sequence[SearchAttributePair[Any]]) -> TypedSearchAttributes:
     """Return the caller's search attributes with Baton's added."""
-    given = input.search_attributes
     if given is not None and not isinstance(given, TypedSearchAttributes):
         raise TypeError("search_attributes must be TypedSearchAttributes for a pipeline; found the untyped form")
-    ours = labels(input.workflow, start.task_id)
     names = {pair.key.name for pair in ours}
     return TypedSearchAttributes([*(pair for pair in given or () if pair.key.name not in names), *ours])
 

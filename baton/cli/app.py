@@ -57,6 +57,7 @@ _START, _LOOK, _DECIDE, _CHECK, _PROVE = "Start", "Look", "Decide and repair", "
 
 GROUPS = {
     "inbox": "The handoffs that wait for a person: look at them, and decide. Alone, it lists them.",
+    "schedule": "Pipelines that start by the clock: `baton schedule PIPELINE --cron …`. Alone, it lists them.",
     "outside": "Agents outside: the service from which they fetch handoffs, and to which they return them.",
     "artifact": "The work products of a run: list, print, save.",
     "audit": "The audit ledger: what happened to a task, and whether the record of it is whole.",
@@ -67,6 +68,14 @@ GROUPS = {
 COMMANDS = (
     Listed("dev", "cli.dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
     Listed("run", "runs.cli_run", _START, "Start a pipeline."),
+    Listed("schedule add", "runs.cli_schedule", _START, "Start a pipeline by the clock."),
+    Listed("schedule list", "runs.cli_schedule", _START, "List the schedules, with their next and last runs."),
+    Listed(
+        "schedule delete",
+        "runs.cli_schedule",
+        _START,
+        "Delete a schedule; its runs stay, and those that are open continue.",
+    ),
     Listed("mcp", "exchange.cli_mcp", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
     Listed(
         "outside serve",
@@ -206,6 +215,15 @@ class _ListsByDefault(TyperGroup):
         return super().parse_args(ctx, args if named or ctx.resilient_parsing else ["list", *args])
 
 
+class _Schedules(_ListsByDefault):
+    """The group of schedules: where a pipeline stands in place of a command, it is to be scheduled."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `add` before a name that is no command of the group."""
+        adds = bool(args) and not args[0].startswith("-") and args[0] not in self.commands
+        return super().parse_args(ctx, ["add", *args] if adds and not ctx.resilient_parsing else args)
+
+
 class _Root(TyperGroup):
     """The command itself: its version is asked for in JSON as everything is."""
 
@@ -258,6 +276,7 @@ def make_app() -> typer.Typer:
 
     groups = {name: typer.Typer(name=name, help=text, no_args_is_help=True) for name, text in GROUPS.items()}
     groups["inbox"] = typer.Typer(name="inbox", help=GROUPS["inbox"], cls=_ListsByDefault)
+    groups["schedule"] = typer.Typer(name="schedule", help=GROUPS["schedule"], cls=_Schedules)
     panels = {listed.group: listed.panel for listed in COMMANDS}
     for listed in COMMANDS:
         _register(groups.get(listed.group, app), listed)

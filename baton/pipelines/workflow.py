@@ -92,6 +92,7 @@ class Pipeline:
         publish_fields(self.state.initial)
         self._account = BudgetAccount(start)
         self._handlers = RunHandlers(self.state, self.task_id, self._account)
+        self._handlers.visibility.is_task(self.task_id)
         terms = handoffs or HandoffTerms()
         contracting = (
             None

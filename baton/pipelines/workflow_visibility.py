@@ -61,6 +61,11 @@ class Visibility:
         """The status that is shown now."""
         return self._status
 
+    def is_task(self, task_id: str) -> None:
+        """Make a run searchable by its task, where who started it did not know that, as a schedule does not."""
+        if self.enabled and workflow.info().typed_search_attributes.get(_TASK) is None:
+            workflow.upsert_search_attributes([_TASK.value_set(task_id)])
+
     def entered(self, name: str) -> None:
         """Note that a step begins: it is listed with the event to reset to, and may become searchable."""
         self._stages.append((name, workflow.info().get_current_history_length() + 1))

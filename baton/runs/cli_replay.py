@@ -24,6 +24,7 @@ from baton.codec.conversion import data_converter
 from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
 from baton.runs.client_events import decoded
+from baton.runs.client_list import RunFilter, list_runs
 
 _OF_THE_CODE = "the code "  # begins what only other code mends
 _DEFINITION = "__temporal_workflow_definition"
@@ -53,14 +54,18 @@ class _Verdict:
 async def replay(
     session: Session,
     source: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="RUN|FILE",
             help="Runs, or files that `baton export` or the Temporal CLI saved.",
             autocompletion=complete_run,
             show_default=False,
         ),
-    ],
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option("--last", metavar="N", min=1, help="Also the newest N runs of these pipelines, open ones first."),
+    ] = None,
     module: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,8 +82,11 @@ async def replay(
     """Replay recorded histories against the current code.
 
     Each history is replayed in the workflow sandbox: no stage is executed and nothing is written. The exit code
-    is 1 if the code asks for something else than one of the histories tells.
+    is 1 if the code asks for something else than one of the histories tells. Before a deployment, `--last 200`
+    replays what is open and what ended last.
     """
+    if not source and last is None:
+        raise typer.BadParameter("name runs or files, or ask for the newest runs with --last", param_hint="RUN|FILE")
     if not module:
         raise typer.BadParameter(
             "name the module of the pipelines to replay with, e.g. -m workflows.delivery, once for each module",
@@ -86,7 +94,10 @@ async def replay(
         )
     workflows = _workflows(path, module)
     with session.progress("getting the histories"):
-        histories = await _histories(session, source)
+        newest = await _newest(session, [*workflows], last) if last else []
+        histories = await _histories(session, [*(source or []), *(one for one in newest if one not in (source or []))])
+    if not histories:
+        session.note(f"there are no runs of {', '.join(sorted(workflows))}")
     verdicts = []
     for name, history in histories:
         with session.progress(f"replaying {name}"):
@@ -163,6 +174,15 @@ def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
     if not found:
         raise typer.BadParameter(f"there is no @workflow.defn class in {', '.join(modules)}", param_hint="--module")
     return found
+
+
+async def _newest(session: Session, pipelines: list[str], most: int) -> list[str]:
+    """Return the newest runs of some pipelines, open ones first."""
+    client = await session.client()
+    found = [run for name in pipelines for run in await list_runs(client, RunFilter(name, every=True), most)]
+    found.sort(key=lambda run: run.ended or run.began, reverse=True)
+    found.sort(key=lambda run: run.ended is not None)
+    return [f"{run.workflow_id}/{run.run_id}" for run in found[:most]]
 
 
 async def _histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:

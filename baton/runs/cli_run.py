@@ -40,36 +40,43 @@ from baton.wire.text import mismatch
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
 IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The new workflow id; made up by default.")]
+GoalOption = Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is not JSON is taken as text."),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=TEXT|@FILE", help="A text that its agents work on, or a file with it."),
+]
+BatonOption = Annotated[
+    Path | None,
+    typer.Option("--baton", metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."),
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US dollars, such as 0.50."),
+]
+QueueOption = Annotated[
+    str,
+    typer.Option("--task-queue", metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen."),
+]
 
 
 @command
 async def run(  # noqa: PLR0913 - each is an option of the command
     session: Session,
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="The workflow's type.", show_default=False)],
-    goal: Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is not JSON is taken as text."),
-    ] = None,
-    input: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=TEXT|@FILE", help="A text that its agents work on, or a file with it."),
-    ] = None,
-    baton: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."),
-    ] = None,
+    goal: GoalOption = None,
+    param: ParamOption = None,
+    input: InputOption = None,
+    baton: BatonOption = None,
     id: IdOption = None,
     task_id: Annotated[
         str | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US dollars, such as 0.50."),
-    ] = None,
-    task_queue: Annotated[
-        str, typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen.")
-    ] = DEFAULT_TASK_QUEUE,
+    budget: BudgetOption = None,
+    task_queue: QueueOption = DEFAULT_TASK_QUEUE,
     watch: WatchOption = False,
 ) -> None:
     """Start a pipeline.
@@ -77,14 +84,11 @@ async def run(  # noqa: PLR0913 - each is an option of the command
     The goal may also stand in the baton's file. No code of the pipeline is needed here; a worker of the task
     queue has it.
     """
-    members = json_object(baton, "--baton") if baton else {}
-    start = _input(goal or members.pop("goal", None), members, _params(param or []), _inputs(input or []))
+    start = start_of(goal, param, input, baton, budget)
     if task_id is not None:
         start = start.model_copy(update={"task_id": _task(task_id)})
-    if budget is not None:
-        start = start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(budget, "--budget"))})
     client = await session.client()
-    workflow_id = id or f"{_slug(pipeline)}-{uuid4().hex[:8]}"
+    workflow_id = id or f"{slug(pipeline)}-{uuid4().hex[:8]}"
     with session.progress("starting"):
         handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
         has_worker = await has_pollers(client, task_queue)
@@ -179,6 +183,17 @@ async def _report(
         await follow_to_the_end(session, client, Target(handle.id, run_id))
 
 
+def start_of(
+    goal: str | None, param: list[str] | None, input: list[str] | None, baton: Path | None, budget: str | None
+) -> PipelineInput:
+    """Return the pipeline's input that the options of a command describe."""
+    members = json_object(baton, "--baton") if baton else {}
+    start = _input(goal or members.pop("goal", None), members, _params(param or []), _inputs(input or []))
+    if budget is None:
+        return start
+    return start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(budget, "--budget"))})
+
+
 def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
     """Return the pipeline's input."""
     if not isinstance(goal, str) or not goal.strip():
@@ -253,7 +268,7 @@ def _task(given: str) -> str:
     return str(found)
 
 
-def _slug(pipeline: str) -> str:
+def slug(pipeline: str) -> str:
     """Return a pipeline's name as the beginning of a workflow id."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", pipeline)
     return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-").lower() or "run"

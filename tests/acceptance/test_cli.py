@@ -223,6 +223,20 @@ class TestReading:
         assert "Nondeterminism error" in broken[0]["problem"]
         assert "--force" in refused
 
+    async def test_the_newest_runs_are_the_gate_before_a_deployment(self, at_rest: Operator) -> None:
+        """Open runs come first; with neither runs nor a number there is nothing to replay."""
+        fits = await at_rest.json("replay", "--last", "200", "-m", PIPELINES, "--path", str(ROOT))
+        broken = await at_rest.json("replay", "--last", "200", "-m", CHANGED, "--path", str(ROOT), code=1)
+        refused = await at_rest.refused("replay", "-m", PIPELINES, "--path", str(ROOT), code=2)
+
+        runs = [one["source"].partition("/")[0] for one in fits]
+        assert {"past-closed", "past-waiting", "past-stumbling"} <= {*runs}
+        assert runs.index("past-waiting") < runs.index("past-closed")
+        assert all(one["fits"] for one in fits)
+        assert {one["pipeline"] for one in broken} == {"Delivery"}
+        assert not any(one["fits"] for one in broken)
+        assert "--last" in refused
+
     async def test_what_is_not_there_is_said_in_a_line(self, at_rest: Operator) -> None:
         """Exit code 1, nothing on the output, and what there is instead."""
         run, stage, unfinished, namespace = await asyncio.gather(
