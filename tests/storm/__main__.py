@@ -1,4 +1,7 @@
-"""`python -m tests.storm --runs 200 --seed 1`: prints a line for each kind of run; exits with 1 on a fault."""
+"""`python -m tests.storm --runs 200 --seed 1`: prints a line for each kind of run; exits with 1 on a fault.
+
+With `--approvals` all runs ask people, who decide late, twice, against each other and about other questions.
+"""
 
 import argparse
 import asyncio
@@ -10,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from baton.testing import local_server
+from tests.storm.approvals import ApprovalStorm
 from tests.storm.storm import Options, Storm
 
 
@@ -19,11 +23,14 @@ async def main() -> int:
     for field in dataclasses.fields(Options):
         default = field.default
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(default), default=default)
-    options = Options(**vars(parser.parse_args()))
+    parser.add_argument("--approvals", action="store_true")
+    given = vars(parser.parse_args())
+    kind = ApprovalStorm if given.pop("approvals") else Storm
+    options = Options(**given)
     logging.disable(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         async with local_server() as server:
-            report = await Storm(server, Path(folder), options).run()
+            report = await kind(server, Path(folder), options).run()
     print(*report.lines(), sep="\n")
     return 0 if report.is_sound else 1
 

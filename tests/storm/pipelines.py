@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton import (
+    ApprovalDeniedError,
     Compensations,
     ContinueAfter,
     Exchange,
@@ -259,6 +260,40 @@ class Undoes(_Storm):
         return self.pipeline.result()
 
 
+QUESTIONS = {"release": 2, "legal": 1, "deadline": 1}
+"""How many people each question of `Questions` needs."""
+
+
+@workflow.defn
+class Questions(_Storm):
+    """Asks under the same titles again and again, while a stage changes the baton; it continues as new."""
+
+    events = 60
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self._attach(start, "questions")
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Ask."""
+        await self.pipeline.stage(plan)
+        for number in range(2):
+            await asyncio.gather(
+                self._ask("release", within=LONG, who=["group:crew"], asks=f"Release {number}?"),
+                self._ask("legal", within=LONG, shows=[f"Terms {number}"]),
+                self.pipeline.stage(build),
+            )
+            await self.pipeline.stage(check)
+            await self._ask("deadline", within=timedelta(seconds=1), default=True)
+        return self.pipeline.result()
+
+    async def _ask(self, title: str, **asking: Any) -> None:
+        """Ask, and take a no for an answer."""
+        with suppress(ApprovalDeniedError):
+            await self.pipeline.approve(title, needs=QUESTIONS[title], **asking)
+
+
 KINDS: dict[str, Any] = {
     "stages": Stages,
     "approvals": Approves,
@@ -269,5 +304,5 @@ KINDS: dict[str, Any] = {
     "children": Parents,
     "compensation": Undoes,
 }
-"""What is started of each kind; the others are started by these."""
-PIPELINES: list[type] = [*KINDS.values(), HandsBack, StreamsIn, Child]
+"""What is started of each kind; the others are started by these, or by a storm of their own."""
+PIPELINES: list[type] = [*KINDS.values(), HandsBack, StreamsIn, Child, Questions]

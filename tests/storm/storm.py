@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +18,7 @@ from temporalio.exceptions import TemporalError
 from temporalio.worker import Replayer
 
 from baton import BatonPlugin, Decision, PipelineInput, Safeguards
-from baton.client import read_run
+from baton.client import RunRecord, read_run
 from baton.devserver import DevServer
 from baton.errors import BatonError
 from baton.exchange.client_external import OutsideAgents
@@ -55,18 +56,28 @@ class Options:
 
 @dataclass
 class Kind:
-    """What became of the runs of a kind, those included that its runs started."""
+    """What became of the runs of a kind, those included that its runs started.
+
+    Attributes:
+        runs: How many there were.
+        stuck: Those that did not end.
+        unfit: Those that do not replay.
+        differ: Those that read back otherwise than their result.
+        wrong: What else is wrong with them.
+        seconds: How long each took.
+    """
 
     runs: int = 0
     stuck: list[str] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
     differ: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
-        """Whether every run ended, replays, and reads back as its result."""
-        return not (self.stuck or self.unfit or self.differ)
+        """Whether every run ended, replays, reads back as its result, and kept the rules of its kind."""
+        return not (self.stuck or self.unfit or self.differ or self.wrong)
 
 
 @dataclass
@@ -92,12 +103,18 @@ class Report:
             )
         rows.append("  ".join(f"{count} {name}" for name, count in sorted(self.counts.items())))
         for kind in self.kinds.values():
-            rows += [*kind.stuck, *kind.unfit, *kind.differ]
+            rows += [*kind.stuck, *kind.unfit, *kind.differ, *kind.wrong]
         return rows
 
 
 class Storm:
-    """One storm on one server."""
+    """One storm on one server.
+
+    Attributes:
+        kinds: What is started of each kind.
+    """
+
+    kinds: Mapping[str, Any] = KINDS
 
     def __init__(self, server: DevServer, folder: Path, options: Options) -> None:
         self._server = server
@@ -106,7 +123,7 @@ class Storm:
         self._random = random.Random(options.seed)
         self._safeguards = Safeguards.development(folder)
         self._workers: list[asyncio.subprocess.Process] = []
-        self._report = Report({name: Kind() for name in KINDS}, Counter())
+        self._report = Report({name: Kind() for name in self.kinds}, Counter())
 
     async def run(self) -> Report:
         """Start all runs, let the storm rage until they have ended, and look at every history."""
@@ -117,7 +134,7 @@ class Storm:
         trouble = asyncio.create_task(self._trouble())
         try:
             places = asyncio.Semaphore(self._options.at_once)
-            names = [*KINDS]
+            names = [*self.kinds]
             await asyncio.gather(
                 *(self._one(places, number, names[number % len(names)]) for number in range(self._options.runs))
             )
@@ -151,20 +168,24 @@ class Storm:
             if self._random.random() < 0.15:
                 worker.kill()
                 await worker.wait()
-                self._report.counts["workers killed"] += 1
+                self._harmed("workers killed")
                 self._workers[place] = await self._worker()
             else:
                 worker.send_signal(signal.SIGSTOP)
-                self._report.counts["workers stopped"] += 1
+                self._harmed("workers stopped")
                 await asyncio.sleep(self._random.uniform(0.3, 4))
                 worker.send_signal(signal.SIGCONT)
+
+    def _harmed(self, how: str) -> None:
+        """Count what was done to a worker."""
+        self._report.counts[how] += 1
 
     async def _one(self, places: asyncio.Semaphore, number: int, name: str) -> None:
         """Start a run, ask and help it until it ends."""
         async with places:
             began, id = time.monotonic(), f"{name.replace(' ', '-')}-{number}"
             handle: Handle = await self._client.start_workflow(
-                KINDS[name].run,
+                self.kinds[name].run,
                 PipelineInput(goal="Weather the storm"),
                 id=id,
                 task_queue=QUEUE,
@@ -172,13 +193,10 @@ class Storm:
             )
             watched = [id, f"{id}-to"] if name in ("handoffs", "streams") else [id]
             beside = [asyncio.create_task(self._ask(one)) for one in (*watched, id)]
-            if helper := {"approvals": self._approve, "dead letters": self._edit, "external agents": self._review}.get(
-                name
-            ):
-                beside.append(asyncio.create_task(helper(id)))
+            beside += [asyncio.ensure_future(helper(id)) for helper in self._helpers(name)]
             try:
                 async with asyncio.timeout(self._options.patience):
-                    await handle.result()
+                    await self._end(handle)
                     for other in watched[1:]:  # it may end a little later
                         await self._client.get_workflow_handle(other).result()
             except TimeoutError:  # what is stuck is found at the end, with what it started
@@ -190,6 +208,15 @@ class Storm:
                     one.cancel()
                 await asyncio.gather(*beside, return_exceptions=True)
             self._report.kinds[name].seconds.append(time.monotonic() - began)
+
+    def _helpers(self, name: str) -> list[Callable[[str], Awaitable[None]]]:
+        """Return those who help the runs of a kind."""
+        helpers = {"approvals": self._approve, "dead letters": self._edit, "external agents": self._review}
+        return [helpers[name]] if name in helpers else []
+
+    async def _end(self, handle: Handle) -> None:
+        """Return when a run has ended."""
+        await handle.result()
 
     async def _ask(self, id: str) -> None:
         """Ask a run one thing after another."""
@@ -252,7 +279,7 @@ class Storm:
         """Replay and read every run that there is."""
         plugin = BatonPlugin(safeguards=self._safeguards)
         async for run in self._client.list_workflows():
-            name = next(name for name in KINDS if run.id.startswith(name.replace(" ", "-")))
+            name = next(name for name in self.kinds if run.id.startswith(name.replace(" ", "-")))
             kind = self._report.kinds[name]
             kind.runs += 1
             if run.status is WorkflowExecutionStatus.RUNNING:
@@ -265,3 +292,7 @@ class Storm:
             read = await read_run(self._client, run.id, run.run_id)
             if read.result is not None and read.result.baton != read.baton.to_json_object():
                 kind.differ.append(f"{run.id} {run.run_id}: {read.baton} is not {read.result.baton}")
+            self._judge(kind, read)
+
+    def _judge(self, kind: Kind, read: RunRecord) -> None:
+        """Note what else is wrong with a run."""

@@ -8,16 +8,18 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import BatonPlugin, Safeguards
+from baton import BatonPlugin, Safeguards, WorkerParts
 from tests.storm.pipelines import PIPELINES
 from tests.storm.stages import STAGES
 
-QUEUE = "storm"
+QUEUE, DECIDERS = "storm", "deciders.toml"
 
 
 async def main(address: str, folder: str, cache: str) -> None:
     """Work until killed."""
-    client = await Client.connect(address, plugins=[BatonPlugin(safeguards=Safeguards.development(Path(folder)))])
+    parts = WorkerParts(deciders=Path(folder, DECIDERS))
+    plugin = BatonPlugin(parts, safeguards=Safeguards.development(Path(folder)))
+    client = await Client.connect(address, plugins=[plugin])
     async with Worker(
         client,
         task_queue=QUEUE,
