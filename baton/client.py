@@ -12,16 +12,29 @@ if TYPE_CHECKING:
     from baton.exchange.client_http import serve_outside as serve_outside
     from baton.handoff.client_inbox import WaitingHandoff as WaitingHandoff
     from baton.handoff.client_inbox import inbox as inbox
+    from baton.handoff.client_inbox import open_approvals as open_approvals
     from baton.handoff.client_inbox import resolve_handoff as resolve_handoff
     from baton.handoff.client_inbox import run_inbox as run_inbox
+    from baton.handoff.pending import HandoffAction as HandoffAction
+    from baton.handoff.pending import HandoffDecision as HandoffDecision
+    from baton.handoff.pending import PendingHandoff as PendingHandoff
     from baton.ledger.store import Ledger as Ledger
     from baton.ledger.store import LedgerOptions as LedgerOptions
+    from baton.runs.client_answering import answer_of as answer_of
+    from baton.runs.client_answering import must_be_answerable as must_be_answerable
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
+    from baton.runs.client_decide import OpenApproval as OpenApproval
     from baton.runs.client_decide import decide as decide
+    from baton.runs.client_decide import decided_question as decided_question
+    from baton.runs.client_decide import open_approvals_of as open_approvals_of
     from baton.runs.client_ending import run_and_leave as run_and_leave
     from baton.runs.client_fork import fork as fork
     from baton.runs.client_fork import forked_input as forked_input
+    from baton.runs.client_fork import refused_patch as refused_patch
+    from baton.runs.client_handoffs import RunHandoffs as RunHandoffs
+    from baton.runs.client_handoffs import read_handoffs as read_handoffs
+    from baton.runs.client_handoffs import text_at as text_at
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
     from baton.runs.client_record import RunRecord as RunRecord

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from baton.client import read_run
 from baton.handoff.errors import MalformedMessageError
 from baton.runs.client_list import RunFilter, list_runs
 from baton.wire.json_values import loads_strict
-from baton.wire.money import MICRO_PER_USD, MOST_USD, micro_usd
+from baton.wire.money import amount_of
 
 _PATIENCE_SECONDS = 1.5
 _MOST = 50
@@ -159,9 +158,6 @@ def one_or_all(run: str | None, every: bool) -> "Target | None":
 def micro_usd_of(given: str, option: str) -> int:
     """Return an amount of US dollars in millionths."""
     try:
-        amount = Decimal(given.removeprefix("$"))
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    if not amount.is_finite() or not 1 <= amount * MICRO_PER_USD <= MOST_USD * MICRO_PER_USD:
-        raise typer.BadParameter(f"{given!r} is not an amount above zero, such as 5.00", param_hint=option)
-    return micro_usd(amount)
+        return amount_of(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None

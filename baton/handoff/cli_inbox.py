@@ -48,8 +48,8 @@ from baton.handoff.cli_inbox_pages import (
 )
 from baton.handoff.client_inbox import open_approvals
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
-from baton.runs.cli_asking import answer_of, must_be_answerable, nobody
 from baton.runs.cli_cards import asked_rows
+from baton.runs.client_answering import answer_of, must_be_answerable, nobody
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.wire.text import quantity
 
@@ -294,7 +294,7 @@ async def _resolve(session: Session, target: Target, handoff: str | None, wanted
     wanted.check()
     client = await session.client()
     with session.progress("asking the run"):
-        task_queue = await must_be_answerable(client, target)
+        task_queue = await must_be_answerable(client, target.workflow_id, target.run_id)
         looked = await _look(client, target, handoff)
     if not looked.one.answered:
         raise PipelineError(looked.one.trouble) if looked.one.trouble else nobody(task_queue)
@@ -310,7 +310,7 @@ async def _resolve(session: Session, target: Target, handoff: str | None, wanted
     session.confirm(question, yes=wanted.yes)
     with session.progress("deciding"):
         decided = await answer_of(
-            client, target, resolve_handoff(client, target.workflow_id, decision, looked.one.run_id)
+            client, target.workflow_id, resolve_handoff(client, target.workflow_id, decision, looked.one.run_id)
         )
         balance = await _balance(client, looked, decided.micro_usd) if decided.micro_usd else None
     if session.json:
@@ -354,7 +354,7 @@ async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipe
         async with turn:
             try:
                 deciding = resolve_handoff(client, one.workflow_id, wanted.decision(pending), one.run_id)
-                await answer_of(client, Target(one.workflow_id), deciding)
+                await answer_of(client, one.workflow_id, deciding)
             except (PipelineError, RPCError) as error:
                 return str(error)
         return None

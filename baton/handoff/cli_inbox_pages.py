@@ -20,6 +20,7 @@ from baton.cli.output import Command, ago, block, dollars, json_text, make_table
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.runs.client_handoffs import text_at
 from baton.wire.text import fence
 
 _ENVELOPE = frozenset(
@@ -158,26 +159,6 @@ def chosen(waiting: Sequence[PendingHandoff], handoff: str | None) -> list[Pendi
     whole = [one for one in waiting if one.handoff_id == handoff]
     begins = [one for one in waiting if len(handoff) >= _FEWEST_SIGNS and one.handoff_id.startswith(handoff)]
     return whole or begins
-
-
-def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
-    """Return the text that a finding is about, or None where it cannot be found."""
-    value: Any = message
-    key = ""
-    for token in pointer.split("/")[1:]:
-        step, key = token.replace("~1", "/").replace("~0", "~"), ""
-        position = step[1:-1] if step.startswith("{") and step.endswith("}") else ""
-        if isinstance(value, Mapping) and step in value:
-            value = value[step]
-        elif isinstance(value, Mapping) and position.isdecimal() and int(position) < len(value):
-            key = [*value][int(position)]
-            value = value[key]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    text = value if isinstance(value, str) else json_text(value, lines=True)
-    return f"{key}: {text}" if key else text
 
 
 def _finding(finding: Finding) -> Text:

@@ -21,8 +21,8 @@ from baton.core.exhibits import EXCERPT
 from baton.core.messages import Decided, Decision, Overview, Waiting
 from baton.errors import ArtifactError, PipelineError
 from baton.keys.store_keyring import read_file
-from baton.runs.cli_asking import answer_of, must_be_answerable
 from baton.runs.cli_cards import asked_rows, baton_card, form_fields
+from baton.runs.client_answering import answer_of, must_be_answerable
 from baton.wire.canonical import digest
 from baton.wire.names import QUERY_BATON, QUERY_STATUS
 
@@ -113,7 +113,7 @@ async def _decide(session: Session, run: str, approval: str | None, word: _Word)
     by = who_is(word.who or (signer.owner if signer else None))
     client = await session.client()
     with session.progress("asking the run"):
-        asked = await answer_of(client, target, _asked(client, target, approval))
+        asked = await answer_of(client, target.workflow_id, _asked(client, target, approval))
     title = asked.waiting.name
     if not session.json:
         session.err.print(await _card(session, target, asked))
@@ -130,7 +130,7 @@ async def _decide(session: Session, run: str, approval: str | None, word: _Word)
     )
     with session.progress("deciding"):
         deciding = decide(client, target.workflow_id, decision, key=signer.keys[0] if signer else None)
-        decided = await answer_of(client, target, deciding)
+        decided = await answer_of(client, target.workflow_id, deciding)
     if session.json:
         session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
         return
@@ -175,7 +175,7 @@ def _value(schema: dict[str, Any], text: str) -> Any:
 
 async def _asked(client: Client, target: Target, approval: str | None) -> _Asked:
     """Return the approval that is meant, and the baton as it is now."""
-    await must_be_answerable(client, target)
+    await must_be_answerable(client, target.workflow_id, target.run_id)
     handle = client.get_workflow_handle(target.workflow_id)
     baton = await handle.query(QUERY_BATON)
     overview = await handle.query(QUERY_STATUS, result_type=Overview)

@@ -1,17 +1,21 @@
 """A person's decision about an approval: an update that the run refuses or takes."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
+from baton.core.history import StepKind
 from baton.core.messages import Decided, Decision, Overview, Waiting
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key
 from baton.ledger.chain import to_base64url
 from baton.pipelines.approvals import NOT_ALLOWED
 from baton.runs.client_executions import asked
-from baton.wire.names import DECIDE, QUERY_SHOWN, QUERY_STATUS
+from baton.runs.client_record import RunRecord
+from baton.wire.canonical import digest
+from baton.wire.names import DECIDE, QUERY_BATON, QUERY_SHOWN, QUERY_STATUS
 
 AnswerT = TypeVar("AnswerT")
 
@@ -75,6 +79,48 @@ async def decide(client: Client, workflow_id: str, decision: Decision, *, key: K
         return any((one.question, one.digest) == (decision.question, decision.digest) for one in now.waiting_for)
 
     return await decided_by_update(handle, DECIDE, decision, Decided, waits)
+
+
+@dataclass(frozen=True)
+class OpenApproval:
+    """An open approval with everything that a person decides on.
+
+    Attributes:
+        waiting: What is asked and shown, all texts whole; its digest is that of exactly this and the baton.
+        baton: The baton, as JSON.
+    """
+
+    waiting: Waiting
+    baton: dict[str, Any]
+
+
+async def open_approvals_of(client: Client, workflow_id: str) -> list[OpenApproval]:
+    """Return the open approvals of a run, each as a person has to see it before they decide.
+
+    A decision with `waiting.question` and `waiting.digest` counts for what is returned here and for nothing else.
+
+    Raises:
+        PipelineError: A text changed while it was read; or the run is paused.
+        temporalio.service.RPCError: There is no such run, or no worker answers.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    baton = await asked(handle, QUERY_BATON)
+    overview = await asked(handle, QUERY_STATUS, result_type=Overview)
+    bound = digest(baton)
+    return [
+        OpenApproval(
+            (await shown_whole(handle, one)).model_copy(update={"digest": one.digest_with(bound)}),
+            baton,
+        )
+        for one in overview.waiting_for
+        if one.kind == "approval"
+    ]
+
+
+def decided_question(run: RunRecord, question: str) -> Decided | None:
+    """Return how a question of a run was answered, by people or by its deadline; None if it was not."""
+    answers = [one.value for one in run.state.outcomes if one.kind is StepKind.APPROVAL and isinstance(one.value, dict)]
+    return next((Decided.model_validate(one) for one in answers if one.get("question") == question), None)
 
 
 async def shown_whole(handle: WorkflowHandle[Any, Any], asked: Waiting) -> Waiting:

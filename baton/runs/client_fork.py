@@ -82,7 +82,9 @@ async def fork(
     goes_to_the_same = task_queue in (None, described.task_queue) and pinned_build(described) is None
     # Other workers may have code with other rules.
     if patch is not None and goes_to_the_same and await has_pollers(client, described.task_queue):
-        await _check_patch(client, run, start, patch)
+        baton = after_all(run, start.outcomes).baton.to_json_object()
+        if findings := await _refused_by_code(client, run, baton, patch):
+            raise PatchError(findings)
     queue = task_queue or described.task_queue
     handle: WorkflowHandle[Any, Any] = await client.start_workflow(
         run.pipeline, start, id=new_id or f"{workflow_id}-fork-{uuid4().hex[:8]}", task_queue=queue
@@ -105,12 +107,32 @@ async def _check_taken_over(handle: WorkflowHandle[Any, Any]) -> None:
             raise PipelineError(f"the fork {handle.id} failed at once: {error.cause.message}") from None
 
 
-async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, patch: Mapping[str, Json]) -> None:
-    """Ask a worker whether the pipeline refuses a patch: only its code knows what is protected."""
-    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
-    baton = after_all(run, start.outcomes).baton.to_json_object()
+async def refused_patch(client: Client, run: RunRecord, patch: Mapping[str, Json], at: Step | None = None) -> list[str]:
+    """Return why a patch of a run's baton would be refused, a sentence each; nothing is changed.
+
+    What is protected only the pipeline's code knows; if no worker answers, only what the history tells is checked.
+
+    Args:
+        client: A connected client.
+        run: The run.
+        patch: The patch.
+        at: The step before which a fork would apply it; by default it is checked on the baton as it is now.
+    """
+    state = run.state if at is None else after_all(run, _kept(run, at))
     try:
-        findings = await asked(
+        patch_effect(state.baton, patch, state.stage_rules())
+    except PatchError as error:
+        return error.findings
+    return await _refused_by_code(client, run, state.baton.to_json_object(), patch)
+
+
+async def _refused_by_code(
+    client: Client, run: RunRecord, baton: dict[str, Any], patch: Mapping[str, Json]
+) -> list[str]:
+    """Ask a worker why the pipeline refuses a patch; return nothing if none answers."""
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    try:
+        findings: list[str] = await asked(
             handle,
             QUERY_CHECK_PATCH,
             args=[baton, dict(patch)],
@@ -118,9 +140,8 @@ async def _check_patch(client: Client, run: RunRecord, start: PipelineInput, pat
             rpc_timeout=ANSWER_WITHIN,
         )
     except (WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
-        return
-    if findings:
-        raise PatchError(findings)
+        return []
+    return findings
 
 
 async def _executed_in(client: Client, run: RunRecord, step: Step) -> RunRecord:
@@ -166,9 +187,7 @@ def forked_input(
     if open_before:
         names = ", ".join(f"{one.seq} {one.name} ({one.status.value})" for one in open_before)
         raise HistoryError(f"cannot fork at step {step.seq} ({step.name!r}): before it, {names} has no outcome yet")
-    kept = [
-        one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
-    ]
+    kept = _kept(run, step)
     if cut_off := next((one for one in kept if one.failure == CANCELED_WITH_RUN), None):
         raise HistoryError(
             f"cannot fork at step {step.seq} ({step.name!r}): step {cut_off.seq} ({cut_off.name!r}) before it was "
@@ -196,6 +215,13 @@ def forked_input(
             **handed_on,
         }
     )
+
+
+def _kept(run: RunRecord, step: Step) -> list[Outcome]:
+    """Return the outcomes that a fork at a step takes over."""
+    return [
+        one for one in run.state.outcomes if one.seq < step.seq or (one.kind is StepKind.EDIT and one.seq <= step.seq)
+    ]
 
 
 def after_all(run: RunRecord, outcomes: Iterable[Outcome]) -> PipelineState:

@@ -5,7 +5,7 @@ answered; so of a handoff that was never sent the history knows only when.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,26 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     for event in events:
         read.take(event)
     return RunHandoffs(run, [read.pending(one) for one in pending_handoffs(open_timers(events, texts))], read.messages)
+
+
+def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
+    """Return the text that a finding is about, or None where it cannot be found."""
+    value: Any = message
+    key = ""
+    for token in pointer.split("/")[1:]:
+        step, key = token.replace("~1", "/").replace("~0", "~"), ""
+        position = step[1:-1] if step.startswith("{") and step.endswith("}") else ""
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, Mapping) and position.isdecimal() and int(position) < len(value):
+            key = [*value][int(position)]
+            value = value[key]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f"{key}: {text}" if key else text
 
 
 class _Read:

@@ -1,7 +1,7 @@
 """Money in millionths of a US dollar, and what the tokens of a model cost."""
 
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -20,6 +20,21 @@ _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)  # whatever precision the ca
 def micro_usd(amount: Decimal) -> int:
     """Return an amount in millionths of a US dollar, rounded to the nearest one."""
     return int(_EXACT.to_integral_value(_EXACT.multiply(amount, Decimal(MICRO_PER_USD))))
+
+
+def amount_of(text: str) -> int:
+    """Return an amount that a person wrote in US dollars, such as `5.00`, in millionths.
+
+    Raises:
+        ValueError: It is not an amount above zero.
+    """
+    try:
+        amount = Decimal(text.strip().removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or not 1 <= amount * MICRO_PER_USD <= MOST_USD * MICRO_PER_USD:
+        raise ValueError(f"{text[:40]!r} is not an amount above zero, such as 5.00")
+    return micro_usd(amount)
 
 
 def usd(micro: int) -> Decimal:

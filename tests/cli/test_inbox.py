@@ -16,8 +16,9 @@ from baton.cli.output import moment
 from baton.cli.session import Session
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
-from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason, text_at
+from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.runs.client_handoffs import text_at
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]x[/red]\nrun-2  9  forged → line"

@@ -10,8 +10,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts, open_store
-from baton.client import Ledger, LedgerOptions, decide
+from baton import Baton, BatonPlugin, Decision, PipelineInput, Safeguards, WorkerParts, open_store
+from baton.client import Ledger, LedgerOptions, decide, decided_question, open_approvals_of, read_run
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.keys.store_keyring import read_file
@@ -99,6 +99,25 @@ class TestShown:
         assert handle.id in listed
         assert "Publish?" in listed
         await handle.terminate()
+
+    async def test_a_service_reads_all_of_it_and_decides_on_that(self, office: Office) -> None:
+        """Whole texts, and a digest of exactly them; once it is answered, the history tells the answer."""
+        handle, client = await office.start(Publishes, length=9_000), office.worker.client
+        await until_waiting(handle, "release manager")
+        [shown] = await open_approvals_of(client, handle.id)
+        asked = shown.waiting
+        assert asked.shows[0].text.endswith("END")
+        assert asked.digest == asked.digest_with(Baton.model_validate(shown.baton).digest)
+        assert decided_question(await read_run(client, handle.id), asked.question or "") is None
+
+        yes = Decision(
+            approval=asked.name, question=asked.question, digest=asked.digest, approved=True, who="ann", why="ok"
+        )
+        decided = await decide(client, handle.id, yes)
+        await handle.result()
+        run = await read_run(client, handle.id)
+        assert decided_question(run, decided.question) == decided
+        assert decided_question(run, "1:other") is None
 
     async def test_too_much_fails_by_name(self, office: Office) -> None:
         """What nobody can read in full is not asked about."""

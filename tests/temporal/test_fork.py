@@ -1,5 +1,6 @@
 """A new run takes over what happened before a step, and executes only from there."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.budget.records import Budget
-from baton.client import fork, forked_input, read_run
+from baton.client import fork, forked_input, read_run, refused_patch
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.errors import HistoryError, PatchError
@@ -206,7 +207,12 @@ class TestEdit:
             await forked(client, once.handle, "answer", patch=patch, new_id="never-started")
         with pytest.raises(RPCError):
             await client.get_workflow_handle("never-started").describe()
-        handle = await forked(client, once.handle, "answer", patch={"constraints": ["No new service", "Cheap"]})
+        [told] = await refused_patch(client, once.record, patch, once.record.step("answer"))
+        assert re.match(refused, told)
+        fits = {"constraints": ["No new service", "Cheap"]}
+        assert await refused_patch(client, once.record, fits) == []
+        assert "only grows" in (await refused_patch(client, once.record, {"decision_log": None}))[0]
+        handle = await forked(client, once.handle, "answer", patch=fits)
         assert (await handle.result())["baton"]["constraints"] == ["No new service", "Cheap"]
 
     async def test_an_edit_is_taken_where_no_worker_tells_of_the_rules(self, client: Client, worker: Worker) -> None:

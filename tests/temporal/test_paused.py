@@ -12,7 +12,6 @@ from temporalio.client import Client
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.targets import Target
 from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox
 from baton.core.messages import Decision
 from baton.devserver import DevServer, DevServerOptions
@@ -20,9 +19,9 @@ from baton.errors import PipelineError
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.runs.cli_asking import must_be_answerable
 from baton.runs.cli_cards import standing, waits_card
 from baton.runs.cli_pages import news_lines
+from baton.runs.client_answering import must_be_answerable
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_news import News, NewsKind, news_of
@@ -65,7 +64,7 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
         told = await anext(follow(client, handle.id))
         handoffs = [*await inbox(client), *await run_inbox(client, handle.id)]
         with pytest.raises(PipelineError, match=r"was paused by ann: .*restored; nothing was decided\. .* unpause"):
-            await must_be_answerable(client, Target.of(handle.id))
+            await must_be_answerable(client, handle.id)
         async with Safeguards.development(tmp_path).opened() as guarded:
             agents = OutsideAgents(client, guarded.gate)
             with pytest.raises(PipelineError, match="is paused: nothing can be asked"):
@@ -99,7 +98,7 @@ async def test_one_that_goes_on_again_says_nothing_of_it(client: Client) -> None
         )
 
         now = await waits(client, await read_run(client, handle.id))
-        queue = await must_be_answerable(client, Target.of(handle.id))
+        queue = await must_be_answerable(client, handle.id)
 
     assert now is not None
     assert (now.pause, queue) == (None, worker.task_queue)

@@ -7,7 +7,6 @@ from typing import TypeVar
 from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.cli.targets import Target
 from baton.errors import PipelineError
 from baton.runs.client_executions import describe, unpause
 from baton.runs.client_waiting import Build, has_pollers, pinned_build
@@ -18,8 +17,12 @@ _ANSWER_SECONDS = 10.0
 _NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
 
 
-async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) -> AnswerT:
-    """Return what a worker answers."""
+async def answer_of(client: Client, workflow_id: str, asking: Awaitable[AnswerT]) -> AnswerT:
+    """Return what a worker answers.
+
+    Raises:
+        PipelineError: No worker answers in ten seconds.
+    """
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             return await asking
@@ -28,21 +31,25 @@ async def answer_of(client: Client, target: Target, asking: Awaitable[AnswerT]) 
     except RPCError as error:
         if error.status not in _NO_ANSWER:
             raise
-    description = await describe(client, target.workflow_id)
+    description = await describe(client, workflow_id)
     raise nobody(description.task_queue, pinned_build(description))
 
 
-async def must_be_answerable(client: Client, target: Target) -> str:
-    """Check that a run is its workflow's newest, is open, and has a worker, so that a decision is possible."""
-    description = await describe(client, target.workflow_id)
-    if target.run_id not in (None, description.run_id):
-        raise PipelineError(f"run {target.run_id} is over; {target.workflow_id!r} continues as {description.run_id}")
+async def must_be_answerable(client: Client, workflow_id: str, run_id: str | None = None) -> str:
+    """Check that a run is its workflow's newest, is open, and has a worker; return the worker's task queue.
+
+    Raises:
+        PipelineError: It is not, so no decision is possible; says why.
+    """
+    description = await describe(client, workflow_id)
+    if run_id not in (None, description.run_id):
+        raise PipelineError(f"run {run_id} is over; {workflow_id!r} continues as {description.run_id}")
     if description.close_time is not None:
-        raise PipelineError(f"{target.workflow_id!r} no longer waits for a decision: it is {description.status}")
+        raise PipelineError(f"{workflow_id!r} no longer waits for a decision: it is {description.status}")
     if paused := description.pause:
         raise PipelineError(
-            f"{target.workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
-            f"decided. Unpause it ({unpause(target.workflow_id)}) and decide again"
+            f"{workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
+            f"decided. Unpause it ({unpause(workflow_id)}) and decide again"
         )
     if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
         raise nobody(description.task_queue, build)
