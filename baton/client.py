@@ -29,12 +29,24 @@ if TYPE_CHECKING:
     from baton.runs.client_decide import decided_question as decided_question
     from baton.runs.client_decide import open_approvals_of as open_approvals_of
     from baton.runs.client_ending import run_and_leave as run_and_leave
+    from baton.runs.client_executions import describe as describe
+    from baton.runs.client_executions import unpause as unpause
+    from baton.runs.client_follow import Cursor as Cursor
+    from baton.runs.client_follow import Followed as Followed
+    from baton.runs.client_follow import follow as follow
     from baton.runs.client_fork import fork as fork
     from baton.runs.client_fork import forked_input as forked_input
     from baton.runs.client_fork import refused_patch as refused_patch
     from baton.runs.client_handoffs import RunHandoffs as RunHandoffs
     from baton.runs.client_handoffs import read_handoffs as read_handoffs
     from baton.runs.client_handoffs import text_at as text_at
+    from baton.runs.client_list import STATUSES as STATUSES
+    from baton.runs.client_list import ListedRun as ListedRun
+    from baton.runs.client_list import RunFilter as RunFilter
+    from baton.runs.client_list import list_runs as list_runs
+    from baton.runs.client_list import with_details as with_details
+    from baton.runs.client_news import News as News
+    from baton.runs.client_news import NewsKind as NewsKind
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
     from baton.runs.client_record import RunRecord as RunRecord
@@ -45,6 +57,9 @@ if TYPE_CHECKING:
     from baton.runs.client_rollback import RolledBackRun as RolledBackRun
     from baton.runs.client_rollback import find_point as find_point
     from baton.runs.client_rollback import roll_back as roll_back
+    from baton.runs.client_waiting import Pending as Pending
+    from baton.runs.client_waiting import Waits as Waits
+    from baton.runs.client_waiting import waits as waits
     from baton.sdk.leaving import leave as leave
 else:
     from baton.lazy import lazy_exports

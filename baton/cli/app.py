@@ -67,6 +67,7 @@ GROUPS = {
 
 COMMANDS = (
     Listed("dev", "cli.dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
+    Listed("console", "cli.console", _START, "Serve the web console: runs, their relay, what waits for you."),
     Listed("run", "runs.cli_run", _START, "Start a pipeline."),
     Listed("schedule add", "runs.cli_schedule", _START, "Start a pipeline by the clock."),
     Listed("schedule list", "runs.cli_schedule", _START, "List the schedules, with their next and last runs."),

@@ -31,6 +31,7 @@ async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int
             lifespan="off",
             http="h11",
             ws="none",
+            proxy_headers=False,  # else a header of the caller's would say where the call comes from
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_STOP_SECONDS,

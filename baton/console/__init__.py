@@ -1,0 +1,1 @@
+"""The web console: runs, their relay and their evidence in a browser, and what people decide there."""

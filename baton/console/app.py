@@ -1,0 +1,100 @@
+"""The console as an ASGI application: its pages, behind the guard."""
+
+from collections.abc import Sequence
+from types import ModuleType
+
+from baton.extras import needs_extra
+
+with needs_extra("console", __name__):
+    import jinja2  # noqa: F401 - what the pages are made with
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
+    from starlette.middleware.gzip import GZipMiddleware
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import BaseRoute, Mount, Route
+    from starlette.staticfiles import StaticFiles
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.console import pages_runs
+from baton.console.rendering import STATIC, make_environment, render
+from baton.console.security import Access, Guard, enter
+from baton.console.sources import Sources
+from baton.errors import BatonError, ServerError
+
+PAGES: Sequence[ModuleType] = (pages_runs,)
+"""The modules of pages, in the order of the menu: each has `ROUTES`, and may have `MENU`, its path and name there."""
+
+_AGAIN_SECONDS = "5"
+_OUT_OF_REACH = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+_KEPT = "public, max-age=31536000, immutable"
+
+
+class _Static(StaticFiles):
+    """Files whose address has their digest."""
+
+    def file_response(self, *args: object, **named: object) -> Response:
+        """Return a file that a browser may keep for good."""
+        answer = super().file_response(*args, **named)  # type: ignore[arg-type]
+        answer.headers["cache-control"] = _KEPT
+        return answer
+
+
+def console_app(sources: Sources, access: Access) -> Starlette:
+    """Return the application that serves every page of the console.
+
+    Args:
+        sources: What the pages read.
+        access: Who may see and do what.
+    """
+    routes: list[BaseRoute] = [
+        Route("/enter", enter),
+        Route("/healthz", _healthy),
+        Mount("/static", _Static(directory=STATIC)),
+        *(route for module in PAGES for route in module.ROUTES),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, access=access), Middleware(GZipMiddleware, minimum_size=1_000)],
+        exception_handlers={HTTPException: _refused, BatonError: _failed, RPCError: _not_answered},
+    )
+    app.router.redirect_slashes = False
+    app.state.sources, app.state.access, app.state.templates = sources, access, make_environment()
+    app.state.menu = [module.MENU for module in PAGES if hasattr(module, "MENU")]
+    return app
+
+
+async def _healthy(_: Request) -> Response:
+    """Say that the console serves."""
+    return PlainTextResponse("ok")
+
+
+def _message(request: Request, status: int, title: str, text: str) -> Response:
+    values = {"title": title, "text": text, "again": status == 503}
+    answer = render(request, "message.html", values, status=status)
+    if status == 503:
+        answer.headers["refresh"] = answer.headers["retry-after"] = _AGAIN_SECONDS
+    return answer
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these
+    titles = {404: "Not found", 403: "Not allowed", 405: "Not allowed", 413: "Too large"}
+    return _message(request, error.status_code, titles.get(error.status_code, "Refused"), error.detail)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, ServerError):
+        return _message(request, 503, "The Temporal server is out of reach", str(error))
+    return _message(request, 409, "That cannot be done", str(error))
+
+
+async def _not_answered(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RPCError)  # noqa: S101 - registered for these
+    if error.status is RPCStatusCode.NOT_FOUND and not error.message.startswith("Namespace"):
+        return _message(request, 404, "There is no such run", f"{error.message}; it may have reached its retention")
+    if error.status in _OUT_OF_REACH or error.status is RPCStatusCode.NOT_FOUND:
+        return _message(request, 503, "The Temporal server is out of reach", error.message)
+    return _message(request, 502, "The Temporal server refused", error.message)

@@ -1,0 +1,254 @@
+"""Who the console answers: links, sessions, proxies, hosts, origins, roles, rates."""
+
+from collections.abc import Mapping
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from temporalio.client import Client
+
+from baton.console.app import console_app
+from baton.console.security import (
+    HEADERS,
+    Access,
+    Guard,
+    Links,
+    Proxy,
+    Rate,
+    Rates,
+    Role,
+    action,
+    enter,
+    page,
+    viewer_of,
+)
+from baton.console.sources import Sources
+from baton.errors import BatonError
+from tests.console.conftest import BASE, Browser
+
+
+async def _name(request: Request) -> Response:
+    viewer = viewer_of(request)
+    return PlainTextResponse(f"{viewer.name} {viewer.role.name} {request.app.state.access.token(viewer)}")
+
+
+async def _act(request: Request, form: Mapping[str, str]) -> Response:
+    return PlainTextResponse(f"done {form.get('what')}")
+
+
+def _app(access: Access) -> Starlette:
+    """Return an application with a page for each role."""
+    routes = [
+        Route("/enter", enter),
+        page("/", _name),
+        page("/deciders", _name, Role.DECIDER),
+        action("/act", _act),
+        action("/operate", _act, Role.OPERATOR),
+    ]
+    app = Starlette(routes=routes, middleware=[Middleware(Guard, access=access)])
+    app.state.access = access
+    return app
+
+
+def _linked(role: Role = Role.OPERATOR) -> tuple[Browser, Links]:
+    links = Links("ann", role)
+    return Browser(_app(Access(links=links)), links), links
+
+
+def _proxied(peer: str = "10.0.0.5", **roles: Role) -> httpx.AsyncClient:
+    granted = {"*": Role.VIEWER, "release": Role.DECIDER, "sre": Role.OPERATOR, **roles}
+    proxy = Proxy.at(["10.0.0.0/24", "::1"], "X-Forwarded-User", "X-Forwarded-Groups", granted)
+    app = _app(Access(proxy=proxy, url="https://baton.example.org"))
+    transport = httpx.ASGITransport(app, client=(peer, 1))
+    return httpx.AsyncClient(transport=transport, base_url="https://baton.example.org")
+
+
+class TestLinks:
+    """The link that a terminal prints."""
+
+    async def test_a_link_signs_in_once(self) -> None:
+        """Who finds it later, in a history or a log, is not signed in by it."""
+        browser, links = _linked()
+        used = links.path
+        await browser.sign_in()
+        other = Browser(browser.app)
+
+        assert (await other.get(used)).status_code == 401
+        assert (await other.get("/")).status_code == 401
+        assert (await browser.get("/")).text.startswith("ann OPERATOR ")
+        assert links.path != used
+
+    async def test_looking_ahead_does_not_use_it_up(self) -> None:
+        """A mail scanner or a preview asks by HEAD."""
+        browser, links = _linked()
+        await browser.http.head(links.path)
+
+        await browser.sign_in()
+
+    async def test_the_cookie_is_for_this_console_alone(self) -> None:
+        """Scripts cannot read it, other sites' forms do not send it, another port's console has its own."""
+        browser, links = _linked()
+        answer = await browser.http.get(links.path, follow_redirects=False)
+        cookie = answer.headers["set-cookie"]
+
+        assert cookie.startswith("baton_console_8234=")
+        assert {"HttpOnly", "SameSite=lax"} <= {part.strip() for part in cookie.split(";")}
+        assert links.path.partition("=")[2] not in cookie
+
+    async def test_nothing_is_answered_without_a_session(self, sources: Sources) -> None:
+        """Every page of the console, and those of the other modules, stand behind the guard."""
+        app = console_app(sources, Access(links=Links("ann")))
+        paths = {route.path for route in app.routes if isinstance(route, Route)} - {"/enter", "/healthz"}
+        stranger = Browser(app)
+        stranger_answers = {path: (await stranger.get(path)).status_code for path in sorted(paths)[:8]}
+
+        assert set(stranger_answers.values()) == {401}
+
+
+class TestHosts:
+    """By which names and from which pages the console is asked."""
+
+    @pytest.mark.parametrize("host", ["evil.example:8234", "127.0.0.1.evil.example", "", "[::1", "10.0.0.9:8234"])
+    async def test_a_name_that_was_made_to_lead_here_is_refused(self, host: str) -> None:
+        """DNS rebinding: the browser takes the page of the other site for one of that name."""
+        browser, _ = _linked()
+        await browser.sign_in()
+
+        assert (await browser.get("/", host=host)).status_code == 421
+
+    @pytest.mark.parametrize("host", ["localhost:8234", "127.0.0.1:8234", "[::1]:8234"])
+    async def test_this_machine_has_three_names(self, host: str) -> None:
+        """Each is the console's own."""
+        browser, _ = _linked()
+
+        assert (await browser.get("/", host=host)).status_code == 401
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            pytest.param({"origin": "http://evil.example"}, id="another site"),
+            pytest.param({"origin": "http://127.0.0.1:9999"}, id="another port of this machine"),
+            pytest.param({"origin": "null"}, id="a page without an origin"),
+            pytest.param({"sec-fetch-site": "same-site"}, id="a browser that says so"),
+            pytest.param({}, id="nothing that tells"),
+        ],
+    )
+    async def test_a_form_of_another_site_does_nothing(self, headers: dict[str, str]) -> None:
+        """Even with the session and a right token."""
+        browser, _ = _linked()
+        await browser.sign_in()
+        token = (await browser.get("/")).text.split()[-1]
+
+        assert (await browser.http.post("/act", data={"csrf": token}, headers=headers)).status_code == 403
+
+    async def test_a_form_needs_the_token_of_its_session(self) -> None:
+        """Of another session, altered or missing, it does nothing."""
+        browser, _ = _linked()
+        await browser.sign_in()
+        token = (await browser.get("/")).text.split()[-1]
+        other, _ = _linked()
+        await other.sign_in()
+        foreign = (await other.get("/")).text.split()[-1]
+
+        for wrong in ("", foreign, token[:-1] + "x", token + "0"):
+            assert (await browser.post("/act", {"csrf": wrong, "what": "it"})).status_code == 403
+        assert (await browser.post("/act", {"csrf": token, "what": "it"})).text == "done it"
+
+    async def test_every_answer_has_the_headers(self) -> None:
+        """Pages, refusals and redirects alike: nothing inline, nothing from elsewhere, in no frame, kept nowhere."""
+        browser, links = _linked()
+        answers = [await browser.get("/"), await browser.http.get(links.path, follow_redirects=False)]
+
+        for answer in answers:
+            assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+        assert "unsafe" not in HEADERS["content-security-policy"]
+        assert HEADERS["content-security-policy"].startswith("default-src 'none'; ")
+
+
+class TestRoles:
+    """What a role may do."""
+
+    @pytest.mark.parametrize(
+        ("role", "answers"),
+        [(Role.VIEWER, (403, 403, 403)), (Role.DECIDER, (200, 200, 403)), (Role.OPERATOR, (200, 200, 200))],
+    )
+    async def test_each_may_do_what_those_below_it_may(self, role: Role, answers: tuple[int, int, int]) -> None:
+        """The page of deciders, an action of deciders, an action of operators."""
+        browser, _ = _linked(role)
+        await browser.sign_in()
+        token = (await browser.get("/")).text.split()[-1]
+        fields = {"csrf": token}
+        found = [
+            await browser.get("/deciders"),
+            await browser.post("/act", fields),
+            await browser.post("/operate", fields),
+        ]
+
+        assert tuple(answer.status_code for answer in found) == answers
+
+
+class TestProxy:
+    """People whom a proxy has authenticated."""
+
+    @pytest.mark.parametrize(
+        ("groups", "role"), [("", "VIEWER"), ("release", "DECIDER"), ("other, sre ,release", "OPERATOR")]
+    )
+    async def test_the_highest_role_of_their_groups_counts(self, groups: str, role: str) -> None:
+        """The name is the proxy's."""
+        headers = {"x-forwarded-user": "bob", "x-forwarded-groups": groups}
+
+        assert (await _proxied().get("/", headers=headers)).text.startswith(f"bob {role} ")
+
+    async def test_headers_of_others_mean_nothing(self) -> None:
+        """Who calls the console itself, past the proxy, is nobody."""
+        headers = {"x-forwarded-user": "bob", "x-forwarded-groups": "sre", "x-forwarded-for": "10.0.0.5"}
+
+        assert (await _proxied("192.0.2.7").get("/", headers=headers)).status_code == 403
+
+    @pytest.mark.parametrize("names", [[], ["bob", "eve"], [" "], ["bo\x7fb"]])
+    async def test_a_name_that_is_not_one_is_nobody(self, names: list[str]) -> None:
+        """A second header is one that the proxy let through."""
+        headers = [("x-forwarded-user", name) for name in names]
+
+        assert (await _proxied().get("/", headers=headers)).status_code == 403
+
+    async def test_a_wrong_address_is_told_at_once(self) -> None:
+        """Not when the first person is refused."""
+        with pytest.raises(BatonError, match="proxy"):
+            Proxy.at(["proxy.local"], "u", "g", {})
+
+
+class TestRates:
+    """How often one may ask."""
+
+    def test_a_bucket_fills_with_time(self) -> None:
+        """So many at once, and so many a second after that, each caller apart."""
+        now = [0.0]
+        rates, rate = Rates(lambda: now[0]), Rate(2, 1)
+
+        assert [rates.take("ann", rate) for _ in range(3)] == [True, True, False]
+        assert rates.take("bob", rate)
+        now[0] = 1.0
+        assert [rates.take("ann", rate) for _ in range(2)] == [True, False]
+
+    async def test_guessing_links_is_slowed_down(self) -> None:
+        """Ten keys at once, and no more; one who is signed in is not hindered."""
+        browser, _ = _linked()
+        await browser.sign_in()
+        stranger = Browser(browser.app)
+        answers = [(await stranger.get("/enter?key=guess")).status_code for _ in range(12)]
+
+        assert answers[-1] == 429
+        assert (await browser.get("/")).status_code == 200
+
+
+async def test_the_shipped_console_says_that_it_serves(sources: Sources, client: Client) -> None:
+    """A health check has no session, and is told nothing else."""
+    browser = Browser(console_app(sources, Access(links=Links("ann"))))
+
+    assert (await browser.get("/healthz", host="10.0.0.7")).text == "ok"
+    assert BASE.startswith("http://127.0.0.1")

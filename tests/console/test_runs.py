@@ -1,0 +1,64 @@
+"""The list of runs."""
+
+import re
+
+from temporalio.worker import Worker
+
+from tests.console.conftest import Browser, started
+from tests.console.console_pipelines import failing, release
+from tests.support import until_waiting
+
+
+async def _listed(browser: Browser, query: str) -> str:
+    """Return the list, once every history in it was read."""
+    while True:
+        page = (await browser.get(f"/{query}")).text
+        if "still being read" not in page:
+            return page
+
+
+async def _until(browser: Browser, query: str, *texts: str) -> str:
+    """Return the list once it has some texts: the server's index lags behind."""
+    while True:
+        page = await _listed(browser, query)
+        if all(text in page for text in texts):
+            return page
+
+
+class TestRuns:
+    """What stands in the list, and in which order."""
+
+    async def test_what_needs_you_comes_first_and_says_what_it_waits_for(
+        self, browser: Browser, worker: Worker
+    ) -> None:
+        """With the question, for whom, until when, and what was spent."""
+        waits = await started(worker, release, "list-waits", "Notes of the list")
+        await until_waiting(waits, "release manager")
+        fails = await started(worker, failing, "list-fails", "Fail in the list")
+        await worker.client.get_workflow_handle(fails.id).describe()
+        page = await _until(browser, "?q=list-", "Needs you", "All others", "list-fails", "a decision: release manager")
+        needs, others = page.split('id="others"')
+
+        assert "list-waits" in needs
+        assert "list-fails" not in needs
+        assert "list-fails" in others
+        assert "ann, group:release" in needs
+        assert "$0.05" in needs
+
+    async def test_a_text_of_the_goal_finds_a_run(self, browser: Browser, worker: Worker) -> None:
+        """So do a part of the id and the task; what is not found is said so."""
+        handle = await started(worker, failing, "search-7", "Count the Hedgehogs of the north")
+        del handle
+
+        assert "search-7" in await _until(browser, "?q=hedgehogs", "search-7")
+        assert "search-7" in await _until(browser, "?q=RCH-7", "search-7")
+        assert "No run is like this" in await _listed(browser, "?q=unicorns")
+
+    async def test_filters_stand_in_the_address(self, browser: Browser, worker: Worker) -> None:
+        """A link to a filtered list shows the same list to others."""
+        await started(worker, failing, "filter-1", "Fail")
+        page = await _until(browser, "?status=FAILED&pipeline=failing", "filter-1")
+
+        assert 'value="FAILED" selected' in page
+        assert 'name="pipeline" value="failing"' in page
+        assert set(re.findall(r'class="badge s-([a-z-]+)"', page)) == {"failed"}
