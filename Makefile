@@ -13,7 +13,7 @@ export PYTHON
 export PINS_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types demo bench dev pins clean
+.PHONY: help setup test lint format types docs demo bench dev pins clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ format: $(READY) ## put style and format right, where that can be done automatic
 types: $(READY) ## check the types
 	@$(BIN)/mypy
 
+docs: $(READY) ## build the site of the docs into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 demo: $(READY) ## watch a pipeline run on an embedded Temporal server
 	@$(BIN)/python demo.py
 
@@ -55,5 +58,5 @@ pins: $(READY) ## write requirements/*.txt anew from pyproject.toml
 	@sh tools/pins.sh
 
 clean: ## remove .venv, caches and builds (not .baton, which holds your runs)
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,196 @@
+"""The site of the docs: built strictly, whole, offline, searchable, and accessible in light and dark."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Request, async_playwright
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+IN_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: pages are not looked at in a browser")
+SERIOUS = {"serious", "critical"}
+
+
+class Links(HTMLParser):
+    """What a page offers and asks for: ids, links, and what a browser loads by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take note of what a tag names."""
+        said = dict(attrs)
+        self.ids |= {said[name] or "" for name in ("id", "name") if name in said}
+        if tag == "a" and said.get("href"):
+            self.links.append(said["href"] or "")
+        elif tag == "link" and said.get("rel") not in ("canonical", "next", "prev"):
+            self.loaded.append(said.get("href") or "")
+        elif tag in ("script", "img", "iframe", "source", "video") and said.get("src"):
+            self.loaded.append(said["src"] or "")
+
+
+def read(page: Path) -> Links:
+    """Return the links of a page."""
+    links = Links()
+    links.feed(page.read_text(encoding="utf-8"))
+    return links
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the site, built as `make docs` does; a warning fails the build."""
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> list[Path]:
+    """Return the pages of the site."""
+    return sorted(site.rglob("*.html"))
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Return the address of a web server for the site."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(site))
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """Return Chromium, without a window."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+def test_every_link_leads_to_a_page_and_an_anchor(site: Path, pages: list[Path]) -> None:
+    """Generated pages included, and the files of the checkout that pages link to."""
+    read_pages = {page: read(page) for page in pages}
+    dead = []
+    for page, links in read_pages.items():
+        for link in links.links:
+            target, anchor = urldefrag(unquote(link))
+            if urlsplit(target).scheme:
+                continue
+            there = (page.parent / target).resolve() if target else page
+            if there.is_dir():
+                there /= "index.html"
+            anchors = read_pages[there].ids if there in read_pages else set()
+            if not there.is_file() or (anchor and not anchor.startswith("__") and anchor not in anchors):
+                dead.append(f"{page.relative_to(site)}: {link}")
+
+    assert dead == []
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path, pages: list[Path]) -> None:
+    """No font server, no CDN: neither named in a page, nor in a style sheet."""
+    loaded = [(page.name, source) for page in pages for source in read(page).loaded]
+    styles = [text for sheet in site.rglob("*.css") for text in re.findall(r"url\(([^)]*)\)", sheet.read_text())]
+
+    assert [one for one in loaded if urlsplit(one[1]).netloc] == []
+    assert [text for text in styles if re.match(r"""["']?(https?:)?//""", text)] == []
+
+
+def test_each_page_is_there_as_markdown_and_llms_txt_lists_it(site: Path, pages: list[Path]) -> None:
+    """A language model reads what a person reads, without the navigation."""
+    listed = re.findall(r"(?m)^- \[.+\]\((.+)\): .", (site / "llms.txt").read_text(encoding="utf-8"))
+    expected = {page.relative_to(site).with_suffix(".md").as_posix() for page in pages}
+
+    assert set(listed) == expected
+    assert all((site / name).stat().st_size > 100 for name in listed)
+    assert "def " not in (site / "reference" / "baton.md").read_text()[:20]
+
+
+def test_the_reference_has_every_exported_name(site: Path) -> None:
+    """What can be imported from a front door is described on its page."""
+    for door in ("baton", "baton.agents", "baton.client", "baton.testing"):
+        module = __import__(door, fromlist=["__all__"])
+        text = (site / "reference" / f"{door.removeprefix('baton.')}.html").read_text(encoding="utf-8")
+
+        assert [name for name in module.__all__ if name not in text] == []
+
+
+def note(asked: list[str], request: Request) -> None:
+    """Remember the address that a page asks."""
+    asked.append(request.url)
+
+
+@IN_BROWSER
+async def test_the_search_works_from_a_server_and_from_a_file(site: Path, address: str, browser: Browser) -> None:
+    """A reader finds the page on approvals by its word, and no request leaves the machine."""
+    for start in (f"{address}/index.html", (site / "index.html").as_uri()):
+        page = await browser.new_page()
+        asked: list[str] = []
+        page.on("request", partial(note, asked))
+        await page.goto(start)
+        await page.keyboard.press("/")
+        await page.locator("input.md-search__input").press_sequentially("quorum")
+        await page.locator(".md-search-result__link").first.wait_for()
+        found = await page.locator(".md-search-result__link").evaluate_all("all => all.map(one => one.href)")
+
+        assert any("approvals.html" in link for link in found)
+        assert [url for url in asked if not url.startswith((address, "file:", "data:", "blob:"))] == []
+        await page.close()
+
+
+@IN_BROWSER
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("scheme", "rules"), [("light", None), ("dark", ["color-contrast"])])
+async def test_axe_finds_nothing_serious(
+    site: Path, pages: list[Path], address: str, browser: Browser, scheme: Any, rules: list[str] | None
+) -> None:
+    """Contrast, names of controls, structure: on every page; in the dark scheme, the contrast."""
+    page = await (await browser.new_context(color_scheme=scheme)).new_page()
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    faults = []
+    for path in pages:
+        await page.goto(f"{address}/{path.relative_to(site).as_posix()}")
+        results = await Axe().run(page, options=options)
+        faults += [
+            f"{path.name}: {fault['id']}: {fault['nodes'][0]['html'][:150]} ({len(fault['nodes'])})"
+            for fault in results.response["violations"]
+            if fault["impact"] in SERIOUS
+        ]
+
+    assert faults == []

@@ -1,0 +1,224 @@
+"""What the site of the docs has beside the pages of docs/: hooks of MkDocs, named in mkdocs.yml.
+
+- README, CHANGELOG and CONTRIBUTING are pages, and files of the checkout that a page links to are copied.
+- The reference is made from docstrings, from the commands' help, and from the benchmarks' list of figures.
+- Each page is there as Markdown beside its HTML, and `llms.txt` lists them for language models.
+"""
+
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is not installed
+
+DOORS = {"baton": "baton", "agents": "baton.agents", "client": "baton.client", "testing": "baton.testing"}
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+SOURCES = {page: name for name, page in PAGES.items()}
+FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(\]\()(?!\w+:)([^)#\s]+)")
+
+markdown: dict[str, str] = {}  # of each page, by its path in the site
+titles: dict[str, str] = {}
+order: list[tuple[str, list[str]]] = []  # the navigation: a section and its pages
+
+
+def place_of(uri: str) -> Path:
+    """Return where a page's source is in the checkout."""
+    return ROOT / SOURCES[uri] if uri in SOURCES else ROOT / "docs" / uri
+
+
+def uri_of(path: Path) -> str:
+    """Return where a file of the checkout is in the site."""
+    if path.is_relative_to(ROOT / "docs"):
+        return path.relative_to(ROOT / "docs").as_posix()
+    name = path.relative_to(ROOT).as_posix()
+    return PAGES.get(name) or f"source/{name}"
+
+
+def targets(text: str, source: Path) -> Iterator[Path]:
+    """Yield the files of the checkout that a page links to."""
+    for part in FENCE.split(text)[::2]:
+        for found in LINK.finditer(part):
+            path = Path(os.path.normpath(source.parent / found[2]))
+            if path.is_file() and path.is_relative_to(ROOT):
+                yield path
+
+
+def with_links_of_the_site(text: str, source: Path, uri: str) -> str:
+    """Return a page's Markdown with its links as they are in the site."""
+
+    def changed(found: re.Match[str]) -> str:
+        path = Path(os.path.normpath(source.parent / found[2]))
+        if not path.is_file():
+            return found[0]
+        return found[1] + os.path.relpath(uri_of(path), os.path.dirname(uri) or ".")
+
+    parts = FENCE.split(text)
+    parts[::2] = [LINK.sub(changed, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def exported(door: str) -> dict[str, Any]:
+    """Return what a module of the front door exports, by name."""
+    module = import_module(door)
+    return {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+
+
+def api_page(door: str) -> str:
+    """Return the page of one module of the front door, for mkdocstrings to fill in."""
+    names = exported(door)
+    text = [f"# {door}\n\n{(import_module(door).__doc__ or '').split('Example:')[0].strip()}\n"]
+    groups: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": [], "Values": []}
+    for name, found in names.items():
+        if not getattr(found, "__module__", "baton").startswith("baton"):
+            text.append(f"\n`{name}` is `{found.__module__}.{found.__qualname__}`.\n")
+            continue
+        is_class = inspect.isclass(found)
+        kind = "Errors" if is_class and issubclass(found, Exception) else "Classes" if is_class else "Functions"
+        groups[kind if callable(found) else "Values"].append(name)
+    for title, members in groups.items():
+        if members:
+            text.append(f"\n## {title}\n\n" + "\n".join(f"::: {door}.{name}" for name in members) + "\n")
+    return "".join(text)
+
+
+def api_markdown(door: str) -> str:
+    """Return the same page as Markdown: names, signatures and docstrings."""
+    text = [f"# {door}\n"]
+    for name, found in exported(door).items():
+        try:
+            signature = f"{name}{inspect.signature(found)}"
+        except (TypeError, ValueError):
+            signature = name
+        text.append(f"\n## {name}\n\n```text\n{signature}\n```\n\n{inspect.getdoc(found) or ''}\n")
+    return "".join(text)
+
+
+@cache
+def cli_page() -> str:
+    """Return the page of the `baton` command, from its help."""
+    from typer._click.core import Context  # noqa: PLC0415 - only where the site is built
+    from typer.cli import get_docs_for_click  # noqa: PLC0415
+    from typer.main import get_command  # noqa: PLC0415
+
+    from baton.cli.app import make_app  # noqa: PLC0415
+
+    command = get_command(make_app())
+    text = get_docs_for_click(obj=command, ctx=Context(command, info_name="baton"), name="baton")
+    return re.sub(r"(?m)^# `baton`$", "# The baton command", text).replace("```console\n$ ", "```text\n")
+
+
+@cache
+def settings_page() -> str:
+    """Return the page of a worker's settings, from the docstring of `baton.worker.Settings`."""
+    from baton.worker import Settings  # noqa: PLC0415 - only where the site is built
+
+    texts = dict(re.findall(r"(?m)^    (\w+): (.*(?:\n {8}.*)*)", inspect.cleandoc(Settings.__doc__ or "")))
+    rows = []
+    for name, member in Settings.model_fields.items():
+        value = member.default
+        shown = "" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+        rows.append(f"| `BATON_{name.upper()}` | {shown} | {' '.join(texts[name].split())} |")
+    head = "# Settings of a worker\n\nA worker reads these variables; the connection comes from `TEMPORAL_…`, as "
+    head += "[deployment](../deployment.md#tls-and-api-keys) says.\n\n| variable | default | meaning |\n|---|---|---|\n"
+    return head + "\n".join(rows) + "\n"
+
+
+@cache
+def figures_page() -> str:
+    """Return the page of the benchmarks' figures: what each is, its goal, and the committed value."""
+    from benchmarks.report import GOALS  # noqa: PLC0415
+
+    values = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    rows = [f"| `{name}` | {goal.what} | {goal or 'none'} | {values.get(name, ''):g} |" for name, goal in GOALS.items()]
+    head = "# Figures\n\nWhat `make bench` measures; [benchmarks](../benchmarks.md) says how. The values are those of "
+    head += "`benchmarks/results.json`.\n\n| name | what it is | goal | value |\n|---|---|---|---|\n"
+    return head + "\n".join(rows) + "\n"
+
+
+GENERATED = {
+    "reference/cli.md": cli_page,
+    "reference/settings.md": settings_page,
+    "reference/figures.md": figures_page,
+    **{f"reference/{name}.md": lambda door=door: api_page(door) for name, door in DOORS.items()},
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, and what pages link to outside docs/."""
+    for uri, make in GENERATED.items():
+        files.append(File.generated(config, uri, content=make()))
+    for name, uri in PAGES.items():
+        files.append(File.generated(config, uri, content=(ROOT / name).read_text(encoding="utf-8")))
+    for page in list(files.documentation_pages()):
+        if page.src_uri in GENERATED:
+            continue
+        source = place_of(page.src_uri)
+        for path in targets(source.read_text(encoding="utf-8"), source):
+            uri = uri_of(path)
+            if files.get_file_from_path(uri) is None:
+                files.append(File.generated(config, uri, abs_src_path=str(path)))
+    return files
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """Remember the order of the pages."""
+    order.clear()
+    for item in nav.items:
+        children = [item] if isinstance(item, Page) else item.children or []
+        pages = [child for child in children if isinstance(child, Page)]
+        order.append((item.title or "", [page.file.src_uri for page in pages]))
+    return nav
+
+
+def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point the links of a page to where the files are in the site."""
+    uri = page.file.src_uri
+    if uri not in GENERATED:
+        text = with_links_of_the_site(text, place_of(uri), uri)
+    name = uri.removeprefix("reference/").removesuffix(".md")
+    markdown[uri] = api_markdown(DOORS[name]) if uri.startswith("reference/") and name in DOORS else text
+    return text
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the search for those who hear the page."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a page's prose."""
+    for paragraph in FENCE.sub("", text).split("\n\n"):
+        if paragraph.strip() and not paragraph.lstrip().startswith(("#", "|", "-", "!", "<", ":")):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
+            return re.split(r"(?<=[.:]) ", plain)[0].rstrip(":")
+    return ""
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write each page as Markdown, and `llms.txt`."""
+    site = Path(config.site_dir)
+    (site / "404.html").unlink(missing_ok=True)  # its links are those of a site at the root of a host
+    for uri, text in markdown.items():
+        (site / uri).parent.mkdir(parents=True, exist_ok=True)
+        (site / uri).write_text(text, encoding="utf-8")
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}"]
+    for section, uris in order:
+        lines += ["", f"## {section}", ""]
+        for uri in uris:
+            title = re.search(r"(?m)^# (.+)$", FENCE.sub("", markdown[uri]))
+            lines.append(f"- [{title[1] if title else uri}]({uri}): {first_sentence(markdown[uri])}")
+    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
