@@ -1,7 +1,7 @@
 """Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from decimal import Decimal
@@ -207,11 +207,12 @@ class DurableAgent:
         """The stages: one accepts the handoff, one returns the answer, one has a run charged that came to none."""
         return [self._accepts, self._settles, self._gives_up]
 
-    async def run(self, pipeline: Pipeline) -> StageResult:
+    async def run(self, pipeline: Pipeline, *, inputs: Mapping[str, Any] | None = None) -> StageResult:
         """Have the agent do its work in the running pipeline; call it in workflow code.
 
         Args:
             pipeline: The pipeline.
+            inputs: What it works on, by name, as of `Pipeline.stage`.
 
         Returns:
             What the agent answered, applied to the baton.
@@ -221,9 +222,10 @@ class DurableAgent:
             PatchError: The model gave no usable answer, as often as the agent's own retries allow.
             ToolDeniedError: It called a tool that its contract does not allow; the tool did not run.
             StageFailedError: Its handoff or its answer was refused.
+            InputError: An input has no usable name, or cannot be handed on.
             asyncio.CancelledError: It was cancelled; what it had used until then is charged.
         """
-        opened: Any = (await pipeline.stage(self._accepts)).output
+        opened: Any = (await pipeline.stage(self._accepts, inputs=inputs)).output
         if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
             return await pipeline.stage(self._settles)
         with pipeline.defer_continue_as_new():  # or the next run would think again, and grow as long again

@@ -7,11 +7,13 @@ how it is undone has that done, newest first, if the work fails later on.
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.core.history import CompensationRecord
+from baton.core.inputs import read_inputs, written_inputs
 from baton.core.stages import HasSpec, step
 from baton.errors import StageFailedError
 from baton.handoff.errors import BudgetExhaustedError
@@ -35,8 +37,8 @@ class Compensations:
     Example:
         ```python
         async with Compensations(self.pipeline) as undo:
-            await self.pipeline.stage(book)
-            undo.later(cancel_booking)
+            booked = await self.pipeline.stage(book)
+            undo.later(cancel_booking, inputs={"booking": booked})
             await self.pipeline.stage(pay)
         ```
     """
@@ -44,17 +46,27 @@ class Compensations:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._calls = pipeline._calls
-        self._later: list[tuple[HasSpec, Mapping[str, Json] | None]] = []
+        self._later: list[tuple[HasSpec, dict[str, JsonValue], Mapping[str, Json] | None]] = []
         self._since = pipeline._handlers.steps + 1
 
-    def later(self, stage: HasSpec, *, params: Mapping[str, Json] | None = None) -> None:
+    def later(
+        self,
+        stage: HasSpec,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        params: Mapping[str, Json] | None = None,
+    ) -> None:
         """Have a stage run if the block fails.
 
         Args:
             stage: What undoes the effect.
+            inputs: What it works on, by name, as of `Pipeline.stage`; what they are now, also if they change later.
             params: What it finds in its context; the pipeline's own by default.
+
+        Raises:
+            InputError: An input has no usable name, or cannot be handed on.
         """
-        self._later.append((stage, params))
+        self._later.append((stage, written_inputs(inputs), params))
 
     @step
     async def run(self) -> None:
@@ -62,9 +74,9 @@ class Compensations:
         if self._later:
             self._tell(None)
         while self._later:
-            stage, params = self._later.pop()
+            stage, inputs, params = self._later.pop()
             try:
-                await self._pipeline.stage(stage, params=params)
+                await self._pipeline.stage(stage, inputs=read_inputs(inputs), params=params)
             except (StageFailedError, BudgetExhaustedError) as error:
                 by_hand = f"compensation {stage.spec.name!r} failed, see to it by hand: {error}"
                 self._pipeline.note(by_hand)

@@ -138,7 +138,8 @@ class Thinks(PydanticAIWorkflow):
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Let it think."""
-        result = await AGENTS[str(start.params.get("agent", "looks"))].run(self.pipeline)
+        agent = AGENTS[str(start.params.get("agent", "looks"))]
+        result = await agent.run(self.pipeline, inputs=self.pipeline.inputs)
         return self.pipeline.result(result.output)
 
 

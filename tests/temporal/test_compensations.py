@@ -33,7 +33,7 @@ from tests.support import (
     start,
     until_waiting,
 )
-from tests.temporal.undoing import PIPELINES, STAGES, Books, HasItBooked, WorksBesideItsChild
+from tests.temporal.undoing import PIPELINES, STAGES, Books, HasItBooked, Reserves, WorksBesideItsChild
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,16 @@ async def test_a_pipeline_that_is_canceled_while_it_undoes_undoes_all(worker: Wo
     assert await canceled(worker, handle, safeguards) == ["book", "breaks", "call_off", "tell"]
     run = await read_run(worker.client, handle.id)
     assert run.baton.decision_log == ["Booked", "Called off", "Told"]
+
+
+async def test_what_undoes_is_given_inputs_as_they_were(worker: Worker, safeguards: Safeguards) -> None:
+    """As of `Pipeline.stage`; a later change of the value changes nothing (issue 33)."""
+    handle = await start(worker, Reserves.run)
+    assert "the model is down" in await failure(handle)
+
+    run = await read_run(worker.client, handle.id)
+    assert run.baton.decision_log == ["Reserved", "Released [4, 5] by value", "Released [4, 5] by output"]
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 
 async def test_one_without_money_is_noted_and_the_others_run(worker: Worker, safeguards: Safeguards) -> None:

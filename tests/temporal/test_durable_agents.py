@@ -20,6 +20,7 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import read_run
 from baton.contract.records import TOOL_DENIED
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
@@ -32,6 +33,7 @@ from baton.testing import (
     assert_replays_folder,
     assert_seen,
     pipeline_worker,
+    run_pipeline,
     surfaces_of,
 )
 from tests.support import Handle, event, failure, start
@@ -100,6 +102,16 @@ class TestDurableAgent:
         shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
 
         assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
+
+    async def test_its_inputs_stand_in_its_prompt(self, worker: Worker) -> None:
+        """Whole, under their names, as those of any stage (issue 33)."""
+        REQUESTS.clear()
+        given = PipelineInput(goal="Plan", inputs={"draft": "Batons travel."})
+        result = await run_pipeline(worker, Thinks.run, given)
+
+        prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
+        assert "Batons travel." in prompt.partition("Input `draft`:")[2]
+        await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
     async def test_its_session_is_on_record_and_its_bill_is_paid(self, worker: Worker) -> None:
         """Tool results with the time of retrieval, what the model said, what it used (S5-compiler-h, S5-fm-b)."""

@@ -89,6 +89,40 @@ class Books:
         return self.pipeline.result()
 
 
+@stage
+async def reserve(baton: Baton) -> StageResult:
+    """Reserve seats."""
+    return StageResult(baton_patch=BatonPatch(decision_log=["Reserved"]), output={"seats": [4, 5]})
+
+
+@stage
+async def release(context: StageContext[Baton]) -> StageResult:
+    """Release what an input names, and say what that was."""
+    seats = context.input("booking", dict[str, list[int]])["seats"]
+    return StageResult(baton_patch=BatonPatch(decision_log=[f"Released {seats} {context.input('why')}"]))
+
+
+@workflow.defn
+class Reserves:
+    """Reserves, then fails; what undoes it is given what was reserved, as it was then."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Reserve and fail."""
+        async with Compensations(self.pipeline) as undo:
+            booking = {"seats": [4, 5]}
+            reserved = await self.pipeline.stage(reserve)
+            undo.later(release, inputs={"booking": reserved, "why": "by output"})
+            undo.later(release, inputs={"booking": booking, "why": "by value"})
+            booking["seats"].clear()
+            await self.pipeline.stage(breaks)
+        return self.pipeline.result()
+
+
 @workflow.defn
 class HasItBooked:
     """Has a child book and sleep, and fails meanwhile once it is told to."""
@@ -158,5 +192,5 @@ class WorksBesideItsChild:
         await self.pipeline.stage(stumbles)
 
 
-PIPELINES: list[type] = [Books, HasItBooked, IsAsked, WorksBesideItsChild]
-STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund, stumbles]
+PIPELINES: list[type] = [Books, Reserves, HasItBooked, IsAsked, WorksBesideItsChild]
+STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund, stumbles, reserve, release]
