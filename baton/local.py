@@ -20,9 +20,8 @@ from baton.devserver import DevServer
 from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
-from baton.runs.cli_pages import news_lines
+from baton.runs.cli_live import LiveView, can_ask
 from baton.runs.client_connection import Connection, connect
-from baton.runs.client_follow import follow
 from baton.wire.json_values import Json
 from baton.worker import Settings, defined_in, plugin_for
 
@@ -40,7 +39,8 @@ def run(
     """Run a pipeline to its end, and return its result. In a script and in a notebook.
 
     It runs on the Temporal server that the environment or a profile names (`TEMPORAL_ADDRESS`, `temporal.toml`), else
-    on an embedded one that ends with the run.
+    on an embedded one that ends with the run. Where the pipeline waits for an approval, a terminal shows what is
+    decided on and asks; elsewhere, as in a notebook, the command that decides is written, and the run waits.
 
     Args:
         pipeline: What `@pipeline` made, or a workflow class.
@@ -50,7 +50,7 @@ def run(
         stages: The stages that it uses; by default all of the module in which the pipeline stands.
         plugin: The plugin to run with; by default one that is set up as a worker's is, from `BATON_...` variables:
             with keys, ledger and artifacts in `.baton`, made on first use.
-        quiet: Write no progress to the standard error.
+        quiet: Write no progress to the standard error, and ask nobody.
 
     Returns:
         The result, with the final baton and the output.
@@ -114,7 +114,11 @@ async def _run(
             name, start, id=queue, task_queue=queue, result_type=PipelineResult
         )
         if not quiet:
-            await _show(client, handle.id, where=None if _configured() else client.service_client.config.target_host)
+            console = make_console(error=True)
+            if not _configured():
+                where = f"export TEMPORAL_ADDRESS={client.service_client.config.target_host}"
+                console.print(f"for commands in another terminal: {where}", style="dim", soft_wrap=True)
+            await LiveView(client, console, plugin._providing.parts.artifacts, asks=can_ask()).show(handle.id)
         return await handle.result()
 
 
@@ -131,14 +135,3 @@ async def _client(plugin: BatonPlugin) -> AsyncIterator[Client]:
 def _configured() -> str | None:
     """Return the server that the environment or a profile names."""
     return os.environ.get("TEMPORAL_ADDRESS") or ClientConfig.load_client_connect_config().get("target_host")
-
-
-async def _show(client: Client, workflow_id: str, *, where: str | None) -> None:
-    """Write what happens in the run, line by line, until it ends; first where the commands find an embedded server."""
-    console = make_console(error=True)
-    if where is not None:
-        console.print(f"for commands in another terminal: export TEMPORAL_ADDRESS={where}", style="dim", soft_wrap=True)
-    async for update in follow(client, workflow_id):
-        if update.run is not None:
-            for line in news_lines(update.news, update.run):
-                console.print(line, soft_wrap=True)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
 
+from baton.artifacts.store import ArtifactStore
 from baton.cli.output import moment, plain, printable, stack
 from baton.cli.session import Session, command, who_is
 from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
@@ -47,11 +49,23 @@ _MOST_CONTENT = 64 * 1024
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """What a person is asked, and the baton they are asked about."""
 
     waiting: Waiting
     baton: dict[str, Any]
+
+    def decision(self, *, approved: bool, who: str, why: str, answer: dict[str, Any] | None) -> Decision:
+        """Return a decision on exactly this."""
+        return Decision(
+            approval=self.waiting.name,
+            question=self.waiting.question,
+            approved=approved,
+            who=who,
+            why=why,
+            digest=self.waiting.digest_with(digest(self.baton)),
+            answer=answer,
+        )
 
 
 @dataclass(frozen=True)
@@ -113,37 +127,27 @@ async def _decide(session: Session, run: str, approval: str | None, word: _Word)
     by = who_is(word.who or (signer.owner if signer else None))
     client = await session.client()
     with session.progress("asking the run"):
-        asked = await answer_of(client, target.workflow_id, _asked(client, target, approval))
+        asked = await answer_of(client, target.workflow_id, asked_now(client, target, approval))
     title = asked.waiting.name
     if not session.json:
-        session.err.print(await _card(session, target, asked))
-    answer = _filled(session, asked.waiting, word.fields) if word.approved else None
+        session.err.print(await asked_card(session.parts.artifacts, target, asked))
+    answer = await _filled(session, asked.waiting, word.fields) if word.approved else None
     session.confirm(f"{'approve' if word.approved else 'deny'} {title!r}?", yes=word.yes)
-    decision = Decision(
-        approval=title,
-        question=asked.waiting.question,
-        approved=word.approved,
-        who=by,
-        why=word.why,
-        digest=asked.waiting.digest_with(digest(asked.baton)),
-        answer=answer,
-    )
+    decision = asked.decision(approved=word.approved, who=by, why=word.why, answer=answer)
     with session.progress("deciding"):
         deciding = decide(client, target.workflow_id, decision, key=signer.keys[0] if signer else None)
         decided = await answer_of(client, target.workflow_id, deciding)
     if session.json:
         session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
         return
-    session.show(_outcome(decided))
+    session.show(outcome(decided))
 
 
-def _filled(session: Session, asked: Waiting, given: list[str]) -> dict[str, Any] | None:
+async def _filled(session: Session, asked: Waiting, given: list[str]) -> dict[str, Any] | None:
     """Return the form that a yes fills in: what was given, and at a terminal what is asked for."""
     fields = form_fields(asked)
-    if asked.answer is None:
-        if given:
-            raise typer.BadParameter(f"approval {asked.name!r} asks for no answer", param_hint="--set")
-        return None
+    if asked.answer is None and given:
+        raise typer.BadParameter(f"approval {asked.name!r} asks for no answer", param_hint="--set")
     answer: dict[str, Any] = {}
     for one in given:
         name, equals, text = one.partition("=")
@@ -151,16 +155,37 @@ def _filled(session: Session, asked: Waiting, given: list[str]) -> dict[str, Any
             expected = ", ".join(fields) or "none"
             raise typer.BadParameter(f"{one!r}: give NAME=VALUE, once, of: {expected}", param_hint="--set")
         answer[name] = _value(fields[name], text)
+
+    async def ask(question: str) -> str:
+        if session.json or not (sys.stdin.isatty() and session.err.is_terminal):
+            lacks = ", ".join(_missing(asked, answer))
+            raise typer.BadParameter(f"the answer lacks {lacks}; give NAME=VALUE of each", param_hint="--set")
+        text: str = typer.prompt(question, err=True)
+        return text
+
+    return await filled_in(asked, answer, ask)
+
+
+async def filled_in(
+    asked: Waiting, given: dict[str, Any], ask: Callable[[str], Awaitable[str]]
+) -> dict[str, Any] | None:
+    """Return the form that a yes fills in, each required field that was not given asked for; None without a form."""
+    if asked.answer is None:
+        return None
     earlier = asked.votes[0].answer if asked.votes and not given else None
     if isinstance(earlier, dict):
         return earlier  # it was shown; a quorum agrees on one answer
-    missing = [name for name in (asked.answer.get("required") or []) if name in fields and name not in answer]
-    if missing and (session.json or not (sys.stdin.isatty() and session.err.is_terminal)):
-        raise typer.BadParameter(f"the answer lacks {', '.join(missing)}; give NAME=VALUE of each", param_hint="--set")
-    for name in missing:
+    fields, answer = form_fields(asked), dict(given)
+    for name in _missing(asked, given):
         kind = fields[name].get("type") or " or ".join(map(str, fields[name].get("enum", []))) or "JSON"
-        answer[name] = _value(fields[name], typer.prompt(printable(f"{name} ({kind})"), err=True))
+        answer[name] = _value(fields[name], await ask(printable(f"{name} ({kind})")))
     return answer
+
+
+def _missing(asked: Waiting, given: dict[str, Any]) -> list[str]:
+    """Return the required fields of a form that were not given."""
+    fields = form_fields(asked)
+    return [name for name in (asked.answer or {}).get("required") or [] if name in fields and name not in given]
 
 
 def _value(schema: dict[str, Any], text: str) -> Any:
@@ -173,7 +198,7 @@ def _value(schema: dict[str, Any], text: str) -> Any:
         return text
 
 
-async def _asked(client: Client, target: Target, approval: str | None) -> _Asked:
+async def asked_now(client: Client, target: Target, approval: str | None) -> Asked:
     """Return the approval that is meant, and the baton as it is now."""
     await must_be_answerable(client, target.workflow_id, target.run_id)
     handle = client.get_workflow_handle(target.workflow_id)
@@ -187,10 +212,10 @@ async def _asked(client: Client, target: Target, approval: str | None) -> _Asked
         raise PipelineError(f"{target.workflow_id!r} has {what} open now; open: {titles}")
     if len(found) > 1:
         raise typer.BadParameter(f"several approvals are open, name one: {titles}", param_hint="APPROVAL")
-    return _Asked(found[0], baton)
+    return Asked(found[0], baton)
 
 
-async def _card(session: Session, target: Target, asked: _Asked) -> RenderableType:
+async def asked_card(store: ArtifactStore | None, target: Target, asked: Asked) -> RenderableType:
     """Return what is asked, in the order in which one reads it: baton first, question last."""
     waiting = asked.waiting
     until = f", until {moment(waiting.until)}" if waiting.until else ""
@@ -198,15 +223,15 @@ async def _card(session: Session, target: Target, asked: _Asked) -> RenderableTy
         baton_card(AnyBaton.model_validate(asked.baton)),
         "",
         Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
-        *asked_rows(target.workflow_id, await _with_contents(session, waiting)),
+        *asked_rows(target.workflow_id, await _with_contents(store, waiting)),
         plain(f"  step {waiting.seq}, since {moment(waiting.since)}{until}", "dim"),
         plain(f"  baton {digest(asked.baton)[:19]}…", "dim"),
     )
 
 
-async def _with_contents(session: Session, asked: Waiting) -> Waiting:
+async def _with_contents(store: ArtifactStore | None, asked: Waiting) -> Waiting:
     """Return what is asked with the texts of the artifacts that it shows, where the store has them."""
-    store, shows = session.parts.artifacts, []
+    shows = []
     for one in asked.shows:
         ref = one.artifact
         if store is not None and ref is not None and (ref.size or 0) <= _MOST_CONTENT:
@@ -217,7 +242,7 @@ async def _with_contents(session: Session, asked: Waiting) -> Waiting:
     return asked.model_copy(update={"shows": shows})
 
 
-def _outcome(decided: Decided) -> Text:
+def outcome(decided: Decided) -> Text:
     """Return how the approval ended."""
     verb, style = ("approved", "green") if decided.approved else ("denied", "red")
     left = f"; {decided.missing} more must approve" if decided.missing else ""

@@ -1,0 +1,247 @@
+"""`baton.run` of a pipeline that waits for an approval: at a real terminal, without one, and beside other commands."""
+
+import asyncio
+import os
+import select
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from baton.devserver import DevServer
+from tests.acceptance.operating import PROGRAM
+
+SCRIPT = """
+import asyncio
+import sys
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+import baton
+from baton import Baton, BatonPatch, Pipeline, StageResult, pipeline, stage
+
+
+class Payment(BaseModel):
+    amount: int
+    note: str
+
+
+@stage
+async def write(baton: Baton) -> StageResult:
+    return StageResult(baton_patch=BatonPatch(decision_log=["Written"]), output="Batons travel.")
+
+
+@stage
+async def ticks(baton: Baton) -> StageResult:
+    await asyncio.sleep(0.05)
+    return StageResult(output="tick")
+
+
+async def work(p: Pipeline) -> str:
+    ticked = 0
+    while ticked < 5:
+        await p.stage(ticks)
+        ticked += 1
+    return "worked"
+
+
+@pipeline
+async def article(p: Pipeline) -> object:
+    drafted = await p.stage(write)
+    asking = p.approve(
+        "editor", within=timedelta(minutes=5), asks="Publish this?", shows={"draft": drafted}, answer=Payment
+    )
+    decided, worked = await asyncio.gather(asking, work(p))
+    return [decided.answer, decided.why, worked]
+
+
+if __name__ == "__main__":
+    def run():
+        print("RESULT", baton.run(article, goal="Write").output)
+
+    async def in_a_notebook():
+        run()
+
+    asyncio.run(in_a_notebook()) if "notebook" in sys.argv else run()
+"""
+PATIENCE_SECONDS = 60
+
+
+class Screen:
+    """A program on a terminal of its own."""
+
+    def __init__(self, fd: int, process: asyncio.subprocess.Process) -> None:
+        self.written = ""
+        self.process = process
+        self._fd = fd
+        self._seen = 0
+
+    async def until(self, text: str) -> str:
+        """Return what was written since the last call, up to a text."""
+        while (at := self.written.find(text, self._seen)) < 0:
+            try:
+                self.written += (await asyncio.to_thread(self._read)).decode()
+            except OSError:  # so Linux ends it
+                raise AssertionError(f"{text!r} was never written, but: {self.written[self._seen :]}") from None
+        before, self._seen = self._seen, at + len(text)
+        return self.written[before : self._seen]
+
+    def _read(self) -> bytes:
+        ready, _, _ = select.select([self._fd], [], [], PATIENCE_SECONDS)
+        if not ready:
+            raise AssertionError(f"nothing more was written after: {self.written[self._seen :]}")
+        return os.read(self._fd, 65536)
+
+    def type(self, text: str) -> None:
+        """Type something."""
+        os.write(self._fd, text.encode())
+
+    async def code(self) -> int:
+        """Return how the program ended."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self.process.wait()
+
+
+@pytest.fixture
+def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
+    """Return the environment of the script and of the commands beside it."""
+    (tmp_path / "article.py").write_text(SCRIPT)
+    return {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "HOME": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+        "TERM": "dumb",
+        "TEMPORAL_ADDRESS": server.address,
+        "BATON_USER": "ann",
+    }
+
+
+@asynccontextmanager
+async def on_a_terminal(folder: Path, environment: dict[str, str], *words: str) -> AsyncIterator[Screen]:
+    """Run the script on a terminal of its own."""
+    ours, theirs = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "article.py", *words, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    try:
+        yield Screen(ours, process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(ours)
+
+
+async def command(folder: Path, environment: dict[str, str], *words: str) -> None:
+    """Run a command beside the script."""
+    process = await asyncio.create_subprocess_exec(
+        str(PROGRAM), *words, cwd=folder, env=environment, stdin=asyncio.subprocess.DEVNULL
+    )
+    assert await process.wait() == 0
+
+
+async def test_a_person_sees_fills_in_and_decides_where_the_pipeline_runs(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The run works on meanwhile; what was typed before the question answers nothing; a wrong form is asked again."""
+    async with on_a_terminal(tmp_path, environment) as screen:
+        await screen.until("begins")
+        screen.type("y\n")
+        shown = await screen.until("[y/n, Ctrl-D leaves it open]: ")
+        assert "│ Batons travel." in shown
+        assert "│ Publish this?" in shown
+        screen.type("maybe\n")
+        await screen.until("[y/n, Ctrl-D leaves it open]: ")
+        for answers in (("y", "much", "rent", "fair"), ("y", "40", "rent", "fair")):
+            for question, answer in zip(("", "amount (integer): ", "note (string): ", "why: "), answers, strict=True):
+                await screen.until(question)
+                screen.type(f"{answer}\n")
+            if answers[1] == "much":
+                await screen.until("the answer does not fit: amount")
+                await screen.until("[y/n, Ctrl-D leaves it open]: ")
+        await screen.until("approved editor by ann")
+        await screen.until("RESULT [{'amount': 40, 'note': 'rent'}, 'fair', 'worked']")
+        assert await screen.code() == 0
+
+
+async def test_a_no_denies(environment: dict[str, str], tmp_path: Path) -> None:
+    """And the run fails unless its code handles that."""
+    async with on_a_terminal(tmp_path, environment) as screen:
+        await screen.until("leaves it open]: ")
+        screen.type("n\n")
+        await screen.until("why: ")
+        screen.type("dull\n")
+        await screen.until("denied editor by ann")
+        await screen.until("'editor' was denied by ann: dull")
+        assert await screen.code() == 1
+
+
+async def run_of(screen: Screen) -> str:
+    """Return the run that the script has started, once it waits for a decision."""
+    return (await screen.until(" --why")).rpartition("baton approve ")[2].partition(" ")[0]
+
+
+DECIDE = ("--yes", "--why", "fair", "--set", "amount=40", "--set", "note=rent")
+
+
+async def test_a_decision_made_elsewhere_ends_the_question(environment: dict[str, str], tmp_path: Path) -> None:
+    """Also where a part of the answer was typed."""
+    async with on_a_terminal(tmp_path, environment) as screen:
+        run = await run_of(screen)
+        await screen.until("leaves it open]: ")
+        screen.type("y\n")
+        await screen.until("amount (integer): ")
+        await command(tmp_path, environment, "approve", run, *DECIDE)
+        await screen.until("decided elsewhere")
+        await screen.until("RESULT")
+        assert await screen.code() == 0
+
+
+async def test_a_question_may_be_left_open(environment: dict[str, str], tmp_path: Path) -> None:
+    """By Ctrl-D; the command that decides later is named."""
+    async with on_a_terminal(tmp_path, environment) as screen:
+        run = await run_of(screen)
+        await screen.until("leaves it open]: ")
+        screen.type("\x04")
+        await screen.until(f"left open; decide later: baton approve {run} editor")
+        await command(tmp_path, environment, "approve", run, *DECIDE)
+        await screen.until("RESULT")
+        assert await screen.code() == 0
+
+
+async def test_in_a_notebook_the_command_is_named_and_nobody_is_asked(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Where a loop runs already, even with a terminal."""
+    async with on_a_terminal(tmp_path, environment, "notebook") as screen:
+        await command(tmp_path, environment, "approve", await run_of(screen), *DECIDE)
+        await screen.until("RESULT")
+        assert "[y/n" not in screen.written
+        assert await screen.code() == 0
+
+
+async def test_without_a_terminal_the_command_is_named_and_the_run_waits(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As in a pipe or in CI."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "article.py"),
+        cwd=tmp_path,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while b"baton approve " not in (line := await process.stderr.readline()):
+            assert line, "it ended without saying so"
+        run = line.decode().rpartition("baton approve ")[2].partition(" ")[0]
+        await command(tmp_path, environment, "approve", run, *DECIDE)
+        said, _ = await process.communicate()
+
+    assert said.decode().startswith("RESULT [{'amount': 40")
