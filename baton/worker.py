@@ -329,12 +329,16 @@ def work(served: Served) -> int:
 
 
 def run_worker(
-    pipelines: Sequence[type], stages: Sequence[Callable[..., Any]], *, schemas: Sequence[OutputSchema] = ()
+    pipelines: Sequence[type] | str,
+    stages: Sequence[Callable[..., Any]] = (),
+    *,
+    schemas: Sequence[OutputSchema] = (),
 ) -> NoReturn:
     """Run a worker until SIGTERM or SIGINT, then end the process.
 
     Args:
-        pipelines: The workflow classes it runs.
+        pipelines: The workflow classes it runs; or the name of a package or module, whose pipelines, stages and
+            schemas are all served.
         stages: Their stages, and plain activities.
         schemas: The output schemas that their contracts name.
 
@@ -347,7 +351,19 @@ def run_worker(
             run_worker([Delivery], [plan, implement])
         ```
     """
+    if isinstance(pipelines, str):
+        leave(_work_for(pipelines))
     leave(work(Served(pipelines, stages, schemas)))
+
+
+def _work_for(place: str) -> int:
+    """Run a worker for all that a place defines; return the exit code."""
+    try:
+        found = discover(place)
+    except SettingError as fault:
+        print(f"{Path(sys.argv[0]).name}: {fault}", file=sys.stderr)
+        return 2
+    return work(found)
 
 
 def discover(place: str) -> Served:
@@ -395,7 +411,12 @@ def _modules(place: str) -> list[ModuleType]:
         if error.name and name.startswith(error.name):
             raise SettingError(f"there is no module {name!r} ({place})") from error
         raise
-    below = pkgutil.walk_packages(getattr(module, "__path__", []), f"{name}.")
+    return with_those_below(module)
+
+
+def with_those_below(module: ModuleType) -> list[ModuleType]:
+    """Return a module and, where it is a package, all modules in it but `__main__`."""
+    below = pkgutil.walk_packages(getattr(module, "__path__", []), f"{module.__name__}.")
     return [module, *(import_module(found.name) for found in below if not found.name.endswith("__main__"))]
 
 
@@ -403,9 +424,4 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         print("usage: python -m baton.worker FILE|PACKAGE", file=sys.stderr)
         leave(2)
-    try:
-        found = discover(sys.argv[1])
-    except SettingError as fault:
-        print(f"baton.worker: {fault}", file=sys.stderr)
-        leave(2)
-    leave(work(found))
+    leave(_work_for(sys.argv[1]))

@@ -29,6 +29,7 @@ PACKAGES = {
     "jsonschema_rs": {"store"},
     "opentelemetry": {"store"},
     "splintr": {"store"},
+    "copier": {"store"},
     "starlette": {"client"},
     "uvicorn": {"client", "cli"},
     "typer": {"cli"},

@@ -56,6 +56,7 @@ class Listed:
 _START, _LOOK, _DECIDE, _CHECK, _PROVE = "Start", "Look", "Decide and repair", "Check", "Prove and protect"
 
 GROUPS = {
+    "add": "More of a project that `baton new` made: a stage, or a pipeline.",
     "inbox": "The handoffs that wait for a person: look at them, and decide. Alone, it lists them.",
     "schedule": "Pipelines that start by the clock: `baton schedule PIPELINE --cron …`. Alone, it lists them.",
     "outside": "Agents outside: the service from which they fetch handoffs, and to which they return them.",
@@ -66,6 +67,18 @@ GROUPS = {
 """The groups of commands, with what `--help` says of them."""
 
 COMMANDS = (
+    Listed(
+        "new", "new.cli", _START, "Make a project: a pipeline, its stages, worker, service and tests, image and CI."
+    ),
+    Listed(
+        "add stage",
+        "new.cli",
+        _START,
+        "Add a stage and its test to the project in this folder; call it from a pipeline.",
+    ),
+    Listed(
+        "add pipeline", "new.cli", _START, "Add a pipeline, its first stage and its test to the project in this folder."
+    ),
     Listed("dev", "cli.dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
     Listed("console", "cli.console", _START, "Serve the web console: runs, their relay, what waits for you."),
     Listed("run", "runs.cli_run", _START, "Start a pipeline."),

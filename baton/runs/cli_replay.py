@@ -25,6 +25,7 @@ from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
 from baton.runs.client_events import decoded
 from baton.runs.client_list import RunFilter, list_runs
+from baton.worker import with_those_below
 
 _OF_THE_CODE = "the code "  # begins what only other code mends
 _DEFINITION = "__temporal_workflow_definition"
@@ -72,7 +73,7 @@ async def replay(
             "--module",
             "-m",
             metavar="MODULE",
-            help="Where the pipelines are, e.g. `workflows.delivery`; required, and may be given several times.",
+            help="Where the pipelines are: a module, or a package with all its modules; required, may be repeated.",
         ),
     ] = None,
     path: Annotated[
@@ -161,13 +162,13 @@ def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
     found: dict[str, type] = {}
     for name in modules:
         try:
-            module = import_module(name)
+            modules_found = with_those_below(import_module(name))
         except Exception as error:  # the module is the user's own code
             kind = type(error).__name__
             raise typer.BadParameter(
                 f"{name!r} cannot be imported from {str(path)!r}: {kind}: {error}", param_hint="--module"
             ) from error
-        for value in vars(module).values():
+        for value in (value for module in modules_found for value in vars(module).values()):
             definition = vars(value).get(_DEFINITION) if isinstance(value, type) else None
             if definition is not None:
                 found[definition.name] = value

@@ -2,21 +2,16 @@
 
 import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
-import sysconfig
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import baton
 from baton.devserver import DevServer
+from tests.wheels import ROOT, install, run
 
-ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?:python|ini)\n# (?P<name>\w+\.(?:py|ini))\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PAGES = [
@@ -59,50 +54,14 @@ async def page(self: Written, start: PipelineInput, context: StageContext[Baton]
 """What the examples of a page may count on: what the guide says that they come from, and stages of the reader's own."""
 
 
-def run(command: list[str | Path], folder: Path, environment: Mapping[str, str]) -> str:
-    """Run a command to its end and return what it printed; fail with its words if it fails."""
-    ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ended.returncode == 0, f"{command}: {ended.stdout}\n{ended.stderr}"
-    return ended.stdout
-
-
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, str]]:
     """Return a new folder with the README's files, the `bin` of an environment with the wheel, and its variables."""
     folder = tmp_path_factory.mktemp("newcomer")
-    wheels = tmp_path_factory.mktemp("wheels")
-    plain = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    build = "import uv_build, sys; print(uv_build.build_wheel(sys.argv[1]))"
-    run([sys.executable, "-c", build, wheels], ROOT, plain)
-    [wheel] = wheels.glob("*.whl")
-    home = tmp_path_factory.mktemp("environment") / "venv"
-    run([sys.executable, "-m", "venv", "--without-pip", home], folder, plain)
-    bin_folder = home / "bin"
-    run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            bin_folder / "python",
-            "install",
-            "-q",
-            "--no-deps",
-            "--no-index",
-            wheel,
-        ],
-        folder,
-        plain,
-    )
-    [packages] = home.glob("lib/python*/site-packages")
-    # The dependencies come from this environment; the checkout itself stays out of sight.
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    installed = install(tmp_path_factory.mktemp("environment"))
     for block in BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
         (folder / block["name"]).write_text(block["text"], encoding="utf-8")
-    variables = {key: value for key, value in plain.items() if not key.startswith(("PYTHON", "BATON_", "TEMPORAL_"))}
-    return folder, bin_folder, {**variables, "PATH": f"{bin_folder}{os.pathsep}{variables['PATH']}"}
+    return folder, installed.programs, {**installed.variables}
 
 
 def test_the_readme_has_all_files_of_a_first_pipeline(newcomer: tuple[Path, Path, dict[str, str]]) -> None:

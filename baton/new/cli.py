@@ -1,0 +1,88 @@
+"""`baton new` and `baton add`: a project of one's own, and more of it."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baton.cli.options import ExitCode
+from baton.cli.output import Command, plain
+from baton.cli.session import Session, command
+from baton.new.names import Addition, Template, identifier, package_of
+from baton.new.store_projects import add, make
+from baton.new.store_projects import upgrade as upgrade_project
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name, as of a function.", show_default=False)]
+
+
+@command
+async def new(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The project's name, and its folder's.", show_default=False)
+    ] = None,
+    template: Annotated[Template, typer.Option(help="What it holds at first.")] = Template.AGENTS,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Bring the project in this folder up to this version of Baton.")
+    ] = False,
+) -> None:
+    """Make a project: a pipeline, its stages, worker, service and tests, image and CI.
+
+    Its agents answer from a script until a key is configured, so its tests pass at once. With --upgrade, what a
+    newer template changes is merged into the project in this folder; what cannot be merged is marked as git does.
+    """
+    if upgrade is (name is not None):
+        raise typer.BadParameter("give the NAME of a new project, or --upgrade in the folder of one", param_hint="NAME")
+    if name is None:
+        _upgrade(session)
+        return
+    try:
+        package = package_of(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from error
+    files = make(Path(name), name, package, template)
+    if session.json:
+        session.write_json({"folder": name, "package": package, "template": template.value, "files": files})
+        return
+    session.show(plain(f"{name} has {len(files)} files; next:"))
+    session.show(Command(f"cd {shlex.quote(name)}"), Command("python -m pytest"), Command(f"python -m {package}"))
+
+
+@command
+async def stage(session: Session, name: NameArgument) -> None:
+    """Add a stage and its test to the project in this folder; call it from a pipeline."""
+    _add(session, Addition.STAGE, name)
+
+
+@command
+async def pipeline(session: Session, name: NameArgument) -> None:
+    """Add a pipeline, its first stage and its test to the project in this folder."""
+    _add(session, Addition.PIPELINE, name)
+
+
+def _add(session: Session, addition: Addition, name: str) -> None:
+    """Add something, and say which files that made."""
+    try:
+        files = add(Path(), addition, identifier(name))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from error
+    if session.json:
+        session.write_json({"files": files})
+        return
+    session.show(*(plain(file) for file in files))
+
+
+def _upgrade(session: Session) -> None:
+    """Upgrade the project in this folder, and say what is left to do."""
+    done = upgrade_project(Path())
+    if session.json:
+        session.write_json(vars(done))
+    elif done.before == done.after:
+        session.show(plain(f"the project is up to date: template {done.after}"))
+    else:
+        session.show(plain(f"template {done.before} is now {done.after}; look at it, test it, commit it:"))
+        session.show(Command("git diff"), Command("python -m pytest"))
+    if done.conflicts:
+        session.note(f"settle the conflicts that are marked in {', '.join(done.conflicts)}")
+        raise typer.Exit(ExitCode.NO)

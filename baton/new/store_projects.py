@@ -1,0 +1,165 @@
+"""Projects on the disk, by copier: made from a template, extended, and merged with a newer template.
+
+`templates` has a folder for each version of the template; each stays as it was released, because an upgrade merges
+three texts: what the old version makes, what the new one makes, and what the project has now. Copier takes versions
+from the tags of a git repository, so an upgrade makes one of these folders, inside the project's `.baton`.
+"""
+
+import os
+import shutil
+import subprocess
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baton.errors import BatonError
+from baton.new.names import Addition, Template
+
+try:
+    import copier
+    import copier.errors
+    import yaml
+    from packaging.version import Version
+except ModuleNotFoundError as error:
+    raise BatonError(f"`baton new` and `baton add` need {error.name}: pip install 'temporal-baton[new]'") from error
+
+ANSWERS = ".copier-answers.yml"
+"""The file by which a project is known, with the version of its template."""
+TEMPLATES = Path(__file__).with_name("templates")
+ADDITIONS = Path(__file__).with_name("additions")
+_REPOSITORY = Path(".baton/templates")  # as the answers name it
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """What an upgrade did.
+
+    Attributes:
+        before: The version of the template until now.
+        after: The version now.
+        conflicts: The files with conflict markers, which a person has to settle.
+    """
+
+    before: str
+    after: str
+    conflicts: list[str]
+
+
+def make(folder: Path, name: str, package: str, template: Template) -> list[str]:
+    """Make a project, a git repository unless it is in one; return its files.
+
+    Raises:
+        BatonError: There is such a folder, and it is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BatonError(f"{str(folder)!r} is there already and not empty; choose another name")
+    _copy(_versions()[-1], folder, {"name": name, "package": package, "template": template.value})
+    made = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    if shutil.which("git") and _git(folder, "rev-parse", "--git-dir").returncode:
+        _git(folder, "init", "--quiet")
+    return made
+
+
+def add(project: Path, addition: Addition, name: str) -> list[str]:
+    """Add a stage or a pipeline, with its test, to a project; return the new files.
+
+    Raises:
+        BatonError: It is not a project of `baton new`, or one of the files is there already.
+    """
+    package = _answers(project)["package"]
+    template = ADDITIONS / addition.value
+    files = [
+        path.relative_to(template).as_posix().replace("{{ package }}", package).replace("{{ name }}", name)
+        for path in sorted(template.rglob("*.jinja"))
+    ]
+    made = [file.removesuffix(".jinja") for file in files]
+    if taken := [file for file in made if (project / file).exists()]:
+        raise BatonError(f"there is a file {taken[0]!r} already; choose another name")
+    _copy(template, project, {"name": name, "package": package})
+    return made
+
+
+def upgrade(project: Path) -> Upgrade:
+    """Merge what the newest template makes into a project.
+
+    Raises:
+        BatonError: It is not a project of `baton new`, has changes that are not committed, or git is not there.
+    """
+    before, versions = str(_answers(project)["_commit"]), _versions()
+    after = versions[-1].name
+    if before not in {one.name for one in versions}:
+        raise BatonError(f"this Baton does not know version {before} of its template; update Baton first")
+    if before == after:
+        return Upgrade(before, after, [])
+    if not shutil.which("git"):
+        raise BatonError("an upgrade needs git; install it, or run this where it is")
+    repository = project / _REPOSITORY
+    try:
+        _make_repository(repository, versions)
+        with chdir(project):  # from where the answers name the repository
+            copier.run_update(vcs_ref=after, defaults=True, overwrite=True, quiet=True)
+    except copier.errors.CopierError as error:
+        raise BatonError(str(error)) from error
+    finally:
+        shutil.rmtree(repository, ignore_errors=True)
+    unmerged = _git(project, "diff", "--name-only", "--diff-filter=U", "--relative")
+    return Upgrade(before, after, unmerged.stdout.splitlines())
+
+
+def _versions() -> list[Path]:
+    """Return the folders of the template, the newest version last."""
+    return sorted((path for path in TEMPLATES.iterdir() if path.is_dir()), key=lambda path: Version(path.name))
+
+
+def _copy(template: Path, folder: Path, answers: dict[str, str]) -> None:
+    """Render a template into a folder."""
+    copier.run_copy(str(template), folder, answers, defaults=True, quiet=True)
+
+
+def _answers(project: Path) -> dict[str, Any]:
+    """Return what a project was made with."""
+    try:
+        return dict(yaml.safe_load((project / ANSWERS).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise BatonError(f"{str(project)!r} is not a project of `baton new`: it has no {ANSWERS}") from None
+
+
+def _make_repository(repository: Path, versions: list[Path]) -> None:
+    """Make a git repository with a commit and a tag for each version of the template."""
+    shutil.rmtree(repository, ignore_errors=True)
+    repository.mkdir(parents=True)
+    _git(repository, "init", "--quiet")
+    for version in versions:
+        for path in repository.iterdir():
+            if path.name != ".git":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(version, repository, dirs_exist_ok=True)
+        for words in (
+            ["add", "--all", "--force"],
+            ["commit", "--quiet", "--message", version.name],
+            ["tag", version.name],
+        ):
+            done = _git(repository, *words)
+            if done.returncode:
+                raise BatonError(f"git {words[0]} failed: {done.stderr.strip()}")
+
+
+def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run git without what the user has configured for commits."""
+    settings = {
+        "user.name": "Baton",
+        "user.email": "baton@localhost",
+        "commit.gpgSign": "false",
+        "core.autocrlf": "false",
+    }
+    settings |= {"core.hooksPath": os.devnull, "core.safecrlf": "false", "tag.gpgSign": "false"}
+    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    return subprocess.run(
+        [shutil.which("git") or "git", *options, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )

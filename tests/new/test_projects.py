@@ -1,0 +1,221 @@
+"""Projects of `baton new`, made by the wheel in an empty folder: they work at once, and after each change."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from baton.devserver import DevServer
+from tests.wheels import Installed, install, run
+
+PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin")
+TEMPLATES = {"minimal": "summary", "agents": "article", "review": "release"}
+OUTPUTS = {
+    "minimal": "A relay team trains the handoff at full speed.",
+    "agents": "Runners hand over at full speed, in 30 metres.",
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Return an environment with the wheel, in which no model is configured."""
+    made = install(tmp_path_factory.mktemp("environment"))
+    kept = {name: value for name, value in made.variables.items() if not name.startswith(("AGENT_", "OPENAI_", "CI"))}
+    return Installed(made.programs, made.packages, kept)
+
+
+@pytest.fixture(scope="module", params=list(TEMPLATES))
+def project(request: pytest.FixtureRequest, wheel: Installed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new project of each template."""
+    folder = tmp_path_factory.mktemp(request.param)
+    wheel.run(["baton", "new", "Relay-Team", "--template", request.param], folder)
+    return folder / "Relay-Team"
+
+
+def template(project: Path) -> str:
+    """Return the template that a project was made from."""
+    return project.parent.name.rstrip("0123456789")
+
+
+class TestNew:
+    """A project as it comes."""
+
+    def test_it_has_everything_that_a_project_needs(self, project: Path) -> None:
+        """Pipeline, stages, worker, service, tests, a kept history and a cassette, image, CI, and words for agents."""
+        package = project / "relay_team"
+        rest = (
+            "pyproject.toml README.md AGENTS.md worker.py service.py Dockerfile compose.yaml .github/workflows/ci.yml"
+        )
+
+        assert [name for name in rest.split() if not (project / name).is_file()] == []
+        assert (package / "pipelines" / f"{TEMPLATES[template(project)]}.py").is_file()
+        assert len([*(package / "stages").glob("[a-z]*.py")]) >= 2
+        assert len([*(project / "tests" / "histories").glob("*.json")]) == 1
+        assert len([*(project / "tests" / "cassettes").rglob("*.json")]) == 1
+        assert len([*(project / "tests").glob("*.py")]) == 1
+
+    def test_its_tests_pass_at_once(self, project: Path, wheel: Installed) -> None:
+        """With no key and no server, the cassette and the kept history among them."""
+        printed = wheel.run(PYTEST, project)
+
+        assert "passed" in printed
+        assert "warning" not in printed
+
+    def test_what_its_ci_checks_holds(self, project: Path, wheel: Installed) -> None:
+        """Ruff and mypy find nothing, also in what `baton add` adds, whose tests pass; the kept history replays."""
+        wheel.run(["baton", "add", "stage", "translate"], project)
+        wheel.run(["baton", "add", "pipeline", "digest"], project)
+        run(["ruff", "check", "--no-cache"], project, wheel.variables)
+        run(["ruff", "format", "--check", "--no-cache"], project, wheel.variables)
+        wheel.run(["python", "-m", "mypy", "--cache-dir=.mypy_cache", "relay_team", "worker.py", "service.py"], project)
+        assert "2 passed" in wheel.run([*PYTEST, "tests/test_translate.py", "tests/test_digest.py"], project)
+        history = next((project / "tests" / "histories").glob("*.json"))
+        wheel.run(["baton", "replay", str(history), "--module", "relay_team.pipelines"], project)
+        taken = wheel.run(["baton", "add", "stage", "translate"], project, code=1)
+        assert taken == ""
+
+    def test_it_imports_from_the_public_modules_only(self, project: Path) -> None:
+        """What moves inside the library must not break a project."""
+        lines = [line for path in project.rglob("*.py") for line in path.read_text(encoding="utf-8").splitlines()]
+        used = {line.split()[1] for line in lines if line.startswith(("from baton", "import baton"))}
+
+        assert used <= {"baton", "baton.agents", "baton.client", "baton.testing"}
+
+    def test_its_pipeline_runs_here_and_now(self, project: Path, wheel: Installed) -> None:
+        """`python -m PACKAGE` needs no server; only a pipeline that asks a person does not end by itself."""
+        if template(project) in OUTPUTS:
+            assert wheel.run(["python", "-m", "relay_team"], project).strip() == OUTPUTS[template(project)]
+
+
+async def test_worker_and_service_of_a_project_work_together(
+    wheel: Installed, server: DevServer, tmp_path: Path
+) -> None:
+    """`worker.py` serves what the package defines, and `service.py` starts a run and prints its result."""
+    wheel.run(["baton", "new", "relay", "--template", "minimal"], tmp_path)
+    project, variables = tmp_path / "relay", {**wheel.variables, "TEMPORAL_ADDRESS": server.address}
+    worker = await asyncio.create_subprocess_exec(wheel.programs / "python", "worker.py", cwd=project, env=variables)
+    try:
+        printed = await asyncio.to_thread(run, [wheel.programs / "python", "service.py"], project, variables)
+    finally:
+        worker.kill()
+        await worker.wait()
+
+    assert printed.strip() == OUTPUTS["minimal"]
+
+
+class TestNames:
+    """What a project cannot be called, and where it cannot be."""
+
+    @pytest.mark.parametrize("name", ["1st", "a b", "json", "baton", "../up", "class", "-x"])
+    def test_a_name_that_is_no_package_is_refused(self, name: str, wheel: Installed, tmp_path: Path) -> None:
+        """Nothing is made."""
+        wheel.run(["baton", "new", "--", name], tmp_path, code=2)
+
+        assert [*tmp_path.iterdir()] == []
+
+    def test_a_folder_with_something_in_it_is_left_alone(self, wheel: Installed, tmp_path: Path) -> None:
+        """It may be somebody's work."""
+        (tmp_path / "relay").mkdir()
+        (tmp_path / "relay" / "mine.txt").touch()
+        wheel.run(["baton", "new", "relay"], tmp_path, code=1)
+
+        assert [path.name for path in (tmp_path / "relay").iterdir()] == ["mine.txt"]
+
+    def test_only_a_project_is_added_to_or_upgraded(self, wheel: Installed, tmp_path: Path) -> None:
+        """In any other folder the commands say what is missing."""
+        wheel.run(["baton", "add", "stage", "x"], tmp_path, code=1)
+        wheel.run(["baton", "new", "--upgrade"], tmp_path, code=1)
+        wheel.run(["baton", "new"], tmp_path, code=2)
+
+
+def git(project: Path, *words: str) -> str:
+    """Run git as a user does."""
+    who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+    return subprocess.run(["git", *who, *words], cwd=project, capture_output=True, text=True, check=True).stdout
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    """Replace a text in a file."""
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+class TestUpgrade:
+    """A project that an older version made, with changes of its own."""
+
+    @pytest.fixture
+    def newer(self, wheel: Installed) -> Iterator[Path]:
+        """Yield the template of a later version in the wheel: other lines, a further file, and one less."""
+        templates = wheel.packages / "baton" / "new" / "templates"
+        later = templates / "999.1.0"
+        shutil.copytree(templates / "0.1.0", later)
+        edit(later / "copier.yml", 'default: "0.1.0"', 'default: "999.1.0"')
+        edit(later / "project" / "worker.py.jinja", '"""The worker: ', '"""The worker of {{ name }}: ')
+        (later / "project" / "NEW.md.jinja").write_text("New in {{ name }}.\n", encoding="utf-8")
+        (later / "project" / ".dockerignore.jinja").unlink()
+        yield later
+        shutil.rmtree(later)
+
+    @pytest.fixture
+    def old(self, wheel: Installed, tmp_path: Path) -> Path:
+        """Return a project of the version of today, as its team has committed it."""
+        wheel.run(["baton", "new", "relay", "--template", "minimal"], tmp_path)
+        project = tmp_path / "relay"
+        edit(project / "relay" / "stages" / "collect.py", '"hand" in note', '"speed" in note')
+        edit(project / "worker.py", "if __name__", "# ours\nif __name__")
+        git(project, "add", "--all")
+        git(project, "commit", "--quiet", "--message", "ours")
+        return project
+
+    def test_both_changes_are_there_afterwards(self, old: Path, newer: Path, wheel: Installed) -> None:
+        """Three-way: what the template changed, what the team changed, in one file too; and nothing else is left."""
+        wheel.run(["baton", "new", "--upgrade"], old)
+        worker = (old / "worker.py").read_text(encoding="utf-8")
+
+        assert '"""The worker of relay: ' in worker
+        assert "# ours" in worker
+        assert '"speed" in note' in (old / "relay" / "stages" / "collect.py").read_text(encoding="utf-8")
+        assert (old / "NEW.md").read_text(encoding="utf-8") == "New in relay.\n"
+        assert not (old / ".dockerignore").exists()
+        assert '_commit: "999.1.0"' in (old / ".copier-answers.yml").read_text(encoding="utf-8")
+        assert {line[3:] for line in git(old, "status", "--porcelain").splitlines()} == {
+            ".copier-answers.yml",
+            ".dockerignore",
+            "NEW.md",
+            "pyproject.toml",
+            "worker.py",
+        }
+        assert "temporal-baton[agents]>=999.1.0" in (old / "pyproject.toml").read_text(encoding="utf-8")
+        assert not (old / ".baton" / "templates").exists()
+
+    def test_what_cannot_be_merged_is_marked_and_said(self, old: Path, newer: Path, wheel: Installed) -> None:
+        """The exit code says that there is something to settle, and git knows the file."""
+        edit(old / "worker.py", '"""The worker: ', '"""Our worker: ')
+        git(old, "commit", "--quiet", "--all", "--message", "ours too")
+        printed = wheel.run(["baton", "new", "--upgrade", "--json"], old, code=1)
+
+        assert '"worker.py"' in printed
+        assert "<<<<<<<" in (old / "worker.py").read_text(encoding="utf-8")
+        assert "UU worker.py" in git(old, "status", "--porcelain")
+
+    def test_changes_that_are_not_committed_are_safe(self, old: Path, newer: Path, wheel: Installed) -> None:
+        """They could not be told from those of the upgrade."""
+        edit(old / "worker.py", "# ours", "# mine")
+        wheel.run(["baton", "new", "--upgrade"], old, code=1)
+
+        assert git(old, "status", "--porcelain").split() == ["M", "worker.py"]
+
+    def test_a_project_of_today_stays_as_it_is(self, old: Path, wheel: Installed) -> None:
+        """There is nothing to do, and nothing is done."""
+        wheel.run(["baton", "new", "--upgrade"], old)
+
+        assert git(old, "status", "--porcelain") == ""
+
+    def test_every_template_says_its_version(self) -> None:
+        """A project is known by it; the folder's name and the template must agree."""
+        for folder in (Path(__file__).parents[2] / "baton" / "new" / "templates").iterdir():
+            assert f'default: "{folder.name}"' in (folder / "copier.yml").read_text(encoding="utf-8")

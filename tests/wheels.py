@@ -1,0 +1,57 @@
+"""An environment of its own with the built wheel, as a newcomer has it: the checkout is out of sight."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str], *, code: int = 0) -> str:
+    """Run a command to its end and return what it printed; fail with its words if it ends with another code."""
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == code, f"{command}: {ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel.
+
+    Attributes:
+        programs: The folder of its programs.
+        packages: The folder of its packages.
+        variables: What its programs are to find in their environment.
+    """
+
+    programs: Path
+    packages: Path
+    variables: Mapping[str, str]
+
+    def run(self, words: Sequence[str], folder: Path, *, code: int = 0) -> str:
+        """Run one of its programs, and return what it printed."""
+        return run([self.programs / words[0], *words[1:]], folder, self.variables, code=code)
+
+
+def install(place: Path) -> Installed:
+    """Build the wheel and install it below ``place``; its dependencies come from the environment of the tests."""
+    plain = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    wheels, home = place / "wheels", place / "venv"
+    wheels.mkdir(parents=True)
+    build = "import uv_build, sys; print(uv_build.build_wheel(sys.argv[1]))"
+    run([sys.executable, "-c", build, wheels], ROOT, plain)
+    [wheel] = wheels.glob("*.whl")
+    run([sys.executable, "-m", "venv", "--without-pip", home], place, plain)
+    programs = home / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]
+    run([*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)], place, plain)
+    [packages] = home.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    variables = {key: value for key, value in plain.items() if not key.startswith(("PYTHON", "BATON_", "TEMPORAL_"))}
+    return Installed(programs, packages, {**variables, "PATH": f"{programs}{os.pathsep}{variables['PATH']}"})
