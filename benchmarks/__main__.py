@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks.bounds import worst_checks
 from benchmarks.compare import Effort
 from benchmarks.contracts import compile_cost
+from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
 from benchmarks.history import history
 from benchmarks.inputs import inputs
@@ -63,6 +64,7 @@ MEASURES = (
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
     Measure(["recovery_s_median", "recovery_s_max"], recovery),
     Measure(["restart_s_100"], restart),
+    Measure(["deploy_lost", "deploy_stuck"], deploys),
     Measure(["trace_ms_1m"], trace),
     Measure(["ledger_append_per_s"], appends),
     Measure(["ledger_verify_per_s", "ledger_signatures_per_s"], verification),

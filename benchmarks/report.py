@@ -78,6 +78,8 @@ GOALS: Mapping[str, Goal] = {
     "recovery_s_median": Goal("seconds from a worker's death to the next handoff accepted, median", most=2.0),
     "recovery_s_max": Goal("the same, the longest", most=6.0),
     "restart_s_100": Goal("seconds until a fresh worker has 100 waiting runs of 90 stages done", most=30),
+    "deploy_lost": Goal("runs lost or repeated in ten deploys under 200 runs, with and without versioning", most=0),
+    "deploy_stuck": Goal("runs that then stood still and were not named, or never ended", most=0),
     "trace_ms_1m": Goal("milliseconds to trace and verify a task among 1,000,000 records (p99)", most=5),
     "ledger_append_per_s": Goal("records a second put on record, each on the disk, 16 appenders"),
     "ledger_verify_per_s": Goal("records a second verified on one core, under a signed checkpoint", least=50_000),

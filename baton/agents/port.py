@@ -314,6 +314,7 @@ def agent_stage(
     named = {tool.name for tool in own} | brought
     own_window = "window" in terms
     terms.setdefault("retries", _RETRIES)
+    terms.setdefault("stream", getattr(agent, "stream", False) is True)
     made = stage(name=name or agent.name, tools=named, **terms)(run)
     return made
 

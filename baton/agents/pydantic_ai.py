@@ -14,7 +14,17 @@ with needs_extra("agents", __name__):
     from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, StructuredDict, ToolOutput
     from pydantic_ai.agent import EventStreamHandler
     from pydantic_ai.exceptions import ModelRetry
-    from pydantic_ai.messages import AgentStreamEvent
+    from pydantic_ai.messages import (
+        AgentStreamEvent,
+        FunctionToolCallEvent,
+        FunctionToolResultEvent,
+        PartDeltaEvent,
+        PartStartEvent,
+        RetryPromptPart,
+        TextPart,
+        TextPartDelta,
+        ToolReturnPart,
+    )
     from pydantic_ai.tools import Tool
     from pydantic_ai.toolsets import FunctionToolset
     from pydantic_ai.usage import RunUsage, UsageLimits
@@ -41,7 +51,8 @@ class PydanticAgent:
         answer: How the model is made to answer in the stage's schema: by a tool (every provider), by the provider's
             structured output (`native`), or by the prompt. A stage that answers with a report has plain text.
         of_output: Makes the answer of the agent's own output, for an agent whose `output_type` is to be kept.
-        stream: Stream the model's answers; the progress is in the heartbeats.
+        stream: Stream the model's answers, as `p.stage(…, stream=True)` does for one stage: what it says and which
+            tools it calls is told to those who follow the run; the progress is in the heartbeats.
         price: What the model costs, where `genai-prices` does not know it.
         named: The agent's name, if it is not `agent.name`.
         deps: What the agent's own tools depend on (`RunContext.deps`).
@@ -105,7 +116,7 @@ class PydanticAgent:
                 toolsets=[FunctionToolset([_tool(tool) for tool in work.tools])] if work.tools else None,
                 capabilities=[record],
                 metadata={"handoff_id": work.handoff_id},
-                event_stream_handler=self._streamed(work) if self.stream else None,
+                event_stream_handler=self._streamed(work) if self.stream or work.context.stream.wanted else None,
             )
         except Exception as error:
             raise record.explained(reported(error, self.name)) from None
@@ -158,10 +169,29 @@ async def _beating(
     count, last = 0, time.monotonic()
     async for event in events:
         count += 1
+        _say(work, event)
         if time.monotonic() - last >= _BEAT:
             last = time.monotonic()
             work.context.heartbeat({"requests": run.usage.requests, "events": count})
         yield event
+
+
+def _say(work: AgentWork, event: AgentStreamEvent) -> None:
+    """Tell those who follow the run what the model says, and which tools it calls."""
+    stream = work.context.stream
+    match event:
+        case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+            stream.text(text)
+        case FunctionToolCallEvent(part=call):
+            stream.tool_called(call.tool_name, call.args_as_dict())
+        case FunctionToolResultEvent():
+            answered = event.part
+            stream.tool_answered(answered.tool_name or "", _answer_of(answered))
+
+
+def _answer_of(part: ToolReturnPart | RetryPromptPart) -> str:
+    """Return what the model is told that a tool answered."""
+    return part.model_response_str() if isinstance(part, ToolReturnPart) else part.model_response()
 
 
 def _tool(tool: AgentTool) -> Tool[Any]:

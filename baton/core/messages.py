@@ -280,6 +280,7 @@ class StageInput(CompactRecord):
         left_out: Which session events the contract leaves out, and why, beyond what earlier messages of the run told:
             event id to label.
         handoff_id: The handoff that brought it, where it came by one.
+        stream: Whether people want to read what it says while it works.
     """
 
     stage: Name
@@ -300,6 +301,7 @@ class StageInput(CompactRecord):
     contract: dict[str, JsonValue] | None = None
     left_out: dict[str, str] = Field(default_factory=dict)
     handoff_id: str = ""
+    stream: bool = False
 
     def step(self) -> dict[str, JsonValue]:
         """Return what a handoff has no member of its own for: its `step`."""
@@ -380,6 +382,7 @@ class StageReturn(CompactRecord):
         tool_calls: Which tools it called, to be handed on.
         events: What it recorded of its session, for the contracts of later stages.
         journal: The artifact with the texts of events that are kept out of the history.
+        streamed: What it said while it worked, where people wanted to read that.
     """
 
     stage: Name
@@ -403,6 +406,7 @@ class StageReturn(CompactRecord):
     tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
     events: list[dict[str, JsonValue]] = Field(default_factory=list)
     journal: str | None = None
+    streamed: list[dict[str, JsonValue]] = Field(default_factory=list)
 
 
 class StageResult(CompactRecord):

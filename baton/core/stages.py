@@ -100,6 +100,7 @@ class StageSpec:
         tools: The tools that its agent is able to use; under a contract it may call those of them that are allowed.
         forbids: Tools that it may not call whatever else is said.
         output: The registered schema that its output must fit, as `"Name@version"`.
+        stream: Whether people may read what it says while it works, in every pipeline that runs it.
         task: What it is to do, at most 500 characters, for its contract; the baton's goal by default.
     """
 
@@ -122,6 +123,7 @@ class StageSpec:
     forbids: frozenset[str] = frozenset()
     output: str | None = None
     task: str | None = None
+    stream: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what would fail a run only once it comes to the stage."""

@@ -16,13 +16,23 @@ class StageExecutionError(StageFailedError):
     Attributes:
         spend: What it had charged by then, in all its runs, as far as it told.
         is_outage: Whether it did not begin because the ledger could not be written.
+        is_unknown: Whether it did not begin because its worker does not have the stage.
         topped_up_micro_usd: What people had added to the budget of a child.
     """
 
-    def __init__(self, message: str, spend: Spend, *, is_outage: bool = False, topped_up_micro_usd: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        spend: Spend,
+        *,
+        is_outage: bool = False,
+        is_unknown: bool = False,
+        topped_up_micro_usd: int = 0,
+    ) -> None:
         super().__init__(message)
         self.spend = spend
         self.is_outage = is_outage
+        self.is_unknown = is_unknown
         self.topped_up_micro_usd = topped_up_micro_usd
 
 
@@ -38,6 +48,7 @@ class OutgoingHandoff:
         sent: How often it was sent.
         asked: How often a person was asked about it.
         outages: How often its stage could not begin for want of the ledger.
+        unknown: How often its stage was given to a worker that does not have it.
         rejected: How often it was not accepted and its sender was to mend it.
         expired: How often its contract had expired when the receiver looked.
         mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
@@ -52,6 +63,7 @@ class OutgoingHandoff:
     sent: int = 0
     asked: int = 0
     outages: int = 0
+    unknown: int = 0
     rejected: int = 0
     expired: int = 0
     mended: list[StageReturn] = field(default_factory=list)

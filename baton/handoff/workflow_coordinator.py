@@ -29,7 +29,7 @@ from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_escalation import Escalation
-from baton.handoff.workflow_outage import wait_for_ledger
+from baton.handoff.workflow_outage import wait_for_ledger, wait_for_worker
 from baton.handoff.workflow_relay import nth_id
 from baton.ledger.records import Kind
 from baton.personal.records import merged, written_onto
@@ -212,6 +212,10 @@ class HandoffCoordinator:
     async def wait_for_ledger(self, outgoing: OutgoingHandoff) -> bool:
         """Wait before a handoff is sent again that the ledger could not take; see `baton.handoff.workflow_outage`."""
         return await wait_for_ledger(self._handlers, outgoing.spec.name, outgoing.given.seq, outgoing.outages)
+
+    async def wait_for_worker(self, outgoing: OutgoingHandoff) -> None:
+        """Wait before a handoff is sent again whose receiver the workers do not have."""
+        await wait_for_worker(self._handlers, outgoing.spec.name, outgoing.given.seq, outgoing.unknown)
 
     async def failed(self, outgoing: OutgoingHandoff, error: StageExecutionError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again."""

@@ -28,6 +28,7 @@ from baton.core.history import SPENT, Spend, told_spend
 from baton.core.inputs import Input, input_of, input_text, read_inputs, written_inputs
 from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
+from baton.core.streaming import STREAMED
 from baton.errors import ArtifactError, InputError
 from baton.handoff.activity_receive import ReceiversGate, denied_on_record
 from baton.handoff.records import Turn
@@ -35,6 +36,7 @@ from baton.handoff.store_gate import now_utc
 from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
+from baton.pipelines.activity_stream import StageStream
 from baton.pipelines.prompt import READ_ARTIFACT, Kind, Material, NamedText, assemble, prompt_tokens
 from baton.telemetry.metrics import Metrics
 from baton.wire.json_values import Json
@@ -50,6 +52,7 @@ _PARAMS = "params"
 _MOST_LOADED = 2_000_000  # bytes of artifacts that a prompt is made from
 _MODELS, _OTHER_MODELS = 50, "other models"  # so many models of a stage are billed by name
 _TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
+_STREAMED_WITHIN = 0.2  # seconds that what a stage says waits for more
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,7 @@ class StageContext(Generic[BatonT]):
             artifacts=access,
             parts=parts,
             declared=spec.personal_data,
-            last_heartbeat=_without_bill(earlier),
+            last_heartbeat=_own(earlier),
             charged=told_spend(earlier),
             able=spec.tools,
             forbids=spec.forbids,
@@ -260,6 +263,19 @@ class StageContext(Generic[BatonT]):
         allowed = (self.able or None) if self.contract is None else frozenset(self.contract.allowed_tools)
         made = Toolbox(allowed, self.session, self.handoff_id, self._denied, forbidden=self.forbids)
         return self._first("tools", made)
+
+    @cached_property
+    def stream(self) -> StageStream:
+        """Where the stage says what people may read while it works; nothing is kept unless somebody asked for it."""
+        return self._first("stream", StageStream(self.given.stream, self._said))
+
+    def _said(self) -> None:
+        """Have the server told of what was said, soon."""
+        if self._loop is None or _running_loop() is self._loop:
+            self._tell_within(_STREAMED_WITHIN)
+        else:
+            with suppress(RuntimeError):  # that loop has ended
+                self._loop.call_soon_threadsafe(self._tell_within, _STREAMED_WITHIN, context=self._around)
 
     def _first(self, name: str, made: T) -> T:
         """Return what was made first of threads that ask for it at once: what the others note would be lost."""
@@ -493,7 +509,8 @@ class StageContext(Generic[BatonT]):
     def _send(self) -> None:
         """Send the last heartbeat, with what was charged by now."""
         if activity.in_activity():
-            activity.heartbeat(*self.last_heartbeat, *self.told())
+            said = [self.stream.said(activity.info().attempt).newest().to_json()] if "stream" in vars(self) else []
+            activity.heartbeat(*self.last_heartbeat, *said, *self.told())
 
     def charge(self, spend: Spend, model: str = "") -> None:
         """Charge what something cost, at once: it is paid whether or not the stage succeeds.
@@ -520,11 +537,16 @@ class StageContext(Generic[BatonT]):
                 self.models[name] = self.models.get(name, Spend()) + spend
         if self._loop is None or _running_loop() is not self._loop:  # in a thread of the stage's
             self.still_alive()
-        elif self._telling is None:
-            self._telling = self._loop.call_later(_TOLD_WITHIN, self._tell)
+        else:
+            self._tell_within(_TOLD_WITHIN)
+
+    def _tell_within(self, seconds: float) -> None:
+        """Tell the server of what was charged and said, within so many seconds."""
+        if self._loop is not None and self._telling is None:
+            self._telling = self._loop.call_later(seconds, self._tell)
 
     def _tell(self) -> None:
-        """Tell the server what was charged."""
+        """Tell the server what was charged and said."""
         self._telling = None
         self.still_alive()
 
@@ -547,7 +569,7 @@ class StageContext(Generic[BatonT]):
     @property
     def resumed(self) -> list[Any]:
         """The details of the last heartbeat of a run that was lost; empty on the first run."""
-        return [*_without_bill(_heartbeat_details())]
+        return [*_own(_heartbeat_details())]
 
 
 def _heartbeat_details() -> Sequence[Any]:
@@ -555,6 +577,6 @@ def _heartbeat_details() -> Sequence[Any]:
     return activity.info().heartbeat_details if activity.in_activity() else ()
 
 
-def _without_bill(details: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the details of a heartbeat that the stage itself gave."""
-    return tuple(one for one in details if not (isinstance(one, dict) and SPENT in one))
+def _own(details: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the details of a heartbeat that the stage itself gave: without the bill, and what it said."""
+    return tuple(one for one in details if not (isinstance(one, dict) and (SPENT in one or STREAMED in one)))

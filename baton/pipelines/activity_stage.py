@@ -70,6 +70,7 @@ class AgentTerms(TypedDict, total=False):
     forbids: Iterable[str]
     output: str | None
     task: str | None
+    stream: bool
 
 
 class StageTerms(AgentTerms, total=False):
@@ -254,6 +255,7 @@ class Stage(Generic[GivenT, AnswerT]):
             selected=artifacts.selected,
             seconds=round(time.monotonic() - began),
             personal_data=context.sealed_personal_data(),
+            streamed=context.stream.to_json(),
         )
 
 
@@ -274,7 +276,8 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         function: The function, when the decorator is used without arguments.
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
             `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `version`, `requires`,
-            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `whole`, `tools`, `forbids`, `output`, `task`.
+            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `whole`, `tools`, `forbids`, `output`, `task`,
+            `stream`.
 
     Returns:
         The stage, or a decorator that makes one.

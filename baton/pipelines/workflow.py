@@ -152,6 +152,7 @@ class Pipeline:
         inputs: Mapping[str, Any] | None = None,
         params: Mapping[str, Json] | None = None,
         task_queue: str | None = None,
+        stream: bool = False,
     ) -> StageResult:
         """Run a stage and apply its patch.
 
@@ -161,6 +162,7 @@ class Pipeline:
                 `ArtifactRef` or a pydantic model. An agent finds each in its prompt, in full, under its name.
             params: What the stage finds in its context; the pipeline's own by default.
             task_queue: Where its workers listen; the pipeline's own by default.
+            stream: Show people what it says while it works: tokens and tool calls in `baton watch` and `follow`.
 
         Returns:
             The patch that was applied, and the stage's output.
@@ -183,7 +185,7 @@ class Pipeline:
         if past is not None:
             return results_of(past)[0]
 
-        outgoing = self._outgoing_handoff(spec, seq, params, given)
+        outgoing = self._outgoing_handoff(spec, seq, params, given, stream=stream)
 
         def accept(returned: StageReturn, made_on: Baton) -> Outcome:
             self._handlers.visibility.ran(returned.seconds)
@@ -511,6 +513,8 @@ class Pipeline:
         params: Mapping[str, Json] | None,
         inputs: dict[str, JsonValue],
         branches: Sequence[str] = (),
+        *,
+        stream: bool = False,
     ) -> OutgoingHandoff:
         """Return the handoff to a stage, before its first attempt."""
         given = StageInput(
@@ -521,5 +525,6 @@ class Pipeline:
             params=dict(self._start.params if params is None else params),
             inputs=inputs,
             branch=bool(branches),
+            stream=stream or spec.stream,
         )
         return OutgoingHandoff(spec, given, self._handoffs.new_id(), branches)

@@ -27,7 +27,7 @@ from baton.errors import PatchError, PayloadTooLargeError, StageFailedError
 from baton.handoff.records import Handoff
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_coordinator import HandoffCoordinator
-from baton.handoff.workflow_outage import is_outage
+from baton.handoff.workflow_outage import is_outage, is_unknown
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json, excess
 from baton.wire.names import HANDOFF_REFUSED
@@ -95,6 +95,10 @@ async def run_stage(
             except StageExecutionError as error:
                 handoffs.account.raised(delivery.key, message.attempt, error.spend)
                 delivery.outages += error.is_outage
+                delivery.unknown += error.is_unknown
+                if error.is_unknown:
+                    await handoffs.wait_for_worker(delivery)
+                    continue
                 if not (error.is_outage and await handoffs.wait_for_ledger(delivery)):
                     await handoffs.failed(delivery, error)
                 continue
@@ -147,7 +151,8 @@ async def execute(delivery: OutgoingHandoff, outgoing: StageInput | Handoff, seq
         if refusal := _refusal(error):
             return refusal
         told = f"stage {spec.name!r} failed: {_reason(error)}"
-        raise StageExecutionError(told, _spent(error), is_outage=is_outage(error)) from error
+        lacks = {"is_outage": is_outage(error), "is_unknown": is_unknown(error)}
+        raise StageExecutionError(told, _spent(error), **lacks) from error
     if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
         found = "null" if returned is None else "bytes"
         raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")

@@ -24,6 +24,8 @@ from baton.runs.client_waiting import Waits, waits
 
 _LOOK_EVERY_SECONDS = 2.0
 _FEWEST_ROWS = 3
+_LINES_SAID = 6
+_LONGEST_SHOWN = 80
 _NAME_WIDTH = 28
 
 Changes = dict[int, list[tuple[HistoryEntry, Mapping[str, Any]]]]
@@ -45,6 +47,10 @@ _SIGNS = {
     NewsKind.TAKEN_OVER: ("↷", "dim"),
     NewsKind.EDITED: ("✎", "yellow"),
     NewsKind.NOTE: ("!", "yellow"),
+    NewsKind.TEXT: ("…", "dim"),
+    NewsKind.TOOL_CALLED: ("→", "cyan"),
+    NewsKind.TOOL_ANSWERED: ("←", "cyan"),
+    NewsKind.STREAM_RESTARTED: ("↺", "yellow"),
 }
 
 
@@ -99,6 +105,14 @@ def _said(news: News, run: RunRecord) -> str:
         case NewsKind.EDITED:
             by = f" by {news.entries[-1].by}" if news.entries[-1].by else ""
             return f"the baton was edited{by}"
+        case NewsKind.TEXT:
+            return f"{name}: {news.text}"
+        case NewsKind.TOOL_CALLED:
+            return f"{name}: calls {news.tool} {_short(news.text)}"
+        case NewsKind.TOOL_ANSWERED:
+            return f"{name}: {news.tool} answered {_short(news.text)}"
+        case NewsKind.STREAM_RESTARTED:
+            return f"{name}: begins again; what it said before does not count"
         case NewsKind.RUN_ENDED:
             told = (step.failure for step in run.steps if step.status is StepStatus.FAILED and step.failure)
             return next((news.text.removesuffix(f": {why}") for why in told if news.text.endswith(why)), news.text)
@@ -120,14 +134,29 @@ class Page:
         self._waits: Waits | None = None
         self._lost: str | None = None
         self._changed = asyncio.Event()
+        self._said: dict[int, str] = {}
 
     def take(self, update: Followed) -> None:
         """Take over an update."""
         self._lost = update.lost
         if update.run is not None and update.run is not self.run:
             self.run, self._changes = update.run, _by_step(update.run)
+        for one in update.news:
+            self._hear(one)
         if update.news:
             self._changed.set()
+
+    def _hear(self, news: News) -> None:
+        """Keep what a step says, as long as it works."""
+        seq = news.step.seq if news.step else 0
+        match news.kind:
+            case NewsKind.TEXT:
+                self._said[seq] = self._said.get(seq, "") + news.text
+            case NewsKind.TOOL_CALLED | NewsKind.TOOL_ANSWERED:
+                sign, _ = _SIGNS[news.kind]
+                self._said[seq] = f"{self._said.get(seq, '')}\n{sign} {news.tool} {_short(news.text)}\n"
+            case NewsKind.STEP_DONE | NewsKind.STEP_FAILED | NewsKind.STEP_REFUSED | NewsKind.STREAM_RESTARTED:
+                self._said.pop(seq, None)
 
     async def look(self, client: Client) -> None:
         """Keep asking the server what the run waits for: failed tries of a stage are not in its history."""
@@ -159,6 +188,9 @@ class Page:
         """Return the page with the newest steps, ``most`` of them."""
         pending = self._waits if run.status is RunStatus.RUNNING else None
         rows: list[RenderableType] = [heading(run, pending), "", *_steps(run, self._changes, most)]
+        for seq, said in self._said.items() if run.status is RunStatus.RUNNING else ():
+            lines = [line for line in said.splitlines() if line.strip()][-_LINES_SAID:]
+            rows += ["", *(plain(f"{seq if at == 0 else ' '} │ {line}", "dim") for at, line in enumerate(lines))]
         if pending:
             card = waits_card(run, pending)
             rows += ["", card] if card else []
@@ -166,6 +198,12 @@ class Page:
         if self._lost:
             rows.append(plain(f"the server is out of reach ({self._lost}); waiting for it", "yellow"))
         return Group(*rows)
+
+
+def _short(text: str) -> str:
+    """Return a text on one line, as short as a line is."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_SHOWN else f"{line[: _LONGEST_SHOWN - 1]}…"
 
 
 def _by_step(run: RunRecord) -> Changes:

@@ -32,6 +32,7 @@ from baton.runs.client_events import (
     words_of,
 )
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step, StepStatus
+from baton.runs.client_streams import streams_of
 from baton.runs.client_timers import APPROVAL_TIMER, SLEEP_TIMER, timer_name
 from baton.wire.names import HANDOFF_CHUNK
 
@@ -69,6 +70,7 @@ class _Fold:
             self._take(outcome, StepStatus.TAKEN_OVER)
         self._run.billed = billed_before(self._run.start)
         self._parse(events)
+        self._run.streams = streams_of(events, self._given, self._returned)
         for event in events:
             if handler := _HANDLERS.get(event.WhichOneof("attributes") or ""):
                 handler(self, event)

@@ -1,10 +1,11 @@
 """Following a run while it happens, across lost connections, roll-backs and continue-as-new."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -16,9 +17,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.errors import BatonError, HistoryError
 from baton.runs.client_events import is_refusal, time_of
 from baton.runs.client_executions import PAUSED, describe, history
-from baton.runs.client_news import News, news_of
+from baton.runs.client_news import News, news_of, streamed_news, with_streams
 from baton.runs.client_reader import first_began, rebuild
 from baton.runs.client_record import RunRecord, RunStatus
+from baton.runs.client_streams import Heard, live
 
 _POLL = timedelta(seconds=60)  # the server answers after 20 s at the latest, with nothing if there is nothing
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 3.0
@@ -31,6 +33,7 @@ _PASSES = (
     RPCStatusCode.UNKNOWN,
     RPCStatusCode.ABORTED,
 )
+_LOOK_EVERY_SECONDS = 0.25  # heartbeats are sent as often
 _FIRST_ANSWER = 4  # the event: a run is started, its first task scheduled and begun, and then done, or not
 _ANSWERED_WITHIN = 2  # seconds
 
@@ -45,6 +48,7 @@ class Cursor:
         told: How many pieces of news of that reading were told.
         base: Run and event of the reading before, against which they are news; None for the first.
         continues: Whether another run continued in place of the run by then.
+        heard: Up to where each activity that streams was heard by that reading: its id, its run, the place.
     """
 
     run_id: str
@@ -52,17 +56,21 @@ class Cursor:
     told: int
     base: tuple[str, int] | None = None
     continues: bool = False
+    heard: tuple[tuple[str, int, int], ...] = ()
 
     def __str__(self) -> str:
         base_run, base_event = self.base or ("", 0)
-        return f"{self.run_id}:{self.event}:{self.told}:{base_run}:{base_event}:{self.continues:d}"
+        heard = ",".join(f"{activity}.{attempt}.{place}" for activity, attempt, place in self.heard)
+        return f"{self.run_id}:{self.event}:{self.told}:{base_run}:{base_event}:{self.continues:d}:{heard}"
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
         """Return the cursor that ``text`` is."""
-        run_id, event, told, base_run, base_event, continues = text.split(":")
+        run_id, event, told, base_run, base_event, continues, streams = text.split(":")
         base = (base_run, int(base_event)) if base_run else None
-        return cls(run_id, int(event), int(told), base, continues == "1")
+        heard = (one.split(".") for one in streams.split(",") if one)
+        places = tuple((activity, int(attempt), int(place)) for activity, attempt, place in heard)
+        return cls(run_id, int(event), int(told), base, continues == "1", places)
 
 
 @dataclass(frozen=True)
@@ -74,35 +82,68 @@ class Followed:
         news: What happened since the update before.
         lost: Why the server is out of reach; None while it is not.
         is_last: Whether the run has ended and no other follows it.
-        start: Where in what was told the news begin.
+        places: The place after each piece of the news.
     """
 
     run: RunRecord | None
     news: list[News]
     lost: str | None = None
     is_last: bool = False
-    start: Cursor | None = None
+    places: list[Cursor] = field(default_factory=list)
 
     def cursors(self) -> list[Cursor]:
         """Return the place after each piece of the news."""
-        start = self.start
-        return [replace(start, told=start.told + place + 1) for place in range(len(self.news))] if start else []
+        return self.places
 
 
 async def follow(
-    client: Client, workflow_id: str, run_id: str | None = None, *, cursor: Cursor | None = None
+    client: Client, workflow_id: str, run_id: str | None = None, *, cursor: Cursor | str | None = None
 ) -> AsyncIterator[Followed]:
-    """Yield an update whenever something happens to a run, until it has ended."""
+    """Yield an update whenever something happens to a run, until it has ended.
+
+    It waits for a server that restarts, and follows the newer run after a roll-back or a continue-as-new. Of stages
+    that stream it tells each piece of text and each call of a tool as it comes.
+
+    Args:
+        client: A connected client.
+        workflow_id: The run.
+        run_id: Which of its runs to begin with; the newest by default.
+        cursor: Where to resume: after the news that had this cursor, as it is or as a text. What came since is told,
+            and nothing twice.
+
+    Raises:
+        HistoryError: The workflow is not a pipeline, or the run has no such place.
+        ValueError: The text is no cursor.
+
+    Example:
+        ```python
+        async for update in follow(client, "notes-1.2", cursor=last_seen):
+            for news, cursor in zip(update.news, update.cursors()):
+                await browser.send(news.to_json_object())
+                last_seen = str(cursor)
+        ```
+    """
+    cursor = Cursor.parse(cursor) if isinstance(cursor, str) else cursor
+    heard: dict[str, tuple[int, int]] = {}
+    streaming = asyncio.Event()
     told: RunRecord | None = None
     if cursor is not None:
         base = await _reading(client, workflow_id, *cursor.base) if cursor.base else None
         told = await _reading(client, workflow_id, cursor.run_id, cursor.event)
-        news = news_of(base, told, told.read_at, goes_on=cursor.continues)
-        yield Followed(told, news[cursor.told :], start=cursor)
+        heard = {activity: (attempt, place) for activity, attempt, place in cursor.heard}
+        news = with_streams(news_of(base, told, told.read_at, goes_on=cursor.continues), base, told, heard)
+        left = news[cursor.told :]
+        yield Followed(told, left, places=_places(cursor, len(left)))
+        heard = _of_open(told, heard)
+        streaming.set() if _streams_now(told) else streaming.clear()
     run_id = cursor.run_id if cursor else run_id or (await describe(client, workflow_id)).run_id
     while True:
         successor: str | None = None
-        async for batch in _batches(client, workflow_id, run_id):
+        async for batch in _with_looks(_batches(client, workflow_id, run_id), streaming):
+            if batch is None:
+                if told is not None and (update := await _looked(client, told, heard)):
+                    yield update
+                continue
             if isinstance(batch, RPCError):
                 yield Followed(told, [], lost=batch.message)
                 continue
@@ -114,16 +155,83 @@ async def follow(
             run.first_began = told.first_began if told else await first_began(client, run)
             successor = await _successor(client, run) if has_ended else None
             continues = successor is not None
-            news = [] if known else news_of(told, run, time_of(batch[-1]), goes_on=continues)
-            start = Cursor(run_id, run.last_event, 0, (told.run_id, told.last_event) if told else None, continues)
-            told = run
-            yield Followed(run, news, is_last=has_ended and not continues, start=start)
+            same = told is not None and told.run_id == run_id
+            heard = heard if same else {}
+            news = news_of(told, run, time_of(batch[-1]), goes_on=continues)
+            news = [] if known else with_streams(news, told, run, heard)
+            read = (told.run_id, told.last_event) if told else None
+            start = Cursor(run_id, run.last_event, 0, read, continues, _as_heard(heard))
+            told, heard = run, _of_open(run, heard)
+            streaming.set() if _streams_now(run) else streaming.clear()
+            yield Followed(run, news, is_last=has_ended and not continues, places=_places(start, len(news)))
         if successor is not None:
             run_id = successor
         elif told is None or told.status is not RunStatus.RUNNING:
             return
         else:  # the server refuses to wait for a paused run
             await _until_unpaused(client, workflow_id, run_id)
+
+
+def _places(start: Cursor, pieces: int) -> list[Cursor]:
+    """Return the place after each of so many pieces of news."""
+    return [replace(start, told=start.told + piece + 1) for piece in range(pieces)]
+
+
+def _as_heard(heard: Heard) -> tuple[tuple[str, int, int], ...]:
+    return tuple((activity, *place) for activity, place in heard.items())
+
+
+def _of_open(run: RunRecord, heard: Heard) -> dict[str, tuple[int, int]]:
+    """Return up to where the streams that are still open were heard."""
+    return {one.activity: heard[one.activity] for one in run.streams if one.event is None and one.activity in heard}
+
+
+def _streams_now(run: RunRecord) -> bool:
+    """Return whether a stage of the run streams now."""
+    return any(one.event is None for one in run.streams)
+
+
+async def _looked(client: Client, run: RunRecord, heard: dict[str, tuple[int, int]]) -> Followed | None:
+    """Return what stages that stream have said since; ``heard`` becomes up to where."""
+    try:
+        streams = await live(client, run.workflow_id, run.run_id, run.streams)
+    except RPCError as error:
+        if _passes(error) or _is_starting(error):  # the next reading of the history tells that it is out of reach
+            return None
+        raise
+    news, places = list[News](), list[Cursor]()
+    here = Cursor(run.run_id, run.last_event, 0, (run.run_id, run.last_event))
+    for stream in streams:
+        for piece, place in streamed_news(run, stream, {**heard}):
+            heard[stream.activity] = place
+            news.append(piece)
+            places.append(replace(here, heard=_as_heard(heard)))
+    return Followed(run, news, places=places) if news else None
+
+
+BatchT = TypeVar("BatchT")
+
+
+async def _with_looks(batches: AsyncGenerator[BatchT, None], looks: asyncio.Event) -> AsyncIterator[BatchT | None]:
+    """Yield the batches as they come, and None every now and then while a look is worth it."""
+    coming = asyncio.ensure_future(anext(batches))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=_LOOK_EVERY_SECONDS if looks.is_set() else None)
+            if not done:
+                yield None
+                continue
+            try:
+                batch = coming.result()
+            except StopAsyncIteration:
+                return
+            yield batch
+            coming = asyncio.ensure_future(anext(batches))
+    finally:
+        coming.cancel()
+        with suppress(asyncio.CancelledError, StopAsyncIteration, RPCError):
+            await coming
+        await batches.aclose()
 
 
 async def _reading(client: Client, workflow_id: str, run_id: str, event: int) -> RunRecord:
@@ -167,7 +275,9 @@ def _takes_note(event: HistoryEvent) -> bool:
     return is_reset or event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
-async def _batches(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[list[HistoryEvent] | RPCError]:
+async def _batches(
+    client: Client, workflow_id: str, run_id: str
+) -> AsyncGenerator[list[HistoryEvent] | RPCError, None]:
     """Yield all events of a run so far whenever there are more, and every failure to reach the server."""
     events: list[HistoryEvent] = []
     token, pause = b"", _FIRST_PAUSE

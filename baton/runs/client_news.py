@@ -8,6 +8,7 @@ from typing import Any
 
 from baton.core.history import HistoryEntry, StepKind
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
+from baton.runs.client_streams import Heard, StepStream, unheard
 
 
 class NewsKind(StrEnum):
@@ -28,6 +29,10 @@ class NewsKind(StrEnum):
     TAKEN_OVER = "taken_over"
     EDITED = "edited"
     NOTE = "note"
+    TEXT = "text"
+    TOOL_CALLED = "tool_called"
+    TOOL_ANSWERED = "tool_answered"
+    STREAM_RESTARTED = "stream_restarted"
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,10 @@ class News:
     Attributes:
         kind: What it is about.
         at: When.
-        text: What happened, for people: the goal, a failure, a note, a status.
+        text: What happened, for people: the goal, a failure, a note, a status. Of a stage that streams, the next piece
+            of its text, the arguments of a tool as JSON, or what it answered.
         step: The step it is about.
+        tool: The tool that was called or answered.
         entries: What a finished step changed.
     """
 
@@ -47,6 +54,7 @@ class News:
     text: str = ""
     step: Step | None = None
     entries: list[HistoryEntry] = field(default_factory=list)
+    tool: str = ""
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the news as JSON; members that say nothing are left out."""
@@ -58,6 +66,7 @@ class News:
             "text": self.text or None,
             "seq": step.seq if step else None,
             "name": step.name if step else None,
+            "tool": self.tool or None,
             "kind": step.kind.value if step else None,
             "attempts": step.attempts if step else None,
             "seconds": seconds,
@@ -65,6 +74,9 @@ class News:
             "entries": [entry.model_dump(mode="json") for entry in self.entries] or None,
         }
         return {name: value for name, value in members.items() if value is not None}
+
+
+_ENDS = (NewsKind.STEP_DONE, NewsKind.STEP_REFUSED, NewsKind.STEP_FAILED)
 
 
 def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on: bool = False) -> list[News]:
@@ -85,6 +97,31 @@ def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on
     if after.status is not RunStatus.RUNNING and not told.ended(after):
         news.append(News(NewsKind.RUN_ENDED, after.ended or at, _ending(after)))
     return news
+
+
+def streamed_news(run: RunRecord, stream: StepStream, heard: Heard) -> Iterator[tuple[News, tuple[int, int]]]:
+    """Yield what is new in a stream, each piece with the place up to which it was heard then."""
+    step = next((one for one in run.steps if one.seq == stream.seq), None)
+    for again, kind, text, tool, place in unheard(stream, heard):
+        if again:
+            yield News(NewsKind.STREAM_RESTARTED, stream.at, step=step), (place[0], 0)
+        yield News(NewsKind(kind), stream.at, text, step, tool=tool), place
+
+
+def with_streams(news: list[News], before: RunRecord | None, after: RunRecord, heard: Heard) -> list[News]:
+    """Return the news with what is new in the streams that have ended since, before the news of their steps' ends."""
+    known = {(one.activity, one.event) for one in before.streams if one.event} if before else set()
+    if before is not None and before.run_id != after.run_id and not after.resets:
+        known = set()  # the run continued as new, and its numbers begin again
+    since = after.resets[-1].event if before and before.run_id != after.run_id and after.resets else after.last_event
+    told = [*news]
+    for stream in after.streams:
+        if stream.event is not None and ((stream.activity, stream.event) not in known or stream.event > since):
+            pieces = [piece for piece, _ in streamed_news(after, stream, heard)]
+            ends = (at for at, one in enumerate(told) if one.step and one.step.seq == stream.seq and one.kind in _ENDS)
+            place = next(ends, len(told))
+            told[place:place] = pieces
+    return told
 
 
 class _Told:

@@ -15,6 +15,7 @@ from baton.core.state import PipelineState
 from baton.errors import HistoryError
 from baton.handoff.pending import HandoffDecision
 from baton.runs.client_events import Pausing
+from baton.runs.client_streams import StepStream
 from baton.runs.client_timers import HandoffDeadline, Timer, pending_handoffs
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -134,6 +135,7 @@ class RunRecord:
         topped_up_micro_usd: What people put into its budget, in this run and in children that ended.
         decided: What people decided about handoffs that waited, with the time of it.
         chunks: The sealed chunks of streamed handoffs that it was signaled, in order.
+        streams: What its stages said while they worked, where people wanted to read that.
     """
 
     workflow_id: str
@@ -172,6 +174,7 @@ class RunRecord:
     topped_up_micro_usd: int = 0
     decided: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
+    streams: list[StepStream] = field(default_factory=list)
 
     @property
     def baton(self) -> Baton:

@@ -12,7 +12,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from baton import WorkerParts
+from baton import Baton, BatonPatch, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.doctor_checks import Mark, suspended
 from baton.client import RunRecord, RunStatus, read_run
@@ -24,11 +24,12 @@ from baton.runs.cli_cards import heading
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_waiting import Waits, waits
-from baton.testing import pipeline_worker
+from baton.testing import assert_replays, pipeline_worker
 from tests.replay.mutants import GateMoved
-from tests.support import GOAL, LIMIT, Handle, start, until_waiting
+from tests.support import GOAL, LIMIT, Handle, start, until, until_waiting
 from tests.temporal.pipelines import Gated, Linear
 from tests.temporal.stages import STAGES
+from tests.temporal.streaming_pipelines import spoken
 
 _REPORTED_AFTER = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
 
@@ -111,6 +112,25 @@ class TestSuspended:
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
         assert await list_runs(client, wanted, 10) == []
+
+    async def test_a_stage_that_no_worker_has_waits_for_one_that_has_it(self, client: Client) -> None:
+        """A release that removed it would otherwise fail the runs that were about to begin it."""
+
+        @stage(name="speak")
+        async def speak(baton: Baton) -> BatonPatch:
+            return BatonPatch(current_state=["Spoken"])
+
+        queue = f"removed-{uuid.uuid4()}"
+        given = PipelineInput(goal=GOAL, params={"stream": False})
+        async with pipeline_worker(client, [spoken], STAGES, task_queue=queue):
+            handle = await client.start_workflow(spoken, given, id=queue, task_queue=queue, execution_timeout=LIMIT)
+            now = await until(handle, lambda now: bool(now.notes))
+        assert now.notes == ["'speak' waits: the workers do not have this stage; start one whose code has it"]
+
+        async with pipeline_worker(client, [spoken], [speak], task_queue=queue):
+            result = await handle.result()
+            await assert_replays(handle, [spoken])
+        assert result.final_baton().current_state == ["Spoken"]
 
     async def test_a_continued_run_whose_code_has_changed_waits_for_code_that_fits(self, client: Client) -> None:
         """Its earlier steps are no events of its own, and yet a release must not fail it for good."""
