@@ -43,7 +43,7 @@ types: $(READY) ## check the types
 	@$(BIN)/mypy
 
 docs: $(READY) ## build the site of the docs into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 demo: $(READY) ## watch a pipeline run on an embedded Temporal server
 	@$(BIN)/python demo.py

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
@@ -29,6 +30,16 @@ PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.
 SOURCES = {page: name for name, page in PAGES.items()}
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()(?!\w+:)([^)#\s]+)")
+
+
+class Examples(griffe.Extension):
+    """Has an "Example:" of a docstring shown as the code that it is, as griffe shows "Examples:"."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rename the section."""
+        if obj.docstring:
+            obj.docstring.value = re.sub(r"(?m)^Example:$", "Examples:", obj.docstring.value)
+
 
 markdown: dict[str, str] = {}  # of each page, by its path in the site
 titles: dict[str, str] = {}
@@ -155,6 +166,15 @@ GENERATED = {
     "reference/figures.md": figures_page,
     **{f"reference/{name}.md": lambda door=door: api_page(door) for name, door in DOORS.items()},
 }
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages that mkdocs.yml does not place among the how-tos, by name."""
+    sections = config.nav or []
+    placed = set(re.findall(r"[\w/-]+\.md", str(sections)))
+    [how_to] = [section["How to"] for section in sections if "How to" in section]
+    how_to += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in placed]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
