@@ -37,7 +37,7 @@ from benchmarks.rig import Rig, as_deployed
 SEED = 20_261_127
 QUEUE, DEPLOYMENT, APPROVAL = "deploys", "deploys", "manager"
 _ROOT = Path(__file__).parents[1]
-_PATIENCE_SECONDS = 300.0
+_PATIENCE_SECONDS = 600.0
 _REPORTED_AFTER = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
 _RELEASE = '''"""Release {number}."""
 import asyncio

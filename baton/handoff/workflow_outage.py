@@ -10,7 +10,7 @@ from baton.ledger.records import LedgerUnavailableError
 from baton.pipelines.workflow_handlers import RunHandlers
 
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(minutes=1)
-_LONGEST_WITHOUT_WORKER = timedelta(minutes=5)
+_LONGEST_WITHOUT_WORKER = timedelta(minutes=2)
 _UNKNOWN = ("NotFoundError", "is not registered on this worker")  # by which the SDK says it; retries do not help
 _OUTAGES = (LedgerUnavailableError.__name__, ArtifactUnavailableError.__name__)
 _MOST = 60  # times, which is an hour; each begins with the stage's own retries

@@ -1,0 +1,89 @@
+"""Two agents summarise a document under a budget while people watch, and an editor decides.
+
+`make demo` runs it. Offline the models answer from a script; `EXAMPLE_MODEL=openai:gpt-5-mini` asks a real one.
+
+baton dev examples/summary.py
+baton run summary --goal "What is new, for users" --param document=CHANGELOG.md --budget 0.50 --watch
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+
+from baton import Pipeline, pipeline
+from baton.agents import AnswerForm, Price, PydanticAgent, agent_stage
+
+PRICE = Price(input=3, output=15)
+MODEL = os.environ.get("EXAMPLE_MODEL")
+
+Said = str | DeltaToolCalls
+
+
+def read_document(name: str) -> str:
+    """Read a document of this folder."""
+    return Path(name).read_text(encoding="utf-8")
+
+
+async def words(text: str) -> AsyncIterator[str]:
+    """Yield a text as a model does: in pieces, with pauses."""
+    for word in re.findall(r"\S+\s*", text):
+        yield word
+        await asyncio.sleep(0.02)
+
+
+async def writer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Said]:
+    """Stand in for a model: read the document, and write a line for each of its bold headings."""
+    read = [part.content for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
+    if not read:
+        name = re.search(r'"document": ?"([^"]+)"', str(messages[0]))
+        yield {0: DeltaToolCall(name="read_document", json_args=f'{{"name": "{name[1] if name else "README.md"}"}}')}
+        return
+    found = re.findall(r"(?s)- \*\*([^*]+?)\.?\*\* (.+?\.)(?:\s|$)", str(read[0]))
+    async for word in words("\n".join(f"- {heading}: {' '.join(said.split())}" for heading, said in found[:6])):
+        yield word
+
+
+async def editor(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Said]:
+    """Stand in for a model: keep the three shortest lines of the draft."""
+    prompt = "\n".join(str(part.content) for one in messages for part in one.parts if hasattr(part, "content"))
+    lines = sorted(re.findall(r"(?m)^- [A-Z].+$", prompt.rpartition("draft")[2]), key=len)[:3]
+    async for word in words("# What is new\n\n" + "\n".join(lines)):
+        yield word
+
+
+def agent(name: str, script: Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]) -> PydanticAgent:
+    """Return an agent with the configured model, or with its script."""
+    model = MODEL or FunctionModel(stream_function=script)
+    return PydanticAgent(Agent(model, name=name), price=None if MODEL else PRICE, stream=True)
+
+
+write = agent_stage(
+    agent("write", writer),
+    answers=AnswerForm.TEXT,
+    instructions="Read the document that the parameters name, and draft a summary for users, a line for each point.",
+    tools=[read_document],
+    shows_params=True,
+)
+edit = agent_stage(
+    agent("edit", editor),
+    answers=AnswerForm.TEXT,
+    instructions="Shorten the draft to its three most useful lines.",
+    heartbeat=timedelta(seconds=2),
+)
+
+
+@pipeline
+async def summary(p: Pipeline) -> object:
+    """Write, edit, ask."""
+    drafted = await p.stage(write)
+    edited = await p.stage(edit, inputs={"draft": drafted})
+    await p.approve("editor", within=timedelta(days=1), asks="Publish it?", shows={"summary": edited})
+    return edited.output
