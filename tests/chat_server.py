@@ -90,7 +90,6 @@ def chunks(name: str, arguments: Any, *, read: int = 1_000, written: int = 100) 
 
 
 def refusal(status: int, code: str, message: str = "", **headers: str) -> Reply:
-    """Return an error as providers send it."""
     return Reply({"error": {"message": message, "type": "invalid_request_error", "code": code}}, status, headers)
 
 
@@ -106,7 +105,6 @@ class ChatServer:
 
     @property
     def url(self) -> str:
-        """The endpoint's whole address."""
         return f"{self.base}/chat/completions"
 
 

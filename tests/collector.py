@@ -40,7 +40,6 @@ class Collector:
         return sorted((span for scope in scopes for span in scope.spans), key=lambda span: span.start_time_unix_nano)
 
     def span(self, name: str) -> Span:
-        """Return the one span of a name."""
         (found,) = [span for span in self.spans if span.name == name]
         return found
 
@@ -58,7 +57,6 @@ def attributes(pairs: Any) -> dict[str, Any]:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """Listen while the block runs."""
     collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):

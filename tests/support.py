@@ -35,7 +35,6 @@ LIMIT = timedelta(minutes=3)
 async def sealing_worker(
     server: DevServer, safeguards: Safeguards, pipelines: Sequence[type], stages: Sequence[Callable[..., Any]]
 ) -> AsyncIterator[Worker]:
-    """Run a worker with safeguards."""
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, pipelines, stages) as it:
         yield it

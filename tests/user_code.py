@@ -82,7 +82,6 @@ class Reviewing:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run every kind of step."""
         await self.pipeline.stage(plan)
         first, second = await self.pipeline.fan_out(review, tidy, merge={"current_state": MergeStrategy.FIRST})
         try:

@@ -18,7 +18,6 @@ class Delivery:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan and release."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(release)
         return self.pipeline.result()

@@ -156,7 +156,6 @@ async def alive_for(handle: Handle, long: timedelta) -> None:
 
 
 async def attempts(handle: Handle) -> Counter[str]:
-    """Return how often Temporal ran each stage."""
     scheduled: dict[int, str] = {}
     tried: Counter[str] = Counter()
     async for one in handle.fetch_history_events():
@@ -185,7 +184,6 @@ class Cable:
         await self.cut()
 
     async def cut(self) -> None:
-        """Cut it for good."""
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()

@@ -57,7 +57,6 @@ class Errand:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the errand."""
         await self.pipeline.stage(draft)
         await self.pipeline.stage(build)
         if self.pipeline.params.get("ask"):

@@ -47,7 +47,6 @@ async def trace_of(folder: Path, task_id: str, anchors: Sequence[ChainHead] = ()
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:
-    """Return what stages did, in order."""
     path = folder / "journal"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -111,7 +110,6 @@ class Relayed:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the errand."""
         queue = start.params.get("queue")
         for one in STAGES:
             await self.pipeline.stage(one, task_queue=None if queue is None else str(queue))

@@ -17,7 +17,6 @@ from tests.acceptance.handoff_errands import STAGES, Relayed, safeguards
 
 
 async def work(address: str, queue: str, folder: str, role: str) -> None:
-    """Work for ever."""
     plugin = BatonPlugin(safeguards=safeguards(Path(folder), encrypt=role.endswith("+encrypt")))
     client = await Client.connect(address, plugins=[plugin], identity="test")
     worker = Worker(

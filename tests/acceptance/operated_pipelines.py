@@ -20,7 +20,6 @@ class Delivery:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, implement, check and review, ask, release."""
         planned = await self.pipeline.stage(plan)
         await self.pipeline.stage(implement)
         await self.pipeline.fan_out(check, review)
@@ -39,7 +38,6 @@ class Stumbles:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Stumble."""
         await self.pipeline.stage(stumble)
         return self.pipeline.result()
 

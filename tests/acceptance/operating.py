@@ -44,7 +44,6 @@ class Operator:
         return {**usual, **ours, **self.variables}
 
     async def __call__(self, *words: str, code: int = 0) -> str:
-        """Call the command, check how it ends, and return its output."""
         output, _ = await self.both(*words, code=code)
         return output
 

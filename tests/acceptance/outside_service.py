@@ -21,7 +21,6 @@ TOKENS = "BATON_TEST_TOKENS"
 
 
 async def serve(address: str, folder: str, port: int) -> None:
-    """Serve for ever."""
     guards = safeguards(Path(folder))
     client = await Client.connect(address, plugins=[BatonPlugin(safeguards=guards)])
     async with guards.opened() as guarded:

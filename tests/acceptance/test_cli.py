@@ -32,7 +32,6 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @pytest.fixture(scope="module")
 def operator(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    """Return an operator of the tests' server."""
     return Operator(tmp_path_factory.mktemp("operator"), {"TEMPORAL_ADDRESS": server.address})
 
 
@@ -254,8 +253,6 @@ class TestReading:
 
 
 class TestDeciding:
-    """Approving and denying."""
-
     async def test_an_approval_is_bound_to_the_baton_that_was_shown(self, at_work: Operator) -> None:
         """The only open approval is found, its question and baton are shown, and the run goes on to its end."""
         goal = at_work.folder / "first.json"
@@ -324,8 +321,6 @@ class TestDeciding:
 
 
 class TestRepairing:
-    """Rolling back and forking."""
-
     async def test_a_watcher_follows_a_roll_back_to_the_newer_run(self, at_work: Operator) -> None:
         """What is undone is told, nothing is told twice, and the reason is in the history."""
         await at_work("run", "Delivery", "-g", "Add login", "--id", "again")
@@ -405,8 +400,6 @@ class TestRepairing:
 
 
 class TestStarting:
-    """A run that is started."""
-
     async def test_a_pipeline_that_no_worker_knows_is_told_at_once(self, operator: Operator) -> None:
         """With those that the worker knows; the server knows no names before it has a run of one."""
         async with operator.worker("misspelt"):
@@ -423,8 +416,6 @@ class TestStarting:
 
 
 class TestLabels:
-    """A namespace without Baton's search attributes."""
-
     async def test_runs_start_without_them_and_doctor_adds_them(self, tmp_path: Path) -> None:
         """Nothing is refused for want of them but what only they can tell; and they are one command away."""
         async with DevServer(DevServerOptions(ui_port=None, search_attributes=())) as bare:
@@ -453,8 +444,6 @@ def mark_of(findings: list[dict[str, Any]], check: str) -> str:
 
 
 class TestInterrupting:
-    """Ctrl-C, and what `kill` and `timeout` send."""
-
     async def test_a_watcher_ends_with_130(self, at_rest: Operator) -> None:
         """The shell sees that it was interrupted, and not that the run failed."""
         async with at_rest.started("watch", "past-waiting", "--json") as watching:
@@ -473,8 +462,6 @@ class TestInterrupting:
 
 
 class TestTerminal:
-    """A page on a terminal, instead of lines."""
-
     async def test_watch_leaves_the_whole_page_behind(self, at_rest: Operator) -> None:
         """The page keeps itself up to date in place; at the end it stays, and the cursor is there again."""
         screen = await at_rest.on_a_terminal("watch", "past-closed")

@@ -121,15 +121,12 @@ async def until_nothing_is_left(operator: Operator) -> None:
 
 
 def get(url: str, body: bytes | None = None) -> Any:
-    """Return what a URL answers, as JSON."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as answer:
         return json.loads(answer.read())
 
 
 class TestDev:
-    """Everything at once."""
-
     async def test_runs_and_their_watchers_survive_a_restart(self, operator: Operator, port: int) -> None:
         """A run that waits is there again, the watcher waited too, and both go on to the end."""
         options = ("--ui-port", "0", "--port", str(port), "--worker", str(WORKER))

@@ -34,7 +34,6 @@ YES = Decision(approval="release manager", approved=True, who="ann", why="it is 
 
 @pytest.fixture(scope="module")
 async def client(server: DevServer) -> Client:
-    """Return a client that speaks Baton."""
     return await Client.connect(server.address, plugins=[BatonPlugin()])
 
 
@@ -98,8 +97,6 @@ async def begun(worker: Any, stage: str, times: int = 1) -> None:
 
 
 class TestKilledWorkers:
-    """Worker processes that end in the worst moments."""
-
     async def test_before_in_and_after_every_stage(self, server: DevServer, client: Client) -> None:
         """Ten workers, nine of them killed: each stage is executed again only where it was interrupted."""
         queue = f"killed-{uuid.uuid4()}"
@@ -146,8 +143,6 @@ class TestKilledWorkers:
 
 
 class TestRestartedServer:
-    """The server is killed and started again on its file."""
-
     async def test_in_a_stage_and_while_a_person_is_asked(self, tmp_path: Path, port: int) -> None:
         """What it has acknowledged it still knows, and its workers find it again by themselves."""
         file, queue = tmp_path / "runs.db", "restarted"
@@ -190,8 +185,6 @@ GARBAGE = [
 
 
 class TestGarbage:
-    """What a pipeline is sent that is no message of it."""
-
     async def test_signals_of_every_wrong_shape_and_name(self, client: Client) -> None:
         """They are noted or dropped, and change nothing: not the history, not the end."""
         async with pipeline_worker(client, [Errand], STAGES) as worker:

@@ -105,8 +105,6 @@ class TestLedgerDown:
 
 
 class TestKilledWorkers:
-    """Workers of stages that end in the worst moments of a handoff."""
-
     async def test_between_record_and_execution(self, server: DevServer, tmp_path: Path) -> None:
         """Accepted on record and not begun: it is executed by the next worker, under the same one record.
 
@@ -209,8 +207,6 @@ class TestKilledWorkers:
 
 
 class TestMissingKey:
-    """Everything is encrypted, and the key is gone when the next worker looks."""
-
     async def test_the_run_waits_until_it_is_back(self, server: DevServer, tmp_path: Path) -> None:
         """Nothing fails for good, nothing runs meanwhile, and then it goes on (F11, `security.md` 3.2)."""
         file, queue = tmp_path / "keys.toml", f"keyless-{uuid4()}"

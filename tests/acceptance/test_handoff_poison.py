@@ -81,8 +81,6 @@ def _plain_input(message: dict[str, Any]) -> bytes:
 
 
 class TestPoison:
-    """What begins a stage and is no handoff to it."""
-
     async def test_nothing_of_it_is_executed(self, server: DevServer, tmp_path: Path) -> None:
         """Each is refused as a value under its code and is on record; the worker lives on (F7, S3-13.1-e, P6)."""
         plugin = BatonPlugin(safeguards=safeguards(tmp_path))

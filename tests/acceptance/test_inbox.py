@@ -40,20 +40,17 @@ OUR_OWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @pytest.fixture(scope="module")
 def operator(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    """Return an operator of the tests' server."""
     return Operator(tmp_path_factory.mktemp("operator"), {"TEMPORAL_ADDRESS": server.address})
 
 
 @pytest.fixture(scope="module")
 async def client(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Client:
-    """Return a client whose workers have safeguards."""
     safeguards = Safeguards.development(tmp_path_factory.mktemp("safeguards"))
     return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
     async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as it:
         yield it
 
@@ -79,7 +76,6 @@ async def waiting(handle: Handle) -> list[PendingHandoff]:
 
 
 async def poisoned(worker: Worker) -> Handle:
-    """Return a run with a dead letter."""
     return await pending(worker, FourAgents.run, params={"poisoned": True})
 
 
@@ -142,8 +138,6 @@ def _converse(screen: int, answer: Callable[[], str]) -> str:
 
 
 class TestList:
-    """`baton inbox`."""
-
     async def test_alone_it_lists_what_waits(self, operator: Operator, worker: Worker) -> None:
         """Run, step, agents, reason, since and deadline; the same as `baton inbox list`."""
         handle = await poisoned(worker)
@@ -186,8 +180,6 @@ class TestList:
 
 
 class TestElsewhere:
-    """What the other commands say of a run whose handoff waits."""
-
     async def test_the_run_does_not_look_as_if_it_went_on(self, operator: Operator, worker: Worker) -> None:
         """Its status, why it waits, until when and where to decide are on the page; and it can be listed by that."""
         handle = await poisoned(worker)
@@ -213,8 +205,6 @@ class TestElsewhere:
 
 
 class TestShow:
-    """`baton inbox show`."""
-
     async def test_it_shows_all_findings_and_the_message(self, operator: Operator, worker: Worker) -> None:
         """What a person needs to decide, and the commands to do so."""
         handle = await poisoned(worker)
@@ -303,8 +293,6 @@ def steers(sign: str) -> bool:
 
 
 class TestDecide:
-    """`baton inbox release`, `requeue`, `edit`, `top-up` and `abandon`."""
-
     async def test_a_release_lets_it_pass_with_a_name(self, operator: Operator, worker: Worker) -> None:
         """The handoff goes on, and the decision is told as it counts (S3-11-d)."""
         handle = await poisoned(worker)

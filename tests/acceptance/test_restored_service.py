@@ -36,8 +36,6 @@ async def until_one_waits(client: Client, workflow_id: str) -> PendingHandoff:
 
 
 class TestRestoredService:
-    """The service knows less than the ledger, which was left as it is."""
-
     async def test_what_was_sent_before_waits_for_a_person_and_a_rollback_sends_it_anew(self, tmp_path: Path) -> None:
         """No stage is begun under an answer that is on record for another message.
 

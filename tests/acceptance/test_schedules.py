@@ -14,7 +14,6 @@ from tests.acceptance.operating import Operator
 
 @pytest.fixture
 def operator(server: DevServer, tmp_path: Path) -> Operator:
-    """Return an operator of the tests' server."""
     return Operator(tmp_path, {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": "scheduled"})
 
 

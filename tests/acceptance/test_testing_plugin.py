@@ -120,8 +120,6 @@ def plain(guide: Path, tmp_path: Path) -> Path:
 
 
 class TestGuide:
-    """docs/testing.md, every file of it."""
-
     def test_its_tests_pass(self, guide: Path) -> None:
         """In a new folder, on a server that the plugin starts; what it says to record is recorded first."""
         recorded = run_pytest(guide, "--baton-record")
@@ -158,8 +156,6 @@ class TestGuide:
 
 
 class TestRecording:
-    """Cassettes, from recording to a prompt that changed."""
-
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         """Return a folder with one test of a cassette."""
@@ -215,8 +211,6 @@ class TestRecording:
 
 
 class TestScripts:
-    """`baton_scripts`."""
-
     def test_a_script_that_was_not_used_up_fails_its_test(self, tmp_path: Path) -> None:
         """Nobody has to remember to assert it."""
         (tmp_path / "test_left_over.py").write_text(LEFT_OVER, encoding="utf-8")

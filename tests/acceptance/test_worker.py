@@ -81,8 +81,6 @@ async def worker(environment: dict[str, str], folder: Path, code: str | None = N
 
 
 class TestWorker:
-    """`python worker.py`."""
-
     async def test_it_works_until_it_is_asked_to_stop(
         self, server: DevServer, environment: dict[str, str], tmp_path: Path
     ) -> None:

@@ -15,7 +15,6 @@ from tests.acceptance.errands import STAGES, Errand
 
 
 async def work(address: str, queue: str, role: str) -> None:
-    """Work for ever."""
     client = await Client.connect(address, plugins=[BatonPlugin()], identity="test")
     worker = Worker(
         client,

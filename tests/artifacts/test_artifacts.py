@@ -41,8 +41,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 
 class TestArtifactStore:
-    """What any store promises."""
-
     async def test_bytes_come_back_under_their_sha256(self, store: ArtifactStore) -> None:
         """The hash a store gives is the whole SHA-256 that a reference carries (C-11, S1-design-j)."""
         sha256 = await store.put(PLAN)
@@ -101,8 +99,6 @@ def _file(root: Path) -> Path:
 
 
 class TestLocalArtifactStore:
-    """The folder on disk."""
-
     async def test_a_file_is_named_by_its_hash_and_read_only(self, tmp_path: Path) -> None:
         """The layout is part of the promise: backups and people find an artifact by its hash (S1-cmp-f)."""
         await LocalArtifactStore(tmp_path).put(PLAN)
@@ -158,8 +154,6 @@ class TestLocalArtifactStore:
 
 
 class TestObjectArtifactStore:
-    """What is special about buckets."""
-
     async def test_an_object_is_never_replaced(self, tmp_path: Path) -> None:
         """The store itself refuses a second write, so what was put first stays (S1-cmp-f)."""
         _file(tmp_path).parent.mkdir(parents=True)
@@ -184,8 +178,6 @@ class TestObjectArtifactStore:
 
 
 class TestOpenStore:
-    """From one setting to a store."""
-
     @pytest.mark.parametrize(
         ("where", "kind"),
         [

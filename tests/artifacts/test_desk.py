@@ -22,8 +22,6 @@ async def desk(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> Artifa
 
 
 class TestWrite:
-    """`ArtifactAccess.write`."""
-
     async def test_it_returns_a_reference_to_the_stored_bytes(self) -> None:
         """Id, hash and length, no content (S1-design-j, C-11)."""
         one = await desk()
@@ -56,8 +54,6 @@ class TestWrite:
 
 
 class TestRead:
-    """`ArtifactAccess.read`."""
-
     async def test_an_unknown_id_is_an_error_that_names_the_known_ones(self) -> None:
         """A typing mistake is seen at once."""
         with pytest.raises(ArtifactNotFoundError, match="no artifact 'plam'; it refers to: 'plan'"):
@@ -70,8 +66,6 @@ class TestRead:
 
 
 class TestSelect:
-    """`ArtifactAccess.select`."""
-
     async def test_it_returns_the_texts_that_fit_those_in_scope_first(self) -> None:
         """`work_scope` and the budget decide (S1-cmp-d, S1-cmp-h, S1-design-g)."""
         one = await desk(("a", b"a" * 40), ("b", b"b" * 40), ("c", b"c" * 4), scope=("a",))

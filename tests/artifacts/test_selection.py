@@ -23,8 +23,6 @@ def given_ids(work_scope: list[str], budget: int, costs: dict[str, int]) -> list
 
 
 class TestSelectArtifacts:
-    """`select_artifacts`."""
-
     @pytest.mark.parametrize(
         ("scope", "given_id"),
         [

@@ -22,8 +22,6 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestJob:
-    """What every side does."""
-
     def test_by_hand_and_with_baton_the_state_ends_alike(self) -> None:
         """All sides carry the same texts, and end with the same state."""
         state, baton = State(**small()), Baton.from_json_object(small())
@@ -48,8 +46,6 @@ class TestJob:
 
 
 class TestPeers:
-    """Who is measured."""
-
     def test_each_has_a_figure_and_a_module(self) -> None:
         """No comparison is left out of the report, and each peer can be started."""
         assert PEERS.keys() <= GOALS.keys()
@@ -64,8 +60,6 @@ class TestPeers:
 
 
 class TestPeersPython:
-    """The peers' environment."""
-
     def test_it_is_made_once_and_anew_when_the_list_changes(self, tmp_path: Path) -> None:
         """It is a folder of its own, which a second measurement finds as it is."""
         wanted, folder = tmp_path / "requirements.txt", tmp_path / "peers"
@@ -91,8 +85,6 @@ class TestPeersPython:
 
 
 class TestPipedCrew:
-    """A peer in one process."""
-
     async def started(self, job: str) -> PipedCrew:
         """Return a crew whose process does a job."""
         code = f"import asyncio\nfrom benchmarks.peers.pipes import take_jobs\n{job}\nasyncio.run(take_jobs(job))"

@@ -16,8 +16,6 @@ def inherited(transcript: int, contract: int, own: tuple[int, ...] = (10, 20, 5)
 
 
 class TestWork:
-    """The session of one stage."""
-
     def test_every_message_of_the_conversation_is_there(self) -> None:
         """Each of fifteen answers calls a tool, whose result is the next message; the last one is the stage's."""
         session = work(3, _BEGAN, len, sentences=False)
@@ -44,8 +42,6 @@ class TestWork:
 
 
 class TestChain:
-    """What the stages of a chain inherit."""
-
     async def test_a_transcript_is_all_that_was_said_before(self) -> None:
         """Nothing is left out of the transcript and nothing counted twice."""
         stages = await chain(3, sentences=False)
@@ -62,8 +58,6 @@ class TestChain:
 
 
 class TestFigures:
-    """The figures of the report."""
-
     def test_each_request_reads_all_that_was_said_before(self) -> None:
         """The first request reads what is inherited, the second one the first answer and its tool's result too."""
         assert inherited(0, 0).loop(100) == 100 + 130

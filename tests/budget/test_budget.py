@@ -25,13 +25,10 @@ def budget(micro_usd: int = 1_000, **terms: Any) -> Budget:
 
 
 def bill(id: str, micro_usd: int, kind: ChargeKind = ChargeKind.ATTEMPT) -> Charge:
-    """Return a bill."""
     return Charge(id=id, kind=kind, spend=Spend(micro_usd=micro_usd, prompt_tokens=micro_usd * 2))
 
 
 class TestReserve:
-    """Reservation and settlement."""
-
     def test_what_is_reserved_is_not_free(self) -> None:
         """Two agents at the same time cannot spend the same money (S3-9-c)."""
         held = budget(1_000).reserve("1", "extract", 600)
@@ -103,8 +100,6 @@ class TestReserve:
 
 
 class TestShortage:
-    """What happens when the money is gone."""
-
     @pytest.mark.parametrize("then", OnExhaustion)
     def test_the_pipeline_declares_it(self, then: OnExhaustion) -> None:
         """Pause and ask by default, wrap up, or stop."""
@@ -177,8 +172,6 @@ class TestShortage:
 
 
 class TestShares:
-    """Fan-out and children."""
-
     @given(st.integers(0, 10**12), st.integers(1, 40))
     def test_shares_are_equal_and_nothing_is_lost(self, amount: int, count: int) -> None:
         """Not one millionth (S3-9-c)."""
@@ -207,8 +200,6 @@ class TestShares:
 
 
 class TestRelay:
-    """The figures that travel with a handoff."""
-
     def test_a_handoff_carries_spent_and_left(self) -> None:
         """Together they are the budget, whatever is reserved (C-12, S3-9-a)."""
         cost = budget(400_000).reserve("1", "extract", 100_000).charge("1", bill("a", 80_000)).cost_tracking()
@@ -230,8 +221,6 @@ OUTCOMES = ["good", "refused", "raised", "lost", "twice"]
 
 
 class TestSum:
-    """Sum of records equals sum of bills."""
-
     @given(st.integers(0, 5_000), st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 900)), max_size=30))
     def test_records_bills_and_figures_agree_under_retries(self, initial: int, runs: list[tuple[str, int]]) -> None:
         """Whatever is retried, refused, lost or delivered twice, every bill is on record once (S3-11-e, C-12)."""

@@ -203,7 +203,6 @@ class Chain:
 
     @property
     def total(self) -> Spend:
-        """What vendors billed together."""
         return sum((bill for bills in self.books.values() for bill in bills), start=Spend())
 
 
@@ -235,8 +234,6 @@ rejections = st.lists(st.integers(0, 2), min_size=4, max_size=4)
 
 
 class TestChain:
-    """Five agents, whatever they do."""
-
     @settings(max_examples=40)
     @given(days, rejections)
     def test_the_sum_of_the_records_is_the_sum_of_the_bills(self, script: list[list[Job]], refused: list[int]) -> None:
@@ -311,8 +308,6 @@ class TestChain:
 
 
 class TestDeduction:
-    """One handoff."""
-
     def test_the_message_reflects_what_the_sender_spent(self) -> None:
         """0.40 USD, of which A spends 0.08: B is told 0.32 (S3-13.2-d, S3-9-a, S3-9-b)."""
         one = Chain(Budget(initial_micro_usd=400_000))

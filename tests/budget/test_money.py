@@ -14,8 +14,6 @@ amounts = st.integers(-(10**15), 10**15)
 
 
 class TestMicroUsd:
-    """`micro_usd` and `usd`."""
-
     @given(amounts)
     def test_no_millionth_is_lost_on_the_wire(self, micro: int) -> None:
         """Every amount up to a billion dollars is a JSON number of its own (money)."""
@@ -39,8 +37,6 @@ class TestMicroUsd:
 
 
 class TestUsd:
-    """The kinds `Usd` and `UsdSpent`."""
-
     @pytest.mark.parametrize("value", ["0.08", True, None, [], float("nan"), float("inf"), MOST_USD + 1], ids=repr)
     def test_only_a_number_is_money(self, value: object) -> None:
         """A text that looks like a number is a sender's mistake (C-48)."""

@@ -38,17 +38,14 @@ class Desk:
 
     @property
     def ledger(self) -> Path:
-        """The ledger's file."""
         return self.folder / "ledger.db"
 
     def __call__(self, *words: str, ledger: Path | None = None) -> Result:
-        """Call `baton audit` in this process."""
         place = {"BATON_LEDGER": str(ledger or self.ledger), "TEMPORAL_ADDRESS": NOBODY, "COLUMNS": "160"}
         with contextlib.chdir(self.folder):  # the checkout may have a ledger of its own, with a witness
             return CliRunner().invoke(make_app(), ["audit", *words], env=place)
 
     def keys(self) -> tuple[str, str]:
-        """Return the option with the public keys."""
         file = self.folder / "public.jwks"
         file.write_text(self.keyring.public().to_json(), encoding="utf-8")
         return "--keys", str(file)

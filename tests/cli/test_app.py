@@ -23,13 +23,10 @@ NOBODY = "127.0.0.1:1"
 
 
 def baton(*words: str) -> Result:
-    """Call the command in this process."""
     return CliRunner().invoke(make_app(), list(words), env={"COLUMNS": "200", "TEMPORAL_ADDRESS": NOBODY})
 
 
 class TestEncoding:
-    """A terminal or pipe whose encoding is not UTF-8."""
-
     def test_what_an_encoding_lacks_is_escaped_and_json_stays_the_same_document(self) -> None:
         """A locale of yesteryear must not end a command with a traceback, nor change what it told."""
         command = [sys.executable, "-m", "baton.cli", "schema", "baton"]
@@ -51,8 +48,6 @@ class TestEncoding:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 class TestOutput:
-    """An output that takes nothing, or nothing more: whatever command writes to it."""
-
     LINES = (
         pytest.param(["schema", "baton"], id="a command"),
         pytest.param(["version"], id="a table"),
@@ -105,8 +100,6 @@ class TestOutput:
 
 
 class TestHelp:
-    """`baton --help`, and that of each command."""
-
     def test_it_names_every_command_and_every_exit_code(self) -> None:
         """An operator learns from it what there is, and what a script may rely on."""
         shown = baton("--help")
@@ -154,8 +147,6 @@ class TestHelp:
 
 
 class TestUsage:
-    """Command lines that cannot be understood."""
-
     LINES = (
         pytest.param(["lst"], "Did you mean 'list'", id="a command that is none"),
         pytest.param(["show"], "Missing argument", id="no run"),
@@ -253,8 +244,6 @@ class TestUsage:
 
 
 class TestUnreachable:
-    """Commands that need a server where there is none."""
-
     LINES = (
         ["list"],
         ["show", "r"],
@@ -302,8 +291,6 @@ class TestUnreachable:
 
 
 class TestWithoutServer:
-    """Commands that need none."""
-
     def test_version_tells_what_baton_stands_on(self) -> None:
         """An issue report begins with it."""
         told = json.loads(baton("version", "--json").stdout)

@@ -30,8 +30,6 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestTrace:
-    """`baton audit trace`."""
-
     def test_it_tells_all_that_happened_to_a_task(self, baton: Desk) -> None:
         """Who handed what to whom in which order, what was refused, the cost, the output (S3-12.1-a, S3-8.2-a)."""
         done = baton("trace", TASK, *baton.keys())
@@ -96,23 +94,18 @@ class TestTrace:
 
 
 def edit(desk: Desk) -> None:
-    """Change a record."""
     desk.change("UPDATE handoff_audit SET event_key = 'x' WHERE position = 2")
 
 
 def cut(desk: Desk) -> None:
-    """Cut the end of a chain off."""
     desk.change("DELETE FROM handoff_audit WHERE task_id <> 'other' AND sequence > 2")
 
 
 def empty(desk: Desk) -> None:
-    """Leave nothing of the task."""
     desk.change("DELETE FROM handoff_audit WHERE task_id <> 'other'")
 
 
 class TestVerify:
-    """`baton audit verify`."""
-
     @pytest.mark.parametrize(
         ("options", "code", "verdict"),
         [
@@ -284,8 +277,6 @@ class TestVerify:
 
 
 class TestHeadsOf:
-    """What a run's history holds."""
-
     def test_the_anchors_of_a_run_show_a_truncation(self, baton: Desk) -> None:
         """The short texts that stages bring back are heads again: a witness apart from the ledger (C-26, C-25b)."""
         heads = heads_of("baton", TASK, [head.anchor for head in baton.heads])
@@ -311,8 +302,6 @@ class TestHeadsOf:
 
 
 class TestImport:
-    """`baton audit import`."""
-
     def test_what_was_exported_is_restored_and_valid(self, baton: Desk) -> None:
         """The whole trail moves into another ledger, byte for byte, and does so once (S3-12.1-a, S3-10.3-b)."""
         copy = baton.folder / "copy.db"
@@ -340,8 +329,6 @@ class TestImport:
 
 
 class TestTail:
-    """`baton audit tail`."""
-
     def test_it_shows_the_newest_records_in_order(self, baton: Desk) -> None:
         """The last ones of all, or of a task; as JSON their headers."""
         everything = baton("tail", "--no-follow").stdout.splitlines()

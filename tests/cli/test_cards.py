@@ -26,7 +26,6 @@ SCORE = Step(2, "score", StepKind.STAGE, StepStatus.RUNNING, BEGAN, failure="its
 
 
 def run(*steps: Step, **members: Any) -> RunRecord:
-    """Return a run that goes on."""
     state = PipelineState(Baton(goal="Add login"))
     start = PipelineInput(goal="Add login")
     return RunRecord("r-1", "run-1", "Delivery", start, state, steps=[*steps], began=BEGAN, **members)
@@ -50,8 +49,6 @@ def waiting(*pending: Pending, tries: int = 1) -> Waits:
 
 
 class TestWaitsCard:
-    """What a run waits for."""
-
     def test_a_run_whose_build_is_gone_names_it_and_what_helps(self) -> None:
         """Nothing else tells the operator: workers of other builds are there, and are not given the run."""
         gone = Waits([], "baton", has_worker=False, build=Build("delivery", "2026-05-01"))
@@ -124,8 +121,6 @@ class TestWaitsCard:
 
 
 class TestHeading:
-    """How a run stands."""
-
     def test_code_that_cannot_go_on_is_told_with_how_often_it_failed(self) -> None:
         """The reason is the worker's own; what follows from it is said as well."""
         stuck = run(suspended="NotFoundError: no such pipeline")
@@ -157,8 +152,6 @@ class TestHeading:
 
 
 class TestRepairHints:
-    """What one may do about a run that failed."""
-
     def test_they_lead_to_the_step_that_the_run_failed_of(self) -> None:
         """Not to an earlier one, after which the pipeline's code went on by another way."""
         steps = [
@@ -179,8 +172,6 @@ class TestRepairHints:
 
 
 class TestOutput:
-    """What a run returned."""
-
     def test_a_large_one_is_cut_and_the_command_for_the_rest_is_named(self) -> None:
         """A terminal is not flooded."""
         for size in (10, 5_000_000):

@@ -14,8 +14,6 @@ from baton.cli.doctor_checks import Finding, Mark, installation, store, trust
 
 
 class TestTrust:
-    """How the way to the server is protected."""
-
     @pytest.mark.parametrize(
         ("settings", "mark"),
         [
@@ -32,8 +30,6 @@ class TestTrust:
 
 
 class TestStore:
-    """The artifact store."""
-
     async def test_a_folder_that_can_be_written_is_fine(self, tmp_path: Path) -> None:
         """It is written to, because only that proves it."""
         assert (await store(str(tmp_path / "artifacts"), open_store)).mark is Mark.OK
@@ -72,8 +68,6 @@ class TestStore:
 
 
 class TestInstallation:
-    """What is installed."""
-
     def test_nothing_fails_where_the_tests_run(self) -> None:
         """The extras are looked for by what they bring, without loading it."""
         findings = {one.check: one for one in installation()}
@@ -91,8 +85,6 @@ class TestInstallation:
 
 
 class TestTheServersAnswers:
-    """What a check finds that the server does not answer."""
-
     @pytest.mark.parametrize(
         ("status", "words"),
         [

@@ -27,7 +27,6 @@ class Desk:
     folder: Path
 
     def __call__(self, *words: str, input: str | bytes | None = None, **env: str) -> Result:
-        """Call `baton erase` in this process."""
         app = typer.Typer(add_completion=False)
         app.command("erase")(erase)
         place = {
@@ -40,7 +39,6 @@ class Desk:
         return CliRunner().invoke(app, list(words), env=place | env, input=input)
 
     def json(self, *words: str) -> Any:
-        """Return what `baton erase … --json` writes."""
         return json.loads(self(*words, "--json").stdout)
 
 
@@ -53,7 +51,6 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Return a desk."""
     keyring = Keyring.development(tmp_path)
 
     async def fill() -> None:
@@ -68,8 +65,6 @@ def desk(tmp_path: Path) -> Desk:
 
 
 class TestErase:
-    """`baton erase`."""
-
     def test_it_tells_what_it_found_and_removed(self, desk: Desk) -> None:
         """Keys, places and tasks are counted, and the request is named (S3-12.3-a)."""
         told = desk(SUBJECT, "--yes", "--request-id", "r-1")

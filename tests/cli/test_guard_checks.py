@@ -20,13 +20,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_empty(folder: Path) -> bool:
-    """Return whether nothing was made there."""
     return list(folder.iterdir()) == []
 
 
 class TestKeys:
-    """The keys that a worker would use."""
-
     def test_none_are_made_by_looking(self, folder: Path) -> None:
         """A worker makes them, on a developer's machine."""
         found = guard_checks.keys({})
@@ -59,8 +56,6 @@ class TestKeys:
 
 
 class TestLedger:
-    """The ledger that a worker would write."""
-
     async def test_none_is_made_by_looking(self, folder: Path) -> None:
         """A worker makes it."""
         assert (await guard_checks.ledger()).mark is Mark.OK

@@ -26,7 +26,6 @@ IDS = ("7c9e6679-7425-40de-944b-e07fc1f90ae7", "7c9e6680-0000-40de-944b-e07fc1f9
 
 
 def pending(**members: Any) -> PendingHandoff:
-    """Return a dead letter."""
     usual: dict[str, Any] = {
         "handoff_id": IDS[0],
         "seq": 2,
@@ -42,7 +41,6 @@ def pending(**members: Any) -> PendingHandoff:
 
 
 def of_run(handoff: PendingHandoff | None, **members: Any) -> WaitingHandoff:
-    """Return a handoff of a run."""
     return WaitingHandoff("run-1", "r", "Delivery", "t", handoff, **members)
 
 
@@ -59,8 +57,6 @@ def baton(*words: str) -> Result:
 
 
 class TestGroup:
-    """`baton inbox` as a group."""
-
     @pytest.mark.parametrize(
         "line",
         [
@@ -127,8 +123,6 @@ class TestGroup:
 
 
 class TestChosen:
-    """Which handoff a person means."""
-
     BOTH = (pending(), pending(handoff_id=IDS[1]))
 
     @pytest.mark.parametrize(
@@ -147,8 +141,6 @@ class TestChosen:
 
 
 class TestReason:
-    """Why it waits, in a word or two."""
-
     def test_it_is_the_code_or_what_happened(self) -> None:
         """A receiver that failed has no code."""
         assert reason(pending()) == "SAFETY_VIOLATION"
@@ -156,8 +148,6 @@ class TestReason:
 
 
 class TestTextAt:
-    """The text that a finding is about."""
-
     MESSAGE: dict[str, Any] = {"currentState": {"log": ["a", "b"], "a/b": "c", "!": {"x": 1}}}  # noqa: RUF012
 
     @pytest.mark.parametrize(
@@ -177,8 +167,6 @@ class TestTextAt:
 
 
 class TestPages:
-    """What a terminal is given."""
-
     def test_text_from_elsewhere_stays_on_its_line_and_steers_nothing(self) -> None:
         """In every member that another agent may have written."""
         finding = Finding(code=Code.SAFETY_VIOLATION, text=HOSTILE, at="/currentState/note", rule=HOSTILE)

@@ -44,10 +44,7 @@ def listed(*words: str) -> list[dict[str, Any]]:
 
 
 class TestNew:
-    """`baton keys new`."""
-
     def test_it_makes_a_key_of_every_purpose_for_its_owner_only(self, file: Path) -> None:
-        """Ready for production."""
         ring = Keyring.from_file(file)
 
         ring.require_production()
@@ -71,8 +68,6 @@ class TestNew:
 
 
 class TestList:
-    """`baton keys list`."""
-
     def test_it_shows_every_key_and_no_secret(self, file: Path) -> None:
         """Neither for people nor as JSON."""
         secrets = [to_base64url(key.secret) for key in Keyring.from_file(file).all_keys()]
@@ -91,7 +86,6 @@ class TestList:
         assert len(shown.splitlines()) == 1 + len(listed("--keys", str(file)))  # nothing else is broken either
 
     def test_it_finds_the_file_in_the_environment(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As workers do."""
         monkeypatch.setenv("BATON_KEYS", str(file))
 
         assert len(listed()) == len(Purpose)
@@ -106,8 +100,6 @@ class TestList:
 
 
 class TestRotate:
-    """`baton keys rotate`."""
-
     def test_the_old_keys_are_retired_and_open_what_they_sealed(self, file: Path) -> None:
         """And a worker that shares the file takes the new ones up."""
         worker = Keyring.from_file(file)
@@ -139,8 +131,6 @@ class TestRotate:
 
 
 class TestPublic:
-    """`baton keys public`."""
-
     def test_what_it_prints_verifies_what_was_signed(self, file: Path) -> None:
         """The keys that were retired meanwhile, too."""
         signer = Keyring.from_file(file).signer()

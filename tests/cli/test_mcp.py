@@ -11,7 +11,6 @@ from baton.exchange.cli_mcp import mcp
 
 
 def called(*words: str) -> Result:
-    """Call `baton mcp` in this process."""
     app = typer.Typer(add_completion=False)
     app.command("mcp")(mcp)
     return CliRunner().invoke(app, list(words), env={"COLUMNS": "160"})
@@ -26,8 +25,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestMcp:
-    """What it needs before it serves."""
-
     def test_it_must_know_who_the_agent_is(self) -> None:
         """Handoffs are addressed by name; without one it would have none to list."""
         found = called()

@@ -7,8 +7,6 @@ from baton.cli.options import GlobalOptions
 
 
 class TestOverridden:
-    """Options before a command and behind it."""
-
     def test_what_is_not_said_again_stays(self) -> None:
         """A later option replaces its own value only."""
         both = GlobalOptions(address="a:1", namespace="n").overridden(GlobalOptions(json=True, address="b:2"))
@@ -17,8 +15,6 @@ class TestOverridden:
 
 
 class TestStore:
-    """Which artifact store is used."""
-
     def test_the_option_wins_over_the_environment_and_that_over_the_default(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -10,8 +10,6 @@ from baton.cli.output import ago, between, length, make_console, make_table, mom
 
 
 class TestMakeConsole:
-    """The console of a call."""
-
     def test_a_pipe_is_wide_and_has_no_colours(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -31,8 +29,6 @@ class TestMakeConsole:
 
 
 class TestPrintable:
-    """Text that a terminal may be trusted with."""
-
     def test_every_control_sign_but_the_line_break_is_replaced(self) -> None:
         """No sign below 32, no deletion, none of the second range steers the terminal."""
         controls = "".join(map(chr, [*range(32), *range(127, 160)]))
@@ -45,8 +41,6 @@ class TestPrintable:
 
 
 class TestTimes:
-    """How times are told."""
-
     def test_a_time_of_the_same_day_needs_no_date(self) -> None:
         """The day is told once, at the top."""
         began = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -63,8 +57,6 @@ class TestTimes:
 
 
 class TestMakeTable:
-    """The house's tables."""
-
     def test_a_narrow_terminal_still_tells_which_row_is_which(self) -> None:
         """The name gives way to the times beside it only down to a readable rest, and goes on in the next line."""
         table = make_table("run", "stage", "since", whole=("since",), leading=26)
@@ -80,8 +72,6 @@ class TestMakeTable:
 
 
 class TestWithoutBreaks:
-    """Tables on a terminal that has no room for all of them."""
-
     @pytest.mark.parametrize(
         ("width", "terminal", "line"),
         [

@@ -35,8 +35,6 @@ def failed_run(why: str) -> RunRecord:
 
 
 class TestNewsLines:
-    """A line for each piece of news."""
-
     def test_the_end_does_not_repeat_why_its_last_step_failed(self) -> None:
         """The reason stands one line above; it is said where no line said it."""
         ends = {
@@ -60,8 +58,6 @@ class TestNewsLines:
 
 
 class TestCommands:
-    """Commands to type, where lines are short."""
-
     COMMANDS = (
         "baton rollback 'the contract of 2026' --to 1 --why '…'",
         "baton fork 'the contract of 2026' --at 1 --patch fix.json",

@@ -18,8 +18,6 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestReplay:
-    """What is said of histories that cannot be replayed."""
-
     def test_for_want_of_a_key_no_code_is_blamed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The advice was to bring the old code back, below a traceback; what is missing is the key."""
         monkeypatch.chdir(tmp_path)

@@ -16,8 +16,6 @@ def call(status: RPCStatusCode, message: str) -> RPCError:
 
 
 class TestVerdictOn:
-    """From an exception to what the operator sees."""
-
     ERRORS = (
         pytest.param(ServerError("none there"), ExitCode.UNREACHABLE, "none there", id="no server"),
         pytest.param(HistoryError("no step 'x'"), ExitCode.NO, "no step 'x'", id="no such step"),

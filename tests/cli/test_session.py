@@ -15,7 +15,6 @@ class Typed(StringIO):
     """A terminal at which somebody types."""
 
     def isatty(self) -> bool:
-        """Be a terminal."""
         return True
 
 
@@ -23,20 +22,15 @@ class Interrupted:
     """An input at which somebody presses Ctrl-C."""
 
     def isatty(self) -> bool:
-        """Be a terminal."""
         return True
 
     def readline(self) -> str:
-        """Be interrupted."""
         raise KeyboardInterrupt
 
 
 class TestConfirm:
-    """`Session.confirm`."""
-
     @pytest.fixture(autouse=True)
     def on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have a person sit at a terminal."""
         monkeypatch.setattr(Console, "is_terminal", True)
 
     def test_only_a_yes_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,8 +54,6 @@ def is_running(process: int) -> bool:
 
 
 class TestSupervise:
-    """Keeping a worker running."""
-
     async def test_a_stopped_worker_ends_in_order_and_leaves_no_child_behind(self, tmp_path: Path) -> None:
         """It is asked first; what it started and forgot is killed with it."""
         async with supervised(tmp_path, RUNS, []):
@@ -90,8 +88,6 @@ class TestSupervise:
 
 
 class TestWorkerEnvironment:
-    """What a worker finds in its environment."""
-
     def test_no_setting_of_another_connection_is_left(self) -> None:
         """A profile or key of a production cluster must not meet the development server."""
         given = {"PATH": "p", "TEMPORAL_PROFILE": "cluster", "TEMPORAL_API_KEY": "k", "TEMPORAL_TLS": "1"}
@@ -110,8 +106,6 @@ class TestWorkerEnvironment:
 
 
 class TestFindWorker:
-    """Which program is the worker."""
-
     def test_the_one_in_the_folder_is_taken(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where there is none, none is run; one that is named must be there."""
         monkeypatch.chdir(tmp_path)

@@ -8,8 +8,6 @@ RUN_ID = "0199b2a0-5a76-40b3-b727-483050bda1c4"
 
 
 class TestTarget:
-    """RUN, as it is typed."""
-
     @pytest.mark.parametrize(
         ("text", "target"),
         [

@@ -37,7 +37,6 @@ def decided_run() -> RunRecord:
 
 
 def shown(run: RunRecord) -> str:
-    """Return the table as text."""
     console = Console(width=100)
     with console.capture() as written:
         console.print(history_table(run))
@@ -45,8 +44,6 @@ def shown(run: RunRecord) -> str:
 
 
 class TestTimes:
-    """When a step ended."""
-
     def test_a_step_that_a_roll_back_kept_is_told_by_its_own_time(self) -> None:
         """The workflow records the last step that it kept anew, days later; its work was done when it was done."""
         start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
@@ -60,8 +57,6 @@ class TestTimes:
 
 
 class TestEnds:
-    """What the history tells of steps that a run left behind."""
-
     def test_no_step_of_a_run_that_has_ended_is_at_work(self) -> None:
         """One that was terminated leaves its steps as they are, and nobody works at them."""
         start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
@@ -74,8 +69,6 @@ class TestEnds:
 
 
 class TestDecisions:
-    """What the history tells of an approval."""
-
     def test_a_no_is_told_from_a_yes(self) -> None:
         """Who decided and why is not enough: how is in the table, in the JSON and in the news."""
         run = decided_run()

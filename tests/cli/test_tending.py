@@ -39,7 +39,6 @@ class Desk:
         self.keyring = Keyring.from_file(self.keys)
 
     def __call__(self, *words: str) -> Result:
-        """Call `baton` in this process."""
         place = {
             "BATON_LEDGER": str(self.ledger),
             "BATON_KEYS": str(self.keys),
@@ -51,14 +50,12 @@ class Desk:
             return CliRunner().invoke(make_app(), list(words), env=place)
 
     async def add(self, *entries: AuditEntry) -> None:
-        """Append entries."""
         async with Ledger(self.ledger, LedgerOptions(signer=self.keyring.signer(), clock=lambda: NOW)) as ledger:
             await ledger.append_all(entries)
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Return an operator with two old records."""
     made = Desk(tmp_path)
     entries = [
         handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(2)
@@ -68,8 +65,6 @@ def desk(tmp_path: Path) -> Desk:
 
 
 class TestCheckpoint:
-    """The whole ledger's state, kept outside it."""
-
     def test_a_witness_keeps_it_and_the_ledger_is_verified_against_it(self, desk: Desk) -> None:
         """A chain that is gone is noticed, though no other chain was touched (C-26)."""
         made = desk("audit", "checkpoint", "--witness", str(desk.witness))
@@ -109,8 +104,6 @@ class TestCheckpoint:
 
 
 class TestArchive:
-    """The cold tier."""
-
     def test_old_records_move_and_read_as_before(self, desk: Desk) -> None:
         """A trace tells the same before and after; moving again moves nothing."""
         before = json.loads(desk("audit", "trace", TASK, "--json").stdout)
@@ -144,8 +137,6 @@ class TestArchive:
 
 
 class TestMigrate:
-    """Tables in Postgres are made by their owner; `tests/ledger_postgres` does it for real."""
-
     def test_a_file_needs_none(self, desk: Desk) -> None:
         """The answer says why and what to name instead."""
         refused = desk("audit", "migrate")
@@ -167,8 +158,6 @@ class TestMigrate:
 
 
 class TestRewrap:
-    """After a rotation the old key is needed no more."""
-
     def test_keys_of_people_are_wrapped_anew(self, desk: Desk) -> None:
         """Personal data reads as before without the key that wrapped it at first."""
         data = {"email": "ann@example.org"}

@@ -13,13 +13,10 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def entry(**members: Any) -> HistoryEntry:
-    """Return a history entry."""
     return HistoryEntry(**{"seq": 1, "stage_id": "plan", "timestamp": AT, **members})
 
 
 class TestChanges:
-    """What an entry changed."""
-
     def test_each_thing_that_came_or_went_has_a_line(self) -> None:
         """A replaced list is told by its entries; the decision log only grows."""
         made = entry(patch={"current_state": ["b", "c"], "decision_log": ["Use JWT"], "goal": "New"})
@@ -104,8 +101,6 @@ class TestChanges:
 
 
 class TestDifference:
-    """One field, before and after."""
-
     def test_another_order_is_no_change_of_entries(self) -> None:
         """Nothing came and nothing went, and that is what is said."""
         assert [line.plain for line in difference("constraints", ["a", "b"], ["b", "a"])] == [
@@ -114,8 +109,6 @@ class TestDifference:
 
 
 class TestRemarks:
-    """What an operator should notice."""
-
     def test_warnings_lost_constraints_and_conflicts_are_told(self) -> None:
         """What was allowed, but may not have been meant, is never silent."""
         made = entry(

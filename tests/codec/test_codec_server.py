@@ -37,7 +37,6 @@ class Answer:
 
     @property
     def payloads(self) -> list[Payload]:
-        """The body's payloads."""
         return list(json_format.Parse(self.body, Payloads()).payloads)
 
 
@@ -67,11 +66,9 @@ class Suffix(PayloadCodec):
         self.letter = letter
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Add the letter."""
         return [Payload(metadata=payload.metadata, data=payload.data + self.letter) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Take the letter away."""
         for payload in payloads:
             if not payload.data.endswith(self.letter):
                 raise LookupError("secret detail")
@@ -79,8 +76,6 @@ class Suffix(PayloadCodec):
 
 
 class TestDecode:
-    """POST /decode and /encode."""
-
     async def test_what_was_encoded_is_shown(self) -> None:
         """The UI gets the JSON that the codec had compressed, beside payloads that need no codec."""
         [encoded] = await CompressionCodec().encode([PLAIN])
@@ -186,8 +181,6 @@ class TestDecode:
 
 
 class TestOrigins:
-    """What the browser asks before it lets a page call."""
-
     async def test_the_ui_may_call(self) -> None:
         """The preflight of the UI, with the headers that it sends, is answered as it needs."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
@@ -235,8 +228,6 @@ class TestOrigins:
 
 
 class TestToken:
-    """Who may call."""
-
     @pytest.mark.parametrize(
         ("header", "status"),
         [
@@ -263,8 +254,6 @@ class TestToken:
 
 
 class TestServeCodec:
-    """The server inside another program."""
-
     async def test_it_is_gone_when_the_context_ends(self, port: int) -> None:
         """The port is free again, so the program can start another."""
         async with serve_codec([CompressionCodec()], origins=[UI], port=port) as url:
@@ -311,8 +300,6 @@ class TestServeCodec:
 
 
 class TestCodecsFor:
-    """`codecs_for`: what Baton's own converter stored, and what people type."""
-
     KEYS = Keyring.generate()
     CONVERTER = data_converter(keyring=KEYS, encrypt=True)
     RUN = WorkflowSerializationContext(namespace="default", workflow_id="run-1")

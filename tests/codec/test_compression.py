@@ -48,8 +48,6 @@ def _decode(payload: Payload) -> Payload:
 
 
 class TestEncode:
-    """What gets compressed."""
-
     @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in BATONS])
     def test_a_baton_shrinks_to_less_than_half(self, path: Path) -> None:
         """Batons that the dictionary was not written from, prose of people and of agents."""
@@ -127,8 +125,6 @@ class TestEncode:
 
 
 class TestDecode:
-    """What is read for ever, and what is refused."""
-
     def test_histories_of_the_first_release_are_read(self) -> None:
         """Bytes that were written once decode to the same value in every later version."""
         old = Payload(metadata={"encoding": b"binary/zstd-1"}, data=OLD_DATA)

@@ -53,8 +53,6 @@ async def test_a_text_may_have_any_number_of_brackets(converter: DataConverter) 
 
 
 class TestHandoffs:
-    """Values whose class says that they are sealed."""
-
     @pytest.mark.parametrize("converter", CONVERTERS)
     @pytest.mark.parametrize("hint", [None, Handoff, StageInput, VerifiedHandoff, UnverifiedHandoff, dict])
     async def test_a_handoff_is_sealed_on_its_way_and_read_as_unverified(
@@ -132,8 +130,6 @@ class TestHandoffs:
 
 
 class TestEncryption:
-    """`data_converter(encrypt=True)`."""
-
     async def test_it_compresses_before_it_encrypts(self) -> None:
         """The other way round there would be nothing to compress."""
         value = {"decision_log": ["Chose JWT over sessions for statelessness"] * 50}

@@ -28,12 +28,10 @@ NIGHTLY = "nightly-2026-11-21T10:00:00Z"
 
 
 def workflow(workflow_id: str = "run-1", namespace: str = "default") -> WorkflowSerializationContext:
-    """Return the context of a workflow."""
     return WorkflowSerializationContext(namespace=namespace, workflow_id=workflow_id)
 
 
 def activity(workflow_id: str | None = "run-1", activity_id: str = "1") -> ActivitySerializationContext:
-    """Return the context of an activity."""
     return ActivitySerializationContext(
         namespace="default",
         activity_id=activity_id,
@@ -46,7 +44,6 @@ def activity(workflow_id: str | None = "run-1", activity_id: str = "1") -> Activ
 
 
 def codec(context: SerializationContext | None = None, keys: Keyring = KEYS) -> EncryptionCodec:
-    """Return a codec in a context."""
     made = EncryptionCodec(keys)
     return made.with_context(context) if context else made
 
@@ -59,8 +56,6 @@ def mutants(payload: Payload) -> list[Payload]:
 
 
 class TestEncode:
-    """What Temporal gets to see."""
-
     def test_nothing_of_a_payload_is_readable(self) -> None:
         """Neither its data nor what it says about itself; which key it was is."""
         secret = codec().encrypt(PLAIN)
@@ -79,7 +74,6 @@ class TestEncode:
         ],
     )
     async def test_payloads_of_every_kind_come_back_whole(self, payload: Payload) -> None:
-        """Their metadata too."""
         [secret] = await codec().encode([payload])
 
         assert secret.metadata["encoding"] == ENCODING
@@ -126,8 +120,6 @@ class TestEncode:
 
 
 class TestBinding:
-    """A ciphertext counts in its own workflow only."""
-
     @pytest.mark.parametrize(
         ("there", "here"),
         [
@@ -177,8 +169,6 @@ class TestBinding:
 
 
 class TestDecode:
-    """What is refused, and what is waited for."""
-
     @pytest.mark.parametrize("context", [None, workflow()], ids=["unbound", "bound"])
     def test_no_byte_can_be_changed_or_cut(self, context: SerializationContext | None) -> None:
         """Neither of the form, the binding, the nonce, the text nor the tag."""

@@ -9,14 +9,11 @@ from baton.telemetry.worker_logs import RepeatFilter
 
 
 def record(msg: str, level: int = logging.WARNING, error: BaseException | None = None) -> logging.LogRecord:
-    """Return a record of the SDK's kind."""
     info: Any = (type(error), error, None) if error else None
     return logging.LogRecord("temporalio.activity", level, "a.py", 1, msg, (), info)
 
 
 class TestRepeatFilter:
-    """`RepeatFilter`."""
-
     def test_a_thousand_failures_of_one_kind_are_two_lines_in_two_minutes(self) -> None:
         """Whatever ids stand in parentheses; the second says how many were left out."""
         now = iter(number * 0.1 for number in range(1_200))

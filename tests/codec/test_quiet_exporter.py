@@ -10,7 +10,6 @@ from tests.collector import Collector, collecting
 
 
 def tracing_to(collector: Collector) -> OpenTelemetryTracing:
-    """Open tracing as a worker does."""
     tracing = open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint.replace("//", "//ann:secret@")})
     assert isinstance(tracing, OpenTelemetryTracing)
     return tracing
@@ -24,8 +23,6 @@ def send(tracing: OpenTelemetryTracing) -> None:
 
 
 class TestQuietSpanExporter:
-    """`QuietSpanExporter`."""
-
     def test_a_collector_that_refuses_is_told_of_once_and_again_when_it_takes_them(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:

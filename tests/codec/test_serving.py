@@ -47,8 +47,6 @@ async def answered(url: str, sent: bytes) -> bytes:
 
 
 class TestServing:
-    """`serving`."""
-
     async def test_who_has_asked_is_answered(self) -> None:
         """Also one that asks for another protocol."""
         head = b"POST / HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"

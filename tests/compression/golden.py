@@ -201,7 +201,6 @@ class Golden:
 
     @property
     def verbatim(self) -> list[str]:
-        """Everything that must survive word for word."""
         return [*self.decisions, *self.constraints, *self.flags]
 
 
@@ -232,7 +231,6 @@ def _talk(dice: random.Random, tongue: str) -> str:
 
 
 def _plant(made: Golden, dice: random.Random, tongue: str) -> str:
-    """Plant one thing, and return its text."""
     number = len(made.turns)
     # A name without a digit: a sentence with a number in it is kept for that alone, whatever else it says.
     letters = (chr(97 + number // 26**place % 26) for place in range(3))

@@ -30,7 +30,6 @@ class Scribe:
         self.asked: list[tuple[str, int]] = []
 
     async def __call__(self, prompt: str, max_tokens: int) -> Summary:
-        """Answer."""
         self.asked.append((prompt, max_tokens))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -38,13 +37,10 @@ class Scribe:
 
 
 def scribe(text: str = "They read the agreement.", spend: Spend = BILL) -> Scribe:
-    """Return a model that gives a summary."""
     return Scribe(Summary(text=text, spend=spend))
 
 
 class TestCompressHistory:
-    """Who writes the summary."""
-
     async def test_the_agents_own_cheap_model_writes_it(self) -> None:
         """And it is charged what it really cost (S3-6.4-c, S3-9-c, S3-9-d, S3-9-e)."""
         model = scribe()
@@ -155,8 +151,6 @@ class TestCompressHistory:
 
 
 class TestCompress:
-    """The activity."""
-
     async def test_it_uses_what_the_worker_provides(self) -> None:
         """The worker's model and the worker's counter (S3-9-e, S3-5.1-b)."""
         model = scribe()

@@ -51,14 +51,11 @@ def kept(summary: str) -> list[str]:
 
 
 def finished(given: CompressInput, counter: TokenEstimator = estimate_tokens) -> Compressed:
-    """Return the compressed history, by rules alone."""
     made = planned(given, counter)
     return made.finish(None, counter)
 
 
 class TestThreshold:
-    """When compression fires."""
-
     @pytest.mark.parametrize(
         ("threshold", "window", "allowed"),
         [
@@ -101,8 +98,6 @@ class TestThreshold:
 
 
 class TestPlan:
-    """Which turns give way."""
-
     def test_the_oldest_give_way_and_the_newest_five_stay(self) -> None:
         """In their order, word for word (S3-6.4-b, S3-6.4-d, S3-6.4-e, S3-6.4-g)."""
         turns = talk(*[6] * 20)
@@ -185,8 +180,6 @@ class TestPlan:
 
 
 class TestOrder:
-    """One list, in which everything is where it was said."""
-
     def test_what_was_withdrawn_stands_below_what_was_said_before(self) -> None:
         """Order and speaker are kept, whether a rule keeps a sentence or not (S3-6.4-c, S3-11-c)."""
         turns = [
@@ -224,8 +217,6 @@ class TestOrder:
 
 
 class TestLog:
-    """A log with a number in each line."""
-
     def test_many_like_lines_become_the_first_and_the_last(self) -> None:
         """An ordinary log compresses, and says what it left out (C-19, S3-6.4-c)."""
         log = "\n".join(f"2026-11-26 12:{n // 60:02}:{n % 60:02} INFO worker 3 finished job {n}" for n in range(1_000))
@@ -275,8 +266,6 @@ class TestLog:
 
 
 class TestContextTooLargeError:
-    """When it cannot be done."""
-
     @pytest.mark.parametrize(
         "given",
         [
@@ -354,8 +343,6 @@ class TestContextTooLargeError:
 
 
 class TestFinish:
-    """The text of the summary."""
-
     @pytest.mark.parametrize("keep", [1, 3, 5])
     def test_it_ends_with_the_true_number_of_turns(self, keep: int) -> None:
         """The document's sentence, its number counted and not copied (C-18, S3-5.2-u)."""
@@ -418,8 +405,6 @@ class TestFinish:
 
 
 class TestWork:
-    """What it costs to compress."""
-
     @pytest.mark.parametrize("tokens", [10_000, 40_000])
     def test_it_is_linear(self, tokens: int) -> None:
         """Every sign is counted a fixed number of times, however long the history is."""
@@ -437,8 +422,6 @@ class TestWork:
 
 
 class TestMessage:
-    """The whole message."""
-
     @pytest.mark.parametrize(
         "counter", [pytest.param(estimate_tokens, id="estimated"), pytest.param(exact_counter(), id="exact")]
     )
@@ -475,8 +458,6 @@ class TestMessage:
 
 
 class TestRecords:
-    """What crosses the wire."""
-
     def test_they_survive_json(self) -> None:
         """An absent role stays absent, an unknown member stays."""
         turns = [Turn(content="x"), Turn.from_json_object({"content": "y", "role": "tool", "callId": 7})]

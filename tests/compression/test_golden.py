@@ -25,8 +25,6 @@ def lost(golden: Golden, made: Compressed, *, shortened: bool = False) -> list[s
 @pytest.mark.parametrize("languages", TONGUES, ids="-".join)
 @pytest.mark.parametrize("tokens", LENGTHS)
 class TestGoldenSet:
-    """Histories of 5K, 10K, 20K and 50K tokens."""
-
     def test_nothing_is_lost_when_rules_write_the_summary(self, tokens: int, languages: tuple[str, ...]) -> None:
         """Decisions, constraints, flags and numbers are there word for word (S3-7.1.3-b, S3-11-c, S3-6.4-c, S3-2-b)."""
         golden = history(tokens, languages=languages)
@@ -88,7 +86,6 @@ class TestGoldenSet:
         assert compressed(given) == compressed(CompressInput.model_validate_json(given.model_dump_json()))
 
     def test_what_is_compressed_need_not_be_again(self, tokens: int, languages: tuple[str, ...]) -> None:
-        """Compressing is idempotent."""
         given = CompressInput(turns=history(tokens, languages=languages).turns, window=tokens)
         made = compressed(given)
 
@@ -96,8 +93,6 @@ class TestGoldenSet:
 
 
 class TestGenerator:
-    """The generator itself."""
-
     @pytest.mark.parametrize("tokens", LENGTHS)
     def test_every_kind_is_planted(self, tokens: int) -> None:
         """A golden set with nothing in it would prove nothing (S3-11-c)."""

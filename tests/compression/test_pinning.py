@@ -10,7 +10,6 @@ REACHES = (None, 4, 1)
 
 
 def pins_of(text: str) -> list[Pin]:
-    """Return the statements that are kept."""
     return [pin for pin in statements(text) if pin.kind]
 
 
@@ -67,8 +66,6 @@ SENTENCES: dict[PinKind | None, list[str]] = {
 
 
 class TestKindOf:
-    """Decisions, constraints, flags and numbers, by their words."""
-
     def test_each_sentence_is_of_its_kind(self) -> None:
         """A rule that keeps everything compresses nothing, so talk is not kept (S3-6.4-c, S3-6.4-f, S3-11-c)."""
         found = {sentence: kind_of(sentence) for sentences in SENTENCES.values() for sentence in sentences}
@@ -77,8 +74,6 @@ class TestKindOf:
 
 
 class TestPinsOf:
-    """What is found in a text."""
-
     def test_a_decision_keeps_its_reason(self) -> None:
         """Decisions with rationale: the next sentence belongs to it, on the next line too (S3-6.4-f)."""
         text = "We chose Postgres.\nBecause it locks rows. The sun shines."
@@ -129,8 +124,6 @@ class TestPinsOf:
 
 
 class TestWithin:
-    """How much is kept around a number."""
-
     def test_less_and_less_but_never_the_number(self) -> None:
         """The number keeps its words on either side, so its unit too (C-19, S3-11-c)."""
         (pin,) = pins_of("On a rainy day the whole team said that the cap is EUR 500,000 per claim and for each year.")

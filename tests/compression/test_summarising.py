@@ -16,8 +16,6 @@ CHEAP = Price(input=Decimal("0.10"), output=Decimal("0.40"))
 
 
 class TestCompressionPrompt:
-    """The prompt."""
-
     @pytest.mark.parametrize(
         "rule",
         [
@@ -62,8 +60,6 @@ class TestCompressionPrompt:
 
 
 class TestTooDear:
-    """Under five per cent of the upstream call."""
-
     @pytest.mark.parametrize(
         ("upstream", "refused"),
         [

@@ -17,8 +17,6 @@ def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestExactCounter:
-    """The exact counter."""
-
     @pytest.mark.parametrize(
         ("text", "count"),
         [
@@ -57,8 +55,6 @@ class TestExactCounter:
 
 
 class TestBestCounter:
-    """The best counter there is."""
-
     def test_it_is_exact_where_the_library_is(self) -> None:
         """Its name is the vocabulary's, so that a recorded count can be understood later."""
         name, count = best_counter()

@@ -22,7 +22,6 @@ class Answer:
 
 
 def when(event: SessionEvent) -> datetime | None:
-    """Return the time of an event."""
     try:
         at = datetime.fromisoformat(str(event.timestamp))
         return None if at.tzinfo is None else at.astimezone(UTC)

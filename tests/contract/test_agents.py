@@ -11,7 +11,6 @@ from baton.handoff.errors import RoutingError
 
 
 def agent(name: str = "ComplianceReviewAgent", version: str = "1.2.0", **members: Any) -> AgentEntry:
-    """Return an entry."""
     return AgentEntry(name=name, version=version, **members)
 
 
@@ -19,8 +18,6 @@ AGENTS = AgentRegistry([agent(), agent("ResearchAgent", "2.0.0"), agent("Researc
 
 
 class TestFind:
-    """`AgentRegistry.find`."""
-
     def test_an_exact_name_and_version(self) -> None:
         """No other one will do (C-46, S5-check-n)."""
         assert AGENTS.find("ResearchAgent", "2.0.0").version == "2.0.0"
@@ -62,8 +59,6 @@ class TestFind:
 
 
 class TestRoute:
-    """`AgentRegistry.route`, before anything is sent."""
-
     ABLE = AgentRegistry(
         [
             agent("Reviewer", capability=frozenset({"review"}), tools=frozenset({"policy.search"})),
@@ -92,8 +87,6 @@ class TestRoute:
 
 
 class TestAgentEntry:
-    """`AgentEntry`."""
-
     def test_it_survives_json(self) -> None:
         """Sets are lists there, each name once."""
         entry = agent(capability=["review"], window=200_000, price={"input": 3.0, "output": 15}, tools=["b", "a", "b"])

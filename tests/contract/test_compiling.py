@@ -62,8 +62,6 @@ def told(compiled: Compiled) -> dict[str, str]:
 
 
 class TestEverySession:
-    """Properties of `compile_contract` over random sessions."""
-
     @given(events=sessions(), wanted=requests())
     def test_each_event_ends_as_one_thing(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
         """A fact, one label, or a call consumed by its result; nothing is lost or made up (C-39, S5-compiler-g)."""
@@ -182,8 +180,6 @@ class TestEverySession:
 
 
 class TestCompileContract:
-    """`compile_contract` on the document's own story."""
-
     def test_the_story_comes_to_the_facts_and_nothing_else(self) -> None:
         """What came with the transcript stays out, each for its reason.
 
@@ -333,8 +329,6 @@ class TestCompileContract:
 
 
 class TestProcessors:
-    """The steps of the compiler, and a team's own."""
-
     def test_they_are_named_and_in_order(self) -> None:
         """The report says which ran (S5-compiler-k, S5-prob-i)."""
         names = ["marked", "types", "calls", "failed", "stale", "claims", "budget"]

@@ -12,8 +12,6 @@ from tests.contract.contract_material import EXAMPLE, NOW, example
 
 
 class TestHandoffContract:
-    """`HandoffContract`."""
-
     def test_the_document_s_example_is_one(self) -> None:
         """It reads, and writes back as it was (S5-fields-q, S5-contract-a, S5-check-a, S5-code-a)."""
         record = HandoffContract.from_json_object(EXAMPLE)
@@ -87,8 +85,6 @@ class TestHandoffContract:
 
 
 class TestOutputSchemaRef:
-    """`OutputSchemaRef`."""
-
     def test_it_reads_what_it_writes(self) -> None:
         """Name and version, the version behind the last sign (S5-fields-l)."""
         ref = OutputSchemaRef.parse("team@home/Decision@1.2")

@@ -32,8 +32,6 @@ def sourced(**source: Any) -> dict[str, Any]:
 
 
 class TestValidContracts:
-    """What passes."""
-
     def test_the_document_s_example(self) -> None:
         """Without errors, without warnings, as JSON and as a record (S5-fields-q, S5-check-r, X-7)."""
         for contract in (EXAMPLE, HandoffContract.from_json_object(EXAMPLE)):
@@ -211,8 +209,6 @@ class TestOneFault:
 
 
 class TestWarnings:
-    """What proceeds, and is flagged."""
-
     @pytest.mark.parametrize(
         ("members", "found"),
         [
@@ -243,8 +239,6 @@ class TestWarnings:
 
 
 class TestAllTogether:
-    """One verdict on many faults."""
-
     def test_every_check_reports_at_once(self) -> None:
         """A fault of shape does not hide the others (S5-valid-i, S5-check-e)."""
         contract = example(
@@ -308,8 +302,6 @@ class TestAllTogether:
 
 
 class TestVerdict:
-    """What is made of a verdict."""
-
     def test_its_log_line_has_every_error_and_warning_and_the_counts(self) -> None:
         """Also of a contract that passes (S5-valid-j, S5-check-f, S5-check-i, S5-check-j, S5-fm-c, S5-fields-a)."""
         fields = verdict_log_fields(verdict(example(facts=[], allowedTools=[], task="", traceId="other")))

@@ -11,8 +11,6 @@ from tests.contract.contract_material import IDEA, errors, event, request, resul
 
 
 class TestEvidence:
-    """Nothing that was left out crosses: by event, by text, by label."""
-
     GOOD = result("The recipient is an existing enterprise customer.", id="evt-good")
 
     def compiled(self, *events: SessionEvent) -> tuple[dict[str, Any], CompileReport]:

@@ -27,13 +27,10 @@ PAGE = """\
 
 
 def page(**changes: object) -> str:
-    """Return the rendered example, with members replaced."""
     return render_contract(HandoffContract.from_json_object(example(**changes)))
 
 
 class TestRenderContract:
-    """`render_contract`."""
-
     def test_the_document_s_example(self) -> None:
         """Task, facts with source and confidence, tools, output, the handoff's id (S5-contract-b, S5-fields-a)."""
         assert render_contract(HandoffContract.from_json_object(EXAMPLE)) == PAGE
@@ -93,8 +90,6 @@ class TestRenderContract:
 
 
 class TestContractTokens:
-    """`contract_tokens`."""
-
     @pytest.mark.parametrize("estimator", [estimate_tokens, len])
     def test_it_counts_what_is_read(self, estimator: object) -> None:
         """Task and all facts, and the terms too, by the one estimator (S5-valid-e, X-8)."""

@@ -22,7 +22,6 @@ FULL = example(
 
 
 def accepts(document: Any) -> bool:
-    """Return whether the record takes a document."""
     try:
         HandoffContract.model_validate(document, by_alias=True, by_name=False)
     except ValidationError:
@@ -31,8 +30,6 @@ def accepts(document: Any) -> bool:
 
 
 class TestDocument:
-    """`contract_schema`."""
-
     def test_it_is_a_schema_that_describes_its_members(self) -> None:
         """A service in another language needs nothing else (S5-check-a)."""
         schema = contract_schema()
@@ -57,8 +54,6 @@ class TestDocument:
 
 
 class TestAgreement:
-    """The record and the document: two judges, one answer."""
-
     def test_both_take_the_fullest(self) -> None:
         """Every member at every depth."""
         assert SchemaGate(contract_schema())(FULL) == []

@@ -23,8 +23,6 @@ SCHEMAS = OutputSchemas(
 
 
 class TestOutputSchemas:
-    """`OutputSchemas`."""
-
     def test_an_exact_name_and_version(self) -> None:
         """Referenced by both (S5-fields-l, S5-check-m, C-46)."""
         assert SCHEMAS.find(OutputSchemaRef.parse("ComplianceDecisionV1@1.2")) == {"title": "old"}

@@ -19,8 +19,6 @@ def fate(one: SessionEvent, policy: ContractPolicy | None = None, *others: Sessi
 
 
 class TestLeaveOut:
-    """What does not cross, and under which label."""
-
     @pytest.mark.parametrize("kind", ["brainstorm", "internal_note", "rejected_assumption"])
     def test_types_that_never_cross(self, kind: str) -> None:
         """Brainstorms, notes and rejected assumptions (S5-compiler-b, S5-check-c, S5-check-p, C-40, S5-fields-j)."""
@@ -124,8 +122,6 @@ class TestLeaveOut:
 
 
 class TestCalls:
-    """Calls are told by their results."""
-
     def test_by_the_id_of_the_call(self) -> None:
         """Whichever order other results come in (C-39)."""
         call = event("tool_call", "{}", id="c1", tool_name="crm.lookup")
@@ -184,8 +180,6 @@ class TestCalls:
 
 
 class TestClaims:
-    """Facts, their provenance and their confidence."""
-
     @pytest.mark.parametrize(
         ("one", "source", "method", "confidence"),
         [
@@ -250,8 +244,6 @@ class TestClaims:
 
 
 class TestBudget:
-    """`keep_within_budget`."""
-
     def test_the_surest_and_newest_are_kept(self) -> None:
         """What has no room is labelled by its tool, and the tool was used all the same (S5-valid-e, C-39)."""
         events = [
@@ -302,8 +294,6 @@ class TestBudget:
 
 
 class TestTools:
-    """((used or granted) and capability and ceiling) without forbidden."""
-
     @pytest.mark.parametrize(
         ("members", "allowed", "withheld"),
         [
@@ -352,8 +342,6 @@ class TestTools:
 
 
 class TestDraft:
-    """The rules that no processor breaks."""
-
     def test_an_event_is_settled_once(self) -> None:
         """A processor that looks at settled events is told so (C-39)."""
         one = result("x")

@@ -62,8 +62,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestFiles:
-    """Registries in files."""
-
     def test_a_toml_file(self, tmp_path: Path) -> None:
         """Agents with all that is known of them, and schemas in files of their own (S5-check-m, S5-check-n)."""
         written(tmp_path, "decision.json", json.dumps(DECISION))
@@ -140,14 +138,11 @@ class TestFiles:
         assert str(tmp_path) in str(caught.value)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        """It is named."""
         with pytest.raises(RegistryError, match=r"nowhere\.toml: the file cannot be read"):
             load_registries(files=[tmp_path / "nowhere.toml"])
 
 
 class TestSources:
-    """Several sources together."""
-
     def test_they_add_up(self, tmp_path: Path) -> None:
         """Code and files (S5-check-n)."""
         path = written(tmp_path, "x.toml", "[[agents]]\nname='B'\nversion='1.0.0'")
@@ -173,8 +168,6 @@ class TestSources:
 
 
 class TestInstalled:
-    """Entry points of installed packages."""
-
     def test_what_a_package_brings(self, package: Path) -> None:
         """Entries, or a function that returns them (S5-check-m, S5-check-n)."""
         package.write_text(

@@ -12,8 +12,6 @@ from tests.contract.contract_material import NOW, sessions
 
 
 class TestSessionEvent:
-    """`SessionEvent`."""
-
     def test_the_types_are_the_document_s_and_the_one_it_forgot(self) -> None:
         """Everything that a stage does has a type, rejected assumptions too (S5-compiler-a, C-40, S5-code-a)."""
         assert [kind.value for kind in EventType] == [
@@ -84,8 +82,6 @@ class TestSessionEvent:
 
 
 class TestInstant:
-    """`instant`."""
-
     @pytest.mark.parametrize(
         "text",
         [

@@ -17,8 +17,6 @@ AGENTS = AgentRegistry([AgentEntry(name="mailer", version="1.0.0", tools=frozens
 
 
 class TestToolSet:
-    """`tool_set`."""
-
     def test_names_are_taken_from_any_collection(self) -> None:
         """A set, a list and a generator mean the same."""
         assert tool_set(["a.b"], "tools") == tool_set({"a.b"}, "tools") == tool_set(iter(["a.b"]), "tools") == {"a.b"}
@@ -39,8 +37,6 @@ class TestToolSet:
 
 
 class TestContractTerms:
-    """The lists of a pipeline."""
-
     def test_each_of_its_lists_is_checked_at_construction(self) -> None:
         """A run would fail late, or the tool would run."""
         for what in ("granted", "ceiling", "forbidden"):
@@ -58,8 +54,6 @@ class TestContractTerms:
 
 
 class TestStage:
-    """The lists of a stage."""
-
     def test_they_are_checked_where_the_stage_is_made(self) -> None:
         """`@stage(forbids="email.send")` would forbid ten letters."""
 

@@ -15,12 +15,10 @@ from baton.contract.records import EventType
 
 
 async def price() -> str:
-    """Return what it costs, a moment later."""
     return "It costs 20 USD."
 
 
 async def leaves() -> str:
-    """End the process."""
     sys.exit(3)
 
 
@@ -30,7 +28,6 @@ class Client:
     __name__ = "client"
 
     async def __call__(self) -> str:
-        """Return what it costs."""
         return await price()
 
 
@@ -40,8 +37,6 @@ def results(log: SessionLog) -> list[tuple[str, bool | None]]:
 
 
 class TestAwaitable:
-    """A function that is not async itself and returns something to await."""
-
     @pytest.mark.parametrize("function", [lambda: price(), Client()], ids=["lambda", "object"])
     async def test_what_it_says_is_what_is_recorded(self, function: Callable[..., Any]) -> None:
         """The next agent reads the answer as a fact, and not the name of a coroutine (S5-compiler-e)."""
@@ -80,8 +75,6 @@ class TestAwaitable:
 
 
 class TestLongAnswer:
-    """An answer of which the claim is only a part."""
-
     async def test_it_says_where_it_was_cut_and_the_whole_is_kept(self) -> None:
         """Else the next agent reads a tenth of a number as the number (S5-compiler-e)."""
         store = MemoryArtifactStore()
@@ -109,8 +102,6 @@ class TestExit:
 
 
 class TestThreads:
-    """Tools that run in threads, several at once, as a model may call them."""
-
     async def test_each_event_has_an_id_of_its_own(self) -> None:
         """Two of one id would keep every later contract of the run from being compiled."""
         together = threading.Barrier(2, timeout=10)

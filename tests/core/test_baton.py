@@ -37,8 +37,6 @@ EXAMPLE = """{
 
 
 class TestBaton:
-    """`Baton`, the record that travels."""
-
     def test_it_has_the_eight_fields_in_the_published_order(self) -> None:
         """Eight fields, written in the order of the example (S1-fields-a, S2-ex-b)."""
         assert list(Baton.model_fields) == FIELDS
@@ -122,8 +120,6 @@ class TestBaton:
 
 
 class TestRestricted:
-    """`Baton.restricted`, what a stage is handed."""
-
     BATON = ReviewBaton(goal="g", decision_log=["a", "b", "c"], constraints=["c"], quality_signals={"craft": 6})
 
     @pytest.mark.parametrize(
@@ -154,8 +150,6 @@ class TestRestricted:
 
 
 class TestFurtherFields:
-    """Batons of a team's own."""
-
     def test_they_survive_json_whatever_their_type(self) -> None:
         """Times and enums are texts on the wire and are themselves again behind it."""
         baton = ReviewBaton(
@@ -190,8 +184,6 @@ class TestFurtherFields:
 
 
 class TestAnyBaton:
-    """`AnyBaton`, for readers that do not know the type."""
-
     def test_it_keeps_what_it_does_not_know(self) -> None:
         """A reader of a history shows the further fields of any team's baton."""
         baton = ReviewBaton(goal="g", quality_signals={"craft": 6}, stage_hint="mind the tests")
@@ -202,8 +194,6 @@ class TestAnyBaton:
 
 
 class TestBatonPatch:
-    """`BatonPatch`, what a stage returns."""
-
     def test_a_field_that_was_not_set_is_not_written(self) -> None:
         """Only fields in the patch are updated, and a null would clear one (S1-patch-d, S2-how-3)."""
         assert BatonPatch(current_state=["x"]).model_dump_json() == '{"current_state":["x"]}'

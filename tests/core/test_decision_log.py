@@ -12,8 +12,6 @@ from tests.core.material import START, batons, findings, raw_patches
 
 
 class TestDecisionLog:
-    """`decision_log` only grows."""
-
     @pytest.mark.parametrize(
         ("log", "sent", "after"),
         [

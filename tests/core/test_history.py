@@ -15,13 +15,10 @@ from tests.core.material import AT, ReviewBaton, batons, good_patches
 
 
 def entry(**members: Any) -> HistoryEntry:
-    """Return an entry of a stage."""
     return HistoryEntry(**{"seq": 1, "stage_id": "plan", "timestamp": AT, **members})
 
 
 class TestHistoryEntry:
-    """`HistoryEntry`."""
-
     def test_it_says_who_changed_what_and_when(self) -> None:
         """Stage id, time and patch, on the wire too (S1-design-h, S2-design-d)."""
         written = json.loads(entry(patch={"goal": "x"}).model_dump_json())
@@ -62,8 +59,6 @@ class TestHistoryEntry:
 
 
 class TestSpend:
-    """`Spend`."""
-
     @given(st.lists(st.builds(Spend, **dict.fromkeys(Spend.model_fields, st.integers(0, 10**12))), max_size=5))
     def test_sums_are_exact_in_any_order(self, spends: list[Spend]) -> None:
         """Money is counted in whole millionths."""
@@ -80,8 +75,6 @@ class TestSpend:
 
 
 class TestOutcome:
-    """`Outcome`."""
-
     def test_it_survives_json_whole(self) -> None:
         """A run is resumed from it in another process."""
         outcome = Outcome(
@@ -97,8 +90,6 @@ class TestOutcome:
 
 
 class TestEffectOn:
-    """`effect_on`, a recorded change applied."""
-
     @given(batons, good_patches)
     def test_the_effective_change_makes_the_same_step_again(self, baton: Baton, patch: dict[str, Any]) -> None:
         """What history keeps is enough to replay the step exactly (S1-patch-f, S1-design-i)."""
@@ -133,8 +124,6 @@ class TestEffectOn:
 
 
 class TestSnapshots:
-    """`snapshots`, the full baton after each step."""
-
     def test_there_is_one_for_every_step_however_many(self) -> None:
         """The original kept the last five only (S1-patch-f, S1-design-e; B2)."""
         entries = [entry(seq=n, patch={"decision_log": [f"d{n}"]}) for n in range(1, 41)]

@@ -22,8 +22,6 @@ def without_null(value: Any) -> Any:
 
 
 class TestMergePatch:
-    """`merge_patch`, the algorithm of RFC 7396 section 2."""
-
     @pytest.mark.parametrize("row", APPENDIX_A, ids=lambda row: json.dumps(row["patch"]))
     def test_every_row_of_the_appendix_holds(self, row: dict[str, Any]) -> None:
         """The 15 examples of RFC 7396 appendix A (S1-patch-c, C-4)."""
@@ -64,8 +62,6 @@ class TestMergePatch:
 
 
 class TestDifference:
-    """`difference`, the smallest patch between two documents."""
-
     @given(json_objects, json_objects)
     def test_the_difference_leads_from_one_document_to_the_other(
         self, before: dict[str, Any], after: dict[str, Any]
@@ -102,8 +98,6 @@ class TestDifference:
 
 
 class TestSameJson:
-    """`same_json`, equality as JSON has it."""
-
     @pytest.mark.parametrize(
         ("one", "other", "same"),
         [

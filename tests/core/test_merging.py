@@ -20,8 +20,6 @@ BRANCHES: list[tuple[str, dict[str, JsonValue]]] = [
 
 
 class TestMergeBranches:
-    """`merge_branches`."""
-
     @pytest.mark.parametrize(
         ("strategy", "merged"),
         [

@@ -13,8 +13,6 @@ from tests.core.material import ReviewBaton, Severity
 
 
 class TestPipelineInput:
-    """`PipelineInput`, how a pipeline is started."""
-
     def test_a_goal_is_enough(self) -> None:
         """The first baton is seeded from it (S1-init-a, S1-init-c, S2-how-1; B14)."""
         start = PipelineInput.model_validate_json('{"goal": "Initialize deenup"}')
@@ -53,8 +51,6 @@ class TestPipelineInput:
 
 
 class TestPipelineResult:
-    """`PipelineResult`, what a pipeline returns."""
-
     def test_the_final_baton_is_of_the_pipelines_type(self) -> None:
         """A caller that knows the type has it typed."""
         baton = ReviewBaton(goal="g", severity=Severity.HIGH)
@@ -65,8 +61,6 @@ class TestPipelineResult:
 
 
 class TestStageResult:
-    """`StageResult`, the envelope with the patch."""
-
     def test_the_published_envelope_is_read(self) -> None:
         """The patch stands at the top level (S1-patch-b, C-9; B10)."""
         read = StageResult.model_validate_json(

@@ -22,8 +22,6 @@ from tests.core.material import START, ReviewBaton, Severity, batons, findings, 
 
 
 class TestMembers:
-    """The other fields."""
-
     def test_the_published_example_patch_applies(self) -> None:
         """S1 L52-62, member for member (S1-patch-b, S1-patch-g)."""
         patch: dict[str, Any] = {
@@ -94,8 +92,6 @@ class TestMembers:
 
 
 class TestRefused:
-    """Patches that are refused, whole."""
-
     @pytest.mark.parametrize(
         ("patch", "finding"),
         [
@@ -177,8 +173,6 @@ class TestRefused:
 
 
 class TestWarnings:
-    """What is odd but allowed."""
-
     @pytest.mark.parametrize(("bullets", "warned"), [(0, True), (2, True), (3, False), (8, False), (9, True)])
     def test_a_state_outside_three_to_eight_bullets_is_warned_of(self, bullets: int, warned: bool) -> None:
         """The limit is soft: it warns and never refuses (S1-fields-d, C-1)."""
@@ -199,8 +193,6 @@ class TestWarnings:
 
 
 class TestConstraints:
-    """Hard rules that go."""
-
     @pytest.mark.parametrize(
         "patch", [{"constraints": None}, {"constraints": []}, {"constraints": ["Other"]}], ids=repr
     )
@@ -214,8 +206,6 @@ class TestConstraints:
 
 
 class TestRules:
-    """What a pipeline declares."""
-
     FROZEN = PatchRules(freeze_goal=True)
 
     def test_a_frozen_goal_may_be_repeated_but_not_changed(self) -> None:
@@ -276,8 +266,6 @@ class TestRules:
 
 
 class TestFurtherFields:
-    """Patches of a team's own baton."""
-
     START = ReviewBaton(goal="g", quality_signals={"craft": 5, "score_history": [4, 5]}, stage_hint="x", limit=9)
 
     @pytest.mark.parametrize(
@@ -334,8 +322,6 @@ class TestFurtherFields:
 
 
 class TestWithoutEcho:
-    """`without_echo`, a patch reduced to its new decisions."""
-
     @pytest.mark.parametrize(
         ("patch", "left"),
         [
@@ -352,8 +338,6 @@ class TestWithoutEcho:
 
 
 class TestUndeclared:
-    """`undeclared`, fields written without saying so."""
-
     def test_a_stage_that_declares_nothing_may_write_all(self) -> None:
         """Declaring is a choice."""
         assert undeclared({"goal": "x"}, None) == []

@@ -113,8 +113,6 @@ FORMS: dict[str, tuple[dict[str, Any], Usage | None]] = {
 
 
 class TestRead:
-    """`Usage.read`."""
-
     def test_every_providers_form(self) -> None:
         """Totals include what is reported beside them, so that each token is charged once."""
         assert {name: Usage.read(told) for name, (told, _) in FORMS.items()} == {
@@ -123,8 +121,6 @@ class TestRead:
 
 
 class TestThen:
-    """`Usage.then`."""
-
     def test_chunks_that_restate_the_whole_and_chunks_that_add(self) -> None:
         """Usage that is cumulative, or sent twice, is counted once."""
         cumulative = [Usage(input=1_000, output=n) for n in (0, 10, 100, 100)]
@@ -137,8 +133,6 @@ class TestThen:
 
 
 class TestPrice:
-    """`Price`."""
-
     @given(st.integers(0, 10**7), st.integers(0, 10**6))
     def test_it_is_never_rounded_down(self, read: int, written: int) -> None:
         """A budget never gains by rounding (S3-9-b)."""

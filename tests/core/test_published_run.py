@@ -52,7 +52,6 @@ RUN: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture
 def run() -> PipelineState:
-    """Return the published four-stage run, ended."""
     state = PipelineState(PipelineInput(goal="Initialize deenup").first_baton())
     for seq, (stage, patch) in enumerate(RUN, 1):
         state.record_stage(returned(stage, seq, patch), AT + timedelta(minutes=seq))
@@ -60,8 +59,6 @@ def run() -> PipelineState:
 
 
 class TestPublishedRun:
-    """The four-stage run of S1 L66-82."""
-
     def test_it_starts_from_the_goal(self, run: PipelineState) -> None:
         """Seeded from the feature description (S1-init-a, S1-init-c, S2-how-1; B14)."""
         assert run.initial == Baton(goal="Initialize deenup", current_state=["Workflow starting"])

@@ -41,19 +41,15 @@ def headings(page: str) -> list[str]:
 
 
 def rows(page: str, label: str) -> list[str]:
-    """Return the items of one section."""
     section = page.partition(f"**{label}:**\n")[2].partition("\n\n")[0]
     return [row.removeprefix("- ") for row in section.splitlines()]
 
 
 def many(word: str, count: int) -> list[str]:
-    """Return numbered items, from 1."""
     return [f"{word} {number}" for number in range(1, count + 1)]
 
 
 class TestPage:
-    """What stands on the page, and where."""
-
     def test_the_published_example_comes_out_exactly(self) -> None:
         """S1-render-b, S1-render-c, S1-render-d, S1-render-e, S1-render-f, S1-render-g, S1-render-i."""
         assert render(GOLDEN) == PAGE
@@ -136,8 +132,6 @@ class TestPage:
 
 
 class TestLimits:
-    """How many items are shown."""
-
     def test_every_item_is_shown_where_there_is_room(self) -> None:
         """Nothing is cut by a fixed number (C-1, S1-design-j)."""
         for field in ("current_state", "open_questions", "constraints", "acceptance", "work_scope"):
@@ -192,8 +186,6 @@ class TestLimits:
 
 
 class TestCeiling:
-    """The page never costs more than it may."""
-
     @given(batons, st.sampled_from(sorted(ESTIMATORS)), st.integers(FEWEST_TOKENS, 600), st.integers(0, 9_999))
     def test_it_is_kept_for_every_baton_and_estimator(
         self, baton: Baton, estimator: str, ceiling: int, earlier: int

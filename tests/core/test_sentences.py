@@ -8,8 +8,6 @@ from baton.wire.text import LONGEST, sentences
 
 
 class TestSentences:
-    """Where a sentence ends, and where it does not."""
-
     @pytest.mark.parametrize(
         ("text", "expected"),
         [

@@ -20,8 +20,6 @@ BATON = ReviewBaton(
 
 
 class TestHanded:
-    """`StageSpec.handed`, what a stage is handed of the baton."""
-
     def test_a_stage_is_handed_all_fields_and_the_newest_decisions(self) -> None:
         """The whole picture, however long the run (S1-concept-c, S1-cmp-c, S2-sol-a)."""
         handed, left_out = StageSpec("review").handed(BATON)
@@ -56,8 +54,6 @@ class TestHanded:
 
 
 class TestCheckedFields:
-    """`checked_fields`."""
-
     def test_all_fields_is_none(self) -> None:
         """Declaring is a choice."""
         assert checked_fields(None, Baton, "reads") is None
@@ -106,8 +102,6 @@ class TestTerms:
 
 
 class TestHasSpec:
-    """`HasSpec`, what a pipeline takes for a stage."""
-
     def test_anything_with_a_spec_is_a_stage(self) -> None:
         """A pipeline can name a stage without importing its code."""
 

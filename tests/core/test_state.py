@@ -16,7 +16,6 @@ from tests.core.material import AT, ReviewBaton, good_patches, raw_patches, ref,
 
 
 def state_of(start: Baton | None = None, **rules: Any) -> PipelineState:
-    """Return a new pipeline's state."""
     return PipelineState(start or Baton(goal="g", decision_log=["d1"]), PatchRules(**rules))
 
 
@@ -37,8 +36,6 @@ def same(one: PipelineState, other: PipelineState) -> bool:
 
 
 class TestRecordStage:
-    """`PipelineState.record_stage`."""
-
     def test_a_refused_patch_changes_nothing(self) -> None:
         """No entry, no outcome, no spend, no half a patch (C-3)."""
         state = state_of()
@@ -69,7 +66,6 @@ class TestRecordStage:
         assert read.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, made_on=read.initial) == outcome
 
     def test_the_change_is_kept_only_where_it_differs(self) -> None:
-        """History stays small."""
         assert state_of().record_stage(returned("plan", 1, {"work_scope": ["src"]}), AT).entries[0].change is None
 
     def test_an_empty_patch_is_recorded(self) -> None:
@@ -115,8 +111,6 @@ class TestRecordStage:
 
 
 class TestConcurrentStages:
-    """`record_stage` of a patch that was made on an older baton."""
-
     START = Baton(goal="g", decision_log=["d1"], artifacts=[ref("a")], work_scope=["src"])
 
     def recorded(self, first: dict[str, Any], second: dict[str, Any]) -> tuple[PipelineState, HistoryEntry]:
@@ -161,8 +155,6 @@ class TestConcurrentStages:
 
 
 class TestRecordFanOut:
-    """`PipelineState.record_fan_out`."""
-
     def test_branches_are_recorded_and_their_merge_is_the_one_change(self) -> None:
         """An entry for each branch with its own patch, and one for what happened."""
         state = state_of()
@@ -222,8 +214,6 @@ class TestRecordFanOut:
 
 
 class TestOtherSteps:
-    """Approvals, children, edits and failures."""
-
     def test_an_approval_is_recorded_and_changes_no_field(self) -> None:
         """Who decided, when and why is part of the history."""
         state = state_of()
@@ -312,8 +302,6 @@ def played(steps: list[tuple[str, Any]], check: Any = None) -> PipelineState:
 
 
 class TestProperties:
-    """What holds for every sequence of steps."""
-
     @given(STEPS)
     def test_no_sequence_of_steps_shortens_or_alters_the_decision_log(self, steps: list[tuple[str, Any]]) -> None:
         """Stages, branches, edits and children can add and never erase (S1-design-a, S1-design-b, S2-design-a; B1)."""

@@ -37,8 +37,6 @@ async def _ended(descriptor: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
 class TestBoundToParent:
-    """A child that cannot be left behind."""
-
     async def test_it_ends_when_its_parent_is_killed(self) -> None:
         """SIGKILL gives the parent no chance to clean up, and nothing is left all the same."""
         parent = await asyncio.create_subprocess_exec(
@@ -84,8 +82,6 @@ time.sleep(600)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
 class TestGroupBoundToParent:
-    """A program that cannot be left behind, with all that it started."""
-
     async def test_all_of_it_ends_when_the_parent_is_killed(self) -> None:
         """Also what is deaf to being asked, such as a test that hangs, and its head."""
         parent = await asyncio.create_subprocess_exec(
@@ -122,8 +118,6 @@ class TestGroupBoundToParent:
 
 
 class TestChildLock:
-    """A lock that lives as long as the child."""
-
     async def test_a_second_holder_is_refused_with_the_firsts_words(self, tmp_path: Path) -> None:
         """The message names the file, without the lock's suffix, and who has it."""
         with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:

@@ -19,8 +19,6 @@ def is_given(port: int) -> bool:
 
 
 class TestHeldPort:
-    """`held_port`."""
-
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems would refuse it to the server as well")
     def test_nobody_is_given_it_while_it_is_held(self) -> None:
         """Not between two servers either; afterwards it is free."""

@@ -20,8 +20,6 @@ def _program(folder: Path, name: str = "temporal") -> Path:
 
 
 class TestFindTemporal:
-    """The order of places."""
-
     def test_what_is_given_wins(self, tmp_path: Path) -> None:
         """An explicit program is used whatever else there is."""
         given, on_path = _program(tmp_path / "given", "temporal-2"), _program(tmp_path / "path")

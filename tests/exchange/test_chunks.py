@@ -15,7 +15,6 @@ ID, OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "1b9d6bcd-bbfd-4b2d-9b5d-ab8
 
 
 def chunk(seq: int, *, handoff_id: str = ID, **content: Any) -> Chunk:
-    """Return a chunk."""
     return Chunk(handoff_id=handoff_id, seq=seq, content=content or {"n": seq}, at=AT)
 
 
@@ -27,8 +26,6 @@ def last(count: int) -> Chunk:
 
 
 class TestTake:
-    """`ChunkStream.take`."""
-
     def test_the_receiver_may_begin_with_the_least_and_knows_when_all_is_there(self) -> None:
         """It begins before the end, and the end is checked (S3-14.1-b, S3-14.1-d)."""
         stream = ChunkStream(ID, minimum=2)

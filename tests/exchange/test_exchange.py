@@ -32,12 +32,10 @@ def id_of(number: int) -> str:
 
 
 def ack(number: int = 1, digest: str = A, answer: Reply = Reply.ACCEPTED, by: str = "risk") -> Acknowledgement:
-    """Return an answer."""
     return Acknowledgement(handoff_id=id_of(number), digest=digest, answer=answer, by=by, at=AT)
 
 
 def sent(number: int = 1, digest: str = A) -> Sent:
-    """Return a handoff to be sent."""
     return Sent(
         handoff_id=id_of(number),
         digest=digest,
@@ -49,8 +47,6 @@ def sent(number: int = 1, digest: str = A) -> Sent:
 
 
 class TestAcknowledgement:
-    """The answer as a message."""
-
     @pytest.mark.parametrize(
         ("verdict", "answer"),
         [
@@ -95,8 +91,6 @@ class TestAcknowledgement:
 
 
 class TestOutbox:
-    """`Outbox`."""
-
     def test_the_first_answer_counts(self) -> None:
         """A repeated one changes nothing, another one is refused (C-20)."""
         outbox = Outbox()
@@ -169,8 +163,6 @@ class TestOutbox:
 
 
 class TestIntake:
-    """`ProcessedHandoffs`."""
-
     def test_the_same_message_gets_the_same_answer(self) -> None:
         """Also after the run was continued as new (C-20)."""
         intake = ProcessedHandoffs()
@@ -213,8 +205,6 @@ class TestIntake:
 
 
 class TestMessageDigest:
-    """`message_digest`."""
-
     def test_it_is_the_same_under_another_seal(self) -> None:
         """A message that is sealed again under a new key is the same message."""
         assert message_digest({"a": 1, "keyId": "k1", "signature": "x"}) == message_digest(
@@ -224,8 +214,6 @@ class TestMessageDigest:
 
 
 class TestNextInLine:
-    """`next_in_line`."""
-
     @pytest.mark.parametrize(
         ("waiting", "first"),
         [
@@ -276,7 +264,6 @@ class Network:
         self.first: dict[int, Acknowledgement] = {}
 
     def send(self, number: int) -> None:
-        """Send a handoff, or the same again."""
         if self.outbox.attempt(id_of(number)) == 1:
             self.outbox.put(sent(number))
         else:

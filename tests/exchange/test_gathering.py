@@ -21,8 +21,6 @@ def broadcast(answers: dict[str, Reply], *, quorum: int | None = None, enough: b
 
 
 class TestStanding:
-    """`Broadcast.standing`."""
-
     @pytest.mark.parametrize(
         ("sent", "before", "after"),
         [
@@ -84,8 +82,6 @@ class TestStanding:
 
 
 class TestWithAnswer:
-    """`Broadcast.with_answer`."""
-
     def test_the_first_answer_of_a_receiver_stays(self) -> None:
         """A second one changes nothing."""
         sent = broadcast({"a": YES}).with_answer("a", ack(answer=NO, by="a"))

@@ -17,7 +17,6 @@ DIGEST = "sha256:" + "a" * 64
 
 
 def move(kind: str, holder: str = "ann", **members: Any) -> AgentAction:
-    """Return a move of a reviewer."""
     given = {"handoff_id": ID, "digest": DIGEST, "agent": "reviewer", "at": AT, **members}
     return AgentAction(kind=ActionKind(kind), holder=holder, **given)
 
@@ -45,8 +44,6 @@ CLAIM, ACCEPT = move("claim"), move("accept")
 
 
 class TestRefusal:
-    """`ExternalHandoffs.refusal`."""
-
     @pytest.mark.parametrize(
         ("before", "one", "after", "why"),
         [
@@ -89,8 +86,6 @@ class TestRefusal:
 
 
 class TestMake:
-    """`ExternalHandoffs.make`."""
-
     def test_a_new_holder_begins_anew(self) -> None:
         """What another one accepted and did not finish is not accepted by the next."""
         it = desk(CLAIM, ACCEPT)
@@ -135,8 +130,6 @@ class TestMake:
 
 
 class TestDone:
-    """What is remembered of handoffs that are done."""
-
     def test_it_is_known_after_continuing_as_new(self) -> None:
         """How each ended and by whom, and whether other work is the same: not what it was."""
         first = move("patch", patch={"decision_log": ["Fine"]}, report=[1])
@@ -166,8 +159,6 @@ class TestDone:
 
 
 class TestOutsideResult:
-    """`OutsideResult.of`."""
-
     @pytest.mark.parametrize(
         ("end", "answer"),
         [

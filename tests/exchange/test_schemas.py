@@ -54,8 +54,6 @@ def accepts(name: str, document: Any) -> bool:
 
 
 class TestSchema:
-    """`schema`."""
-
     @pytest.mark.parametrize("name", NAMES)
     def test_it_is_a_closed_and_self_contained_schema_of_the_2020_12_draft(self, name: str) -> None:
         """Any validator takes it as it is, and nothing is fetched (S3-18: JSON Schema 2020-12)."""
@@ -124,8 +122,6 @@ class TestSchema:
 
 
 class TestAgreement:
-    """Schema and record accept the same documents."""
-
     @pytest.mark.parametrize("name", NAMES)
     @given(data=st.data())
     @settings(max_examples=settings().max_examples // 4)
@@ -175,7 +171,6 @@ class TestAgreement:
 
 
 def nodes(node: Any) -> list[dict[str, Any]]:
-    """Return every object in a schema."""
     if isinstance(node, list):
         return [found for one in node for found in nodes(one)]
     if not isinstance(node, dict):
@@ -184,7 +179,6 @@ def nodes(node: Any) -> list[dict[str, Any]]:
 
 
 def write_anew() -> None:
-    """Write the committed schemas."""
     COMMITTED.mkdir(parents=True, exist_ok=True)
     for path in COMMITTED.glob("*.json"):
         path.unlink()

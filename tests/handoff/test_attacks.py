@@ -69,7 +69,6 @@ class Desk:
     path: Path
 
     async def answer(self, raw: bytes, task_id: str | None = TASK_ID) -> tuple[Receipt, Mapping[str, Any]]:
-        """Lead a message through the gate."""
         return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id)
 
     async def on_record(self, task_id: str = TASK_ID) -> list[AuditRecord]:
@@ -291,8 +290,6 @@ async def refused(desk: Desk, raw: bytes, code: Code) -> None:
 
 
 class TestAccept:
-    """The gate, attacked."""
-
     async def test_the_message_itself_is_accepted(self, desk: Desk) -> None:
         """So each row below is refused for what it changes, and for nothing else (S3-6.1-a, S3-6.2-a)."""
         receipt, message = await desk.answer(sealed())
@@ -331,8 +328,6 @@ class TestAccept:
 
 
 class TestReplay:
-    """Messages that were good once."""
-
     async def test_of_another_task_it_is_refused_in_the_chain_of_this_one(self, desk: Desk) -> None:
         """Accepted there, it is no handoff of this task, and the attempt is on this task's record (P6)."""
         raw = sealed({**MESSAGE, "taskId": OTHER_TASK})
@@ -396,8 +391,6 @@ class TestReplay:
 
 
 class TestReturned:
-    """What a receiver made of a handoff."""
-
     async def test_a_second_run_that_answers_otherwise_is_on_record_as_well(self, desk: Desk) -> None:
         """A run whose answer was lost after it was recorded is repeated, and need not say the same."""
         _, message = await desk.answer(sealed())

@@ -79,13 +79,10 @@ def state(**changes: Any) -> AgentState:
 
 
 def build(known: AgentState | None = None, delivery: Delivery | None = None) -> Handoff:
-    """Build the example's message."""
     return build_handoff(known or state(), TARGET, CONSTRAINTS, handoff_id=HANDOFF_ID, timestamp=AT, delivery=delivery)
 
 
 class TestBuildHandoff:
-    """`build_handoff`."""
-
     def test_it_builds_the_documents_example(self) -> None:
         """From an agent's state, a target and constraints, each member (S3-7.1.2-a, S3-5.1-a, S3-5.2-d, S3-5.2-z)."""
         assert build().to_json_object() == EXAMPLE
@@ -152,8 +149,6 @@ EVERYTHING = Delivery(
 
 
 class TestTrail:
-    """The ping-pong guard in the builder."""
-
     def test_the_trail_goes_on_in_the_message(self) -> None:
         """It crosses pipelines with the message."""
         trail = build(state(trail=Trail(hops=4, recent=[]))).trail
@@ -185,8 +180,6 @@ class TestTrail:
 
 
 class TestAfterSpending:
-    """`after_spending`: the relay of the budget."""
-
     def test_the_sender_deducts_what_it_really_cost(self) -> None:
         """The message's figures reflect it (S3-13.2-d, S3-9-a, S3-9-b)."""
         cost = build().cost_tracking

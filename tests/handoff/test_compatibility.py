@@ -23,7 +23,6 @@ SCHEMAS: Mapping[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 
 
 def published(name: str, version: str) -> Any:
-    """Return a published document."""
     return json.loads((DOCUMENTS / f"{name}-{version}.json").read_text(encoding="utf-8"))
 
 
@@ -38,8 +37,6 @@ def edited(**members: Any) -> dict[str, Any]:
 
 
 class TestDocuments:
-    """`docs/schemas`, the registry that every agent can read."""
-
     def test_every_version_is_published_and_nothing_else(self) -> None:
         """What lies there is what messages are judged by (S3-7.1.1-a, S3-14.3-d, S5-check-k, S5-fm-a)."""
         there = {path.name for path in DOCUMENTS.iterdir()}

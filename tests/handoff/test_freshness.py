@@ -19,13 +19,10 @@ FRESH: dict[str, Any] = {
 def asked(
     message: dict[str, Any], *, audience: str | None = HERE, max_age: timedelta | None = timedelta(hours=1)
 ) -> str | None:
-    """Ask about a message, here and now."""
     return stale_or_misaddressed(message, NOW, audience, max_age, timedelta(seconds=60))
 
 
 class TestStaleOrMisaddressed:
-    """`stale_or_misaddressed`: what a seal does not prove."""
-
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [

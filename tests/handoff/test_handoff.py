@@ -26,8 +26,6 @@ def member(record: Any, path: str) -> Any:
 
 
 class TestExample:
-    """The message that the document shows."""
-
     def test_it_is_a_handoff(self) -> None:
         """The document's example, its placeholders filled, is valid and comes back as it was sent (S3-5.2-z)."""
         assert Handoff.from_json(json.dumps(EXAMPLE)).to_json_object() == EXAMPLE
@@ -75,8 +73,6 @@ class TestExample:
 
 
 class TestMembers:
-    """Which members there are, and which of them are required."""
-
     def test_the_eighteen_members_of_the_document_come_first_and_in_its_order(self) -> None:
         """The record has exactly the document's names, and only optional ones beyond them (S3-2-a, C-47)."""
         names = [field.alias for field in Handoff.model_fields.values()]
@@ -129,8 +125,6 @@ class TestMembers:
 
 
 class TestRoundTrip:
-    """Nothing that was received is lost."""
-
     @given(messages)
     def test_a_message_survives_being_read_and_written(self, message: dict[str, Any]) -> None:
         """Reading what was written gives the same record, hostile texts included."""
@@ -166,8 +160,6 @@ class TestRoundTrip:
 
 
 class TestCostTracking:
-    """Money and tokens."""
-
     def test_money_is_a_decimal_inside_and_a_number_on_the_wire(self) -> None:
         """No binary fraction is ever added up (C-48; money)."""
         cost = CostTracking(
@@ -187,8 +179,6 @@ class TestCostTracking:
 
 
 class TestBeginsTask:
-    """`begins_task`."""
-
     @pytest.mark.parametrize(
         ("changes", "begins"),
         [
@@ -206,8 +196,6 @@ class TestBeginsTask:
 
 
 class TestTurn:
-    """`Turn`."""
-
     def test_who_spoke_is_optional(self) -> None:
         """The document requires the content alone (S3-5.2-v)."""
         assert Turn.from_json_object({"content": "x"}).role is None

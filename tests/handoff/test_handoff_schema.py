@@ -16,8 +16,6 @@ from tests.handoff.material import EXAMPLE, REQUIRED, SCHEMA_CHECKS, TOP_LEVEL, 
 
 
 class TestDocument:
-    """`handoff_schema`."""
-
     def test_it_is_a_schema_of_draft_2020_12(self) -> None:
         """It names its draft and itself, is valid as a schema, and refers to nothing outside (S3-6.1-b)."""
         schema = handoff_schema()
@@ -58,8 +56,6 @@ class TestDocument:
 
 
 class TestAgreement:
-    """The record and the document: two judges, one answer."""
-
     @given(messages)
     def test_both_take_every_good_message(self, message: dict[str, Any]) -> None:
         """Hostile texts, unknown members, every optional one (S3-6.1-b, S3-6.1-c)."""
@@ -80,8 +76,6 @@ class TestAgreement:
 
 
 class TestUnreadable:
-    """`unreadable`: which versions a receiver takes."""
-
     @pytest.mark.parametrize(
         ("version", "own", "readable"),
         [
@@ -113,8 +107,6 @@ class TestUnreadable:
 
 
 class TestOneAhead:
-    """A message of the next minor."""
-
     @pytest.mark.parametrize("check", SCHEMA_CHECKS)
     def test_what_it_adds_is_taken_and_kept(self, check: Any) -> None:
         """Agents need not be updated on the same day (S3-14.3-a, S3-11-b)."""

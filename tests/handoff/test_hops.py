@@ -11,7 +11,6 @@ NOWHERE = Trail(hops=0, recent=[])
 
 
 def hop(sender: str, receiver: str, state: int = 0) -> Hop:
-    """Return a hop with a numbered state."""
     return Hop(sender=sender, receiver=receiver, state=f"sha256:{state:064x}")
 
 
@@ -26,8 +25,6 @@ def walk(hops: list[Hop], limits: HopLimits = LIMITS) -> tuple[int, str | None]:
 
 
 class TestCircling:
-    """`circling`."""
-
     def test_two_agents_that_pass_the_same_thing_are_stopped(self) -> None:
         """Back and forth without any change is what never ends by itself."""
         taken, reason = walk([hop("a", "b"), hop("b", "a")] * 20)
@@ -87,8 +84,6 @@ class TestCircling:
 
 
 class TestTrail:
-    """`Trail`."""
-
     def test_it_travels(self) -> None:
         """The guard sees a chain that crosses pipelines, because the trail is in the message."""
         trail = NOWHERE.after(hop("a", "b")).after(hop("b", "c"))

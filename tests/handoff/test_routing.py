@@ -15,8 +15,6 @@ KNOWN = [
 
 
 class TestChooseReceiver:
-    """`choose_receiver`, before a message leaves."""
-
     @pytest.mark.parametrize(
         ("wanted", "version"),
         [(">=1.5.0", "1.10.0"), ("~1.9", "1.9.0"), ("1.4.x", "1.4.0"), (">=2.0.0-rc.1", "2.0.0-rc.1"), ("*", "1.10.0")],
@@ -63,8 +61,6 @@ class TestChooseReceiver:
 
 
 class TestMisdelivery:
-    """`misdelivery`, when a message arrives."""
-
     OWN = ReceiverRequirements("risk-scoring-agent", "1.6.0")
 
     @pytest.mark.parametrize(

@@ -42,8 +42,6 @@ class TestAnotherSchema:
 
 
 class TestSchemaGate:
-    """`SchemaGate`."""
-
     def test_the_documents_example_passes(self) -> None:
         """No finding at all (S3-5.2-z, S3-6.1-b)."""
         assert handoff_gate()(EXAMPLE) == []

@@ -37,7 +37,6 @@ MEMBERS = sorted(MESSAGE.keys() - {"signature"})
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """Return a message as JSON."""
     message: dict[str, Any] = json.loads(raw)
     return message
 
@@ -54,7 +53,6 @@ def both_spellings(message: Mapping[str, Any]) -> list[bytes]:
 
 
 def ring_of(*keys: Key, seal_with: Purpose = Purpose.SEAL) -> Keyring:
-    """Return a keyring of these keys."""
     return Keyring(keys, seal_with=seal_with)
 
 
@@ -65,8 +63,6 @@ def retired(keyring: Keyring, at: datetime) -> Keyring:
 
 
 class TestSeal:
-    """`seal` and `seal_json`."""
-
     @pytest.mark.parametrize("keyring", KEYRINGS)
     def test_the_seal_is_over_the_canonical_message_with_its_key_inside(self, keyring: Keyring) -> None:
         """Anybody with the key can make it again from the published rules alone (S3-10.2-b, S3-5.2-y)."""
@@ -114,8 +110,6 @@ class TestSeal:
 
 
 class TestOpenSealed:
-    """`open_sealed`."""
-
     @pytest.mark.parametrize("keyring", KEYRINGS)
     def test_a_sealed_message_opens(self, keyring: Keyring) -> None:
         """With the bytes as they came, the message in them, and who sealed it (S3-10.2-c)."""
@@ -337,8 +331,6 @@ class TestTampering:
 
 
 class TestRotation:
-    """A retired key opens what it sealed, and seals nothing."""
-
     @pytest.mark.parametrize("keyring", KEYRINGS)
     def test_what_a_retired_key_sealed_still_opens(self, keyring: Keyring) -> None:
         """Handoffs that were under way when the key was rotated arrive: the previous key passes."""
@@ -372,8 +364,6 @@ class TestRotation:
 
 
 class TestTypes:
-    """Verified and unverified are different types."""
-
     def test_only_opening_makes_a_verified_handoff(self) -> None:
         """No other module of the package calls its constructor (S3-10.2-c)."""
         package = Path(baton.__file__).parent

@@ -47,14 +47,11 @@ def scan(message: Any) -> Iterable[Unsafe]:
 
 
 def verdict(message: Any, receiver: ReceiverRequirements = RECEIVER, check: Any = schema_findings) -> Verdict:
-    """Return the receiver's verdict."""
     return validate_handoff(message, receiver, scan, check_schema=check)
 
 
 @pytest.mark.parametrize("check", SCHEMA_CHECKS)
 class TestSchema:
-    """Schema validation, by the record and by the compiled schema."""
-
     def test_the_documents_example_is_accepted(self, check: Any) -> None:
         """Its placeholders filled, it passes the whole validation (S3-5.2-z, S3-7.1.4-a)."""
         assert verdict(EXAMPLE, check=check) == Verdict(valid=True)
@@ -123,8 +120,6 @@ class TestSchema:
 
 
 class TestCompleteness:
-    """Whether the receiver has what it needs."""
-
     def test_a_handoff_without_work_is_incomplete(self) -> None:
         """In the document's own words (S3-13.1-b, S3-6.1-f, S3-6.1-h, S3-7.2-c)."""
         answer = verdict(changed("completedSubtasks", []))
@@ -184,8 +179,6 @@ class TestCompleteness:
 
 
 class TestSafety:
-    """The safety scan."""
-
     @pytest.mark.parametrize(
         "path",
         [
@@ -237,8 +230,6 @@ class TestSafety:
 
 
 class TestBudget:
-    """The check of the budget."""
-
     @pytest.mark.parametrize("left", [0, 0.0, -0.01, -1e9, 0.8 - 0.7 - 0.1, 4e-7])
     def test_nothing_left_is_exhausted(self, left: float) -> None:
         """At or below zero, in the document's own words (S3-13.1-c, S3-6.1-l, S3-7.2-d)."""
@@ -253,8 +244,6 @@ class TestBudget:
 
 
 class TestRouting:
-    """A message that reached the wrong agent."""
-
     @pytest.mark.parametrize(
         "changes",
         [
@@ -283,8 +272,6 @@ FAULTS: dict[str, Any] = {
 
 
 class TestTogether:
-    """Several faults in one message."""
-
     @pytest.mark.parametrize(
         ("faults", "reason"),
         [

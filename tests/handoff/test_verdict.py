@@ -28,13 +28,10 @@ PRECEDENCE = (
 
 
 def finding(code: Code, text: str = "") -> Finding:
-    """Return a finding with a code."""
     return Finding(code=code, text=text or f"about {code}")
 
 
 class TestCode:
-    """`Code`."""
-
     def test_the_documents_four_are_spelled_as_in_its_code(self) -> None:
         """UPPER_SNAKE on the wire, and a fifth for seals (S3-7.2-a, C-14, C-15)."""
         four = {"SCHEMA_INVALID", "INCOMPLETE_CONTEXT", "SAFETY_VIOLATION", "BUDGET_EXHAUSTED"}
@@ -43,8 +40,6 @@ class TestCode:
 
 
 class TestVerdict:
-    """`Verdict`."""
-
     def test_a_valid_one_says_so_and_nothing_else(self) -> None:
         """`{valid: true}` (S3-7.1.4-a)."""
         verdict = Verdict.of([])
@@ -113,8 +108,6 @@ class TestVerdict:
 
 
 class TestFate:
-    """`disposition_of` and `Verdict.fate`: the table of the design."""
-
     @pytest.mark.parametrize(
         ("code", "fates"),
         [

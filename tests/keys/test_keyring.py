@@ -36,7 +36,6 @@ TEXT = to_base64url(SECRET)
 
 
 def key(name: str = "k", purpose: Purpose = Purpose.SEAL, **members: Any) -> Key:
-    """Return a key."""
     about: dict[str, Any] = {"id": name, "purpose": purpose, "secret": SECRET, "created_at": AT}
     return Key(**(about | members))
 
@@ -48,8 +47,6 @@ def written(path: Path, *keys: Key, **members: Any) -> Path:
 
 
 class TestKey:
-    """One secret, one purpose."""
-
     @pytest.mark.parametrize(
         ("members", "message"),
         [
@@ -95,8 +92,6 @@ class TestKey:
 
 
 class TestKeyring:
-    """Keys by purpose and id."""
-
     def test_retired_keys_are_found_and_never_current(self) -> None:
         """They open what they sealed, and seal nothing."""
         old, new = key("old", retired_at=LATER), key("new")
@@ -159,8 +154,6 @@ class TestKeyring:
 
 
 class TestFile:
-    """A file that only its owner reads."""
-
     def test_a_keyring_survives_its_file(self, tmp_path: Path) -> None:
         """Every key, its times and the choice of algorithm are read as they were written."""
         keys = (key("old", retired_at=LATER), key("new"), *(Key.generate(one, AT) for one in list(Purpose)[1:]))
@@ -337,8 +330,6 @@ class TestFile:
 
 
 class TestDevelopment:
-    """The keys of a developer's machine."""
-
     def test_it_is_made_once_for_its_owner_only(self, tmp_path: Path) -> None:
         """The second time finds the same keys, of every purpose."""
         first = Keyring.development(tmp_path / ".baton", {})
@@ -385,10 +376,7 @@ class TestDevelopment:
 
 
 class TestFindOut:
-    """What the environment says, or what is here."""
-
     def test_a_path_is_read(self, tmp_path: Path) -> None:
-        """`BATON_KEYS`."""
         path = written(tmp_path / "k.toml", key("k"))
 
         assert Keyring.find_out({"BATON_KEYS": str(path)}).current(Purpose.SEAL).id == "k"

@@ -68,7 +68,6 @@ def splice_from_another_task(records: Records) -> list[AuditRecord]:
 
 
 def replace_by_another_task(records: Records) -> list[AuditRecord]:
-    """Show the whole chain of another task."""
     return bare(chain(len(records), task_id="another task"))
 
 
@@ -78,7 +77,6 @@ def replace_by_another_ledger(records: Records) -> list[AuditRecord]:
 
 
 def rewrite_everything(records: Records) -> list[AuditRecord]:
-    """Write the whole chain anew, unsigned."""
     return rechained(records, 1, None)
 
 

@@ -18,12 +18,10 @@ def options(tmp_path: Path) -> LedgerOptions:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return where the ledger is."""
     return tmp_path / "audit" / "ledger.db"
 
 
 @pytest.fixture
 async def ledger(path: Path, options: LedgerOptions) -> AsyncIterator[Ledger]:
-    """Return an empty ledger in a file."""
     async with Ledger(path, options) as opened:
         yield opened

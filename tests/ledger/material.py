@@ -25,7 +25,6 @@ class Key:
         self.earlier = earlier
 
     def sign(self, statement: bytes) -> bytes:
-        """Return the signature over ``statement``."""
         return self.private.sign(statement)
 
     def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
@@ -42,11 +41,9 @@ class PublicKeys:
 
     @classmethod
     def of(cls, *keys: Key, retired: dict[str, datetime] | None = None) -> "PublicKeys":
-        """Return the public halves of keys."""
         return cls({key.key_id: key.private.public_key() for key in keys}, retired or {})
 
     def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
-        """Return what each signature is worth."""
         return [self._check(claim) for claim in claims]
 
     def _check(self, claim: Claim) -> SignatureCheck:
@@ -65,7 +62,6 @@ KEYS = PublicKeys.of(KEY)
 
 
 def message(number: int = 0, **members: Any) -> dict[str, Any]:
-    """Return a short handoff message."""
     return {
         "handoffId": f"handoff-{number}",
         "fromAgent": {"agentId": f"agent-{number}"},
@@ -80,7 +76,6 @@ def message(number: int = 0, **members: Any) -> dict[str, Any]:
 
 
 def entry(number: int = 0, *, task_id: str = TASK, **members: Any) -> AuditEntry:
-    """Return the entry of an accepted handoff."""
     about: dict[str, Any] = {
         "kind": Kind.HANDOFF,
         "task_id": task_id,
@@ -130,7 +125,6 @@ def bare(records: Iterable[AuditRecord]) -> list[AuditRecord]:
 
 
 def head(records: Sequence[AuditRecord]) -> ChainHead:
-    """Return the head of a chain."""
     return ChainHead.of(records[-1])
 
 

@@ -15,7 +15,6 @@ def verify(
     anchors: list[ChainHead] | None = None,
     expected_head: ChainHead | None = None,
 ) -> ChainReport:
-    """Verify a chain of the tests' task."""
     return verify_chain(
         records,
         ledger=LEDGER,
@@ -34,7 +33,6 @@ def walked(
     anchors: list[ChainHead] | None = None,
     verifier: HeadVerifier | None = KEYS,
 ) -> LedgerReport:
-    """Verify a ledger of these records."""
     walk = LedgerWalk(
         LEDGER, verifier=verifier, anchors=anchors or [], checkpoints=checkpoints or [], claimed=claimed or []
     )

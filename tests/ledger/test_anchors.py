@@ -49,13 +49,10 @@ def no_room_beyond(size: int) -> Iterator[None]:
 
 
 def heads(count: int) -> list[ChainHead]:
-    """Return the heads of a chain."""
     return [ChainHead.of(record) for record in chain(count)]
 
 
 class TestAddHeads:
-    """Keeping heads."""
-
     def test_what_is_added_is_there_in_order(self, file: AnchorFile) -> None:
         """Heads and checkpoints share the file, and do not mix."""
         file.add_heads(heads(3))
@@ -113,8 +110,6 @@ class TestAddHeads:
 
 
 class TestAddCheckpoint:
-    """The rule of a witness."""
-
     def test_a_ledger_that_grows_is_followed(self, file: AnchorFile) -> None:
         """Each with the proof from the last one."""
         for old, new in ((0, 2), (2, 3), (3, 9)):
@@ -123,7 +118,6 @@ class TestAddCheckpoint:
         assert [one.size for one in file.checkpoints()] == [2, 3, 9]
 
     def test_the_same_one_again_is_kept_once(self, file: AnchorFile) -> None:
-        """Nothing happened since."""
         file.add_checkpoint(checkpoint(3))
         file.add_checkpoint(checkpoint(3))
 

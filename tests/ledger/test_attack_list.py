@@ -123,8 +123,6 @@ async def verified(
 
 
 class TestAttackList:
-    """Requirements.md 6.3, from its first row to its last."""
-
     async def test_nothing_is_found_where_nothing_was_done(self, path: Path, options: LedgerOptions) -> None:
         """Nor where the attacker writes the same records anew: so the rows below fail for their attack alone."""
         records, heads = await written(path, options)

@@ -56,8 +56,6 @@ entries = st.builds(
 
 
 class TestSeal:
-    """From an entry to a record."""
-
     @given(one=entries)
     def test_the_header_is_canonical_json(self, one: AuditEntry) -> None:
         """Whatever an entry holds, its header is byte for byte what RFC 8785 makes of its members."""
@@ -124,8 +122,6 @@ class TestSeal:
 
 
 class TestEntry:
-    """What may be asked to be put on record."""
-
     def test_it_survives_json(self) -> None:
         """A workflow can hand an entry to an activity."""
         one = entry(attempt=2, reason="SCHEMA_INVALID", details="no taskId", actor="reviewer-7", run_id="run-1")
@@ -153,8 +149,6 @@ class TestEntry:
 
 
 class TestRecordHash:
-    """The hash that the next record names."""
-
     def test_every_byte_of_the_header_counts(self) -> None:
         """Any bit of any header byte changes the hash, the sequence and the previous hash included (C-26)."""
         header = chain(1)[0].header
@@ -184,8 +178,6 @@ HEADER = chain(1)[0].header
 
 
 class TestHeaderMembers:
-    """Reading a header so that no other reader reads another one."""
-
     @pytest.mark.parametrize(
         "header",
         [
@@ -225,8 +217,6 @@ class TestHeaderMembers:
 
 
 class TestBody:
-    """Reading a message that was recorded."""
-
     def test_a_message_with_a_member_twice_is_not_read(self) -> None:
         """A parser that keeps the last one would show another message than was hashed (security.md T8)."""
         record = AuditRecord(HEADER, b'{"approved":false,"approved":true}')
@@ -236,8 +226,6 @@ class TestBody:
 
 
 class TestClaims:
-    """What the index says of a record."""
-
     def test_it_is_what_the_header_says(self) -> None:
         """Each column of the index has one right value."""
         record = chain(1)[0]
@@ -254,8 +242,6 @@ class TestClaims:
 
 
 class TestStamp:
-    """Times as they are recorded."""
-
     # Most of a list are of one day: moments that are a year apart are ordered rightly with their zones dropped, too.
     @given(moments=st.lists(st.datetimes(OLD, timezones=ZONES) | st.datetimes(DAY, DAY + HOURS, timezones=ZONES)))
     def test_texts_are_ordered_as_the_times_are(self, moments: list[datetime]) -> None:

@@ -52,8 +52,6 @@ def stage(
 
 
 class TestTaskCost:
-    """The total and the shares."""
-
     def test_the_total_is_that_of_the_last_record(self) -> None:
         """Three handoffs and a completion: 0.35, not 0.1 + 0.2 + 0.3; tokens likewise (S3-13.3-c, S3-6.2-d, C-12)."""
         cost = task_cost(FOUR_AGENTS)

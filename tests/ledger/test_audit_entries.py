@@ -20,8 +20,6 @@ json_values = st.recursive(
 
 
 class TestHandoffEntry:
-    """A receiver's answer."""
-
     def test_it_names_agents_and_cost_as_the_message_does(self) -> None:
         """Handoff and task id, sender's agent id, receiver's type, status, cost and time (S3-7.2-k, S3-13.2-a)."""
         made = handoff_entry(message(1), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
@@ -69,8 +67,6 @@ class TestHandoffEntry:
 
 
 class TestErasureEntry:
-    """An erasure."""
-
     def test_it_says_what_was_removed_and_of_whom_by_pseudonym(self) -> None:
         """The erasure is itself a record, without personal data (C-24)."""
         made = erasure_entry("e-1", task_id=TASK, subject="s-93f1", removed={"keys": 1}, timestamp=NOW, actor="dpo")
@@ -80,8 +76,6 @@ class TestErasureEntry:
 
 
 class TestCostOf:
-    """Reading `costTracking`."""
-
     @pytest.mark.parametrize(
         "tracking",
         [

@@ -31,8 +31,6 @@ def salt(pointer: str) -> bytes:
 
 
 class TestRedact:
-    """From a message to one that may be recorded."""
-
     def test_each_member_of_the_payload_becomes_a_commitment(self) -> None:
         """`personalDataPayload` is redacted by member, so that each may have a subject of its own (S3-12.3-b)."""
         original = {"taskDescription": "x", "personalDataPayload": {"email": "a@b.c", "phone": 1}}
@@ -89,8 +87,6 @@ class TestRedact:
 
 
 class TestCommitment:
-    """What stands in a value's place."""
-
     def test_it_opens_with_its_salt_and_value_only(self) -> None:
         """Who has the opening can prove what was recorded, and nothing else."""
         opening = Opening("/personalDataPayload/email", b"s" * 16, "a@b.c")
@@ -115,8 +111,6 @@ class TestCommitment:
 
 
 class TestErasure:
-    """Forgetting."""
-
     def test_erasing_salts_changes_no_hash(self) -> None:
         """The chain verifies as before, with the same head, once the erasure is on record (T10, P8, S3-12.3-d)."""
         vault = {"salts": {f"{PERSONAL_DATA}/email": os.urandom(32)}}

@@ -87,8 +87,6 @@ ATTACKS = [
 
 
 class TestAttacks:
-    """Every attack, by what its victim has."""
-
     @pytest.mark.parametrize(("attack", "verdicts", "named"), ATTACKS)
     def test_an_attack_is_seen_by_who_has_enough(
         self, attack: Attack, verdicts: tuple[Verdict, ...], named: int
@@ -162,8 +160,6 @@ class TestAttacks:
 
 
 class TestMutation:
-    """Bits, one by one."""
-
     @staticmethod
     def parts(record: AuditRecord) -> list[tuple[bytes, Callable[[bytes], AuditRecord]]]:
         """Return the stored bytes of a record, and how to put others in their place."""
@@ -224,8 +220,6 @@ class TestMutation:
 
 
 class TestHeads:
-    """Expected heads, anchors, forks."""
-
     def test_a_fork_is_seen_by_whoever_holds_one_head(self) -> None:
         """Two heads of one length cannot both be right (P4, T3)."""
         records, other = chain(5), chain(5, entries=[entry(number, details="other") for number in range(5)])
@@ -286,8 +280,6 @@ class TestHeads:
 
 
 class TestKeys:
-    """Rotation, and keys that do not count."""
-
     def test_records_of_a_previous_key_stay_valid(self) -> None:
         """Rotation does not touch what was signed before (6.3 "previous key", P7)."""
         old, new = Key("2025"), Key("2026")
@@ -359,8 +351,6 @@ class TestKeys:
 
 
 class TestEvents:
-    """Each event once."""
-
     def test_an_event_that_is_on_record_twice_is_reported(self) -> None:
         """Even the ledger's own key does not make a second acceptance of the same attempt right (C-25)."""
         records = chain(entries=[entry(0), entry(1), entry(0, details="again")])

@@ -13,7 +13,6 @@ from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_ent
 
 
 def traced(records: list[AuditRecord]) -> Trace:
-    """Return the trace of a chain."""
     return Trace(TASK, tuple(records), verify_chain(records, ledger=LEDGER, task_id=TASK, verifier=KEYS))
 
 
@@ -30,8 +29,6 @@ HAPPY = chain(
 
 
 class TestTrace:
-    """Reading a chain as a story."""
-
     def test_it_shows_what_each_agent_received_and_what_came_out(self) -> None:
         """Received, concluded, order, total cost, final output (S3-12.1-a, S3-6.2-c, S3-6.2-f)."""
         trace = traced(HAPPY)

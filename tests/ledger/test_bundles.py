@@ -22,7 +22,6 @@ MANIFEST = Manifest(
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Return a bundle of one chain."""
     path = tmp_path / "evidence.zst"
     with BundleWriter(path) as file:
         file.write(pack(MANIFEST, RECORDS, KEY))
@@ -30,8 +29,6 @@ def bundle(tmp_path: Path) -> Path:
 
 
 class TestVerifyBundle:
-    """Checking a file, offline."""
-
     def test_it_is_compressed_and_verifies(self, bundle: Path) -> None:
         """With the public key only (P10)."""
         assert verify_bundle(bundle, verifier=KEYS, anchors=[head(RECORDS)])
@@ -80,8 +77,6 @@ class TestVerifyBundle:
 
 
 class TestBundleWriter:
-    """Writing a file."""
-
     def test_a_bundle_appears_whole_or_not_at_all(self, bundle: Path) -> None:
         """What breaks off leaves the old one, and nothing beside it."""
         before = bundle.read_bytes()

@@ -64,8 +64,6 @@ def later(options: LedgerOptions) -> LedgerOptions:
 
 
 class TestMove:
-    """From hot to cold."""
-
     async def test_records_older_than_thirty_days_are_moved(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead]
     ) -> None:
@@ -197,15 +195,12 @@ class Failing:
         self.left = calls
 
     async def put(self, data: bytes) -> str:
-        """Put, while it works."""
         return await self._while_it_works(self.store.put(data))
 
     async def get(self, sha256: str) -> bytes:
-        """Get, while it works."""
         return await self._while_it_works(self.store.get(sha256))
 
     async def has(self, sha256: str) -> bool:
-        """Tell, always."""
         return await self.store.has(sha256)
 
     async def _while_it_works(self, call: Coroutine[Any, Any, T]) -> T:
@@ -217,8 +212,6 @@ class Failing:
 
 
 class TestCrash:
-    """A move that breaks off."""
-
     @pytest.mark.parametrize("calls", range(4))
     async def test_a_store_that_fails_costs_nothing(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead], calls: int
@@ -277,11 +270,8 @@ class TestCrash:
 
 
 class TestLoss:
-    """A cold tier that was tampered with, or is out of reach."""
-
     @pytest.fixture
     async def cold(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> SegmentManifest:
-        """Move everything but the last four records."""
         async with Ledger(path, later) as ledger:
             [moved] = await ledger.move_to_cold()
         return moved
@@ -376,13 +366,11 @@ async def last_manifest(path: Path) -> str:
 
 
 async def written(path: Path, data: bytes) -> Path:
-    """Write a file."""
     await asyncio.to_thread(path.write_bytes, data)
     return path
 
 
 def spoil(file: Path) -> None:
-    """Change one byte of a file."""
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.chmod(0o600)
@@ -401,7 +389,6 @@ def refusing_deletes(path: Path) -> Iterator[None]:
 
 
 def execute(path: Path, *statements: str) -> None:
-    """Change a ledger's file past the ledger."""
     connection = sqlite3.connect(path)
     for statement in statements:
         connection.execute(statement)

@@ -16,8 +16,6 @@ STORED = compressed(RECORD.header, RECORD.message)
 
 
 class TestCompressed:
-    """Storing."""
-
     @given(header=st.binary().filter(lambda data: b"\n" not in data), body=st.binary())
     def test_what_is_stored_comes_back(self, header: bytes, body: bytes) -> None:
         """Any header without a line break, any message."""
@@ -37,8 +35,6 @@ class TestCompressed:
 
 
 class TestRestored:
-    """Reading what may have been tampered with."""
-
     @pytest.mark.parametrize(
         ("codec", "stored"),
         [

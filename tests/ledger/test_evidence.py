@@ -52,7 +52,6 @@ def manifest(of: list[AuditRecord], /, **about: object) -> Manifest:
 
 
 def file(records: list[AuditRecord], about: Manifest | None = None, signer: HeadSigner | None = KEY) -> list[bytes]:
-    """Return the lines of an evidence file."""
     return b"".join(pack(about or manifest(records), records, signer)).removesuffix(b"\n").split(b"\n")
 
 
@@ -63,13 +62,10 @@ def of_a(signer: HeadSigner | None = KEY, **about: object) -> list[bytes]:
 
 
 def verified(lines: list[bytes], verifier: HeadVerifier | None = KEYS, **more: object) -> EvidenceReport:
-    """Verify an evidence file."""
     return verify_evidence(lines, verifier=verifier, **more)  # type: ignore[arg-type]
 
 
 class TestVerifyEvidence:
-    """The numbered list."""
-
     def test_a_bundle_of_one_task_proves_itself(self) -> None:
         """Chain, head, checkpoint and inclusion, with public keys only (P10)."""
         found = verified(of_a())
@@ -208,8 +204,6 @@ class TestVerifyEvidence:
 
 
 class TestEvidenceFile:
-    """Writing and reading."""
-
     def test_what_was_packed_comes_out_byte_for_byte(self) -> None:
         """Headers and messages are lines of the file as they are."""
         opened = EvidenceFile.open(file(ALL))

@@ -50,19 +50,15 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files of a folder."""
     return list(folder.iterdir())
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
 class TestAppend:
-    """Putting an event on record."""
-
     async def test_it_gives_the_head_to_be_anchored(self, ledger: Ledger) -> None:
         """Each append gives the sequence, the hash and the signature of the chain's new end (C-26)."""
         first, second = await ledger.append(entry(0)), await ledger.append(entry(1))
@@ -202,8 +198,6 @@ class TestAppend:
 
 
 class TestOpen:
-    """Opening a ledger."""
-
     async def test_a_ledger_keeps_its_name(self, ledger: Ledger, path: Path, options: LedgerOptions) -> None:
         """Whoever opens it under another name is told, before a record of a test gets into production."""
         await ledger.append(entry(0))
@@ -255,8 +249,6 @@ class TestOpen:
 
 
 class TestTrace:
-    """Reconstructing a task."""
-
     async def test_it_is_one_query(self, statements: list[str], ledger: Ledger) -> None:
         """Given a task id, everything comes with one SELECT, ordered by sequence (S3-8.2-a, S3-8.2-c, C-23)."""
         await ledger.append_all([entry(number) for number in range(5)])
@@ -304,8 +296,6 @@ class TestTrace:
 
 
 class TestTaskCost:
-    """Cost attribution."""
-
     async def test_it_is_read_from_the_records(self, ledger: Ledger) -> None:
         """Three handoffs and a completion of a task that cost 0.05 USD (C-12, S3-6.2-d)."""
         handoffs = [
@@ -320,8 +310,6 @@ class TestTaskCost:
 
 
 class TestRecordErasure:
-    """The erasure as a record."""
-
     async def test_every_chain_concerned_gets_one_and_every_root_stays(self, ledger: Ledger) -> None:
         """What was signed before is what is signed after; recording the same request again adds nothing (C-24, T10)."""
         await ledger.append_all([entry(0, task_id=task) for task in ("a", "b", "c")])
@@ -338,8 +326,6 @@ class TestRecordErasure:
 
 
 class TestTail:
-    """Following what comes."""
-
     async def test_it_yields_what_is_appended_while_it_waits(self, ledger: Ledger) -> None:
         """New records only, as they come, without a poll in the same process."""
         await ledger.append(entry(0))
@@ -374,8 +360,6 @@ class TestTail:
 
 
 class TestKeys:
-    """Whose keys a ledger is written with."""
-
     async def test_a_worker_with_other_keys_is_refused_when_it_starts(self, path: Path, options: LedgerOptions) -> None:
         """It worked unnoticed, and spoilt the ledger: what it appended was signed by a key that nobody knows."""
         async with Ledger(path, options) as ledger:

@@ -27,19 +27,15 @@ VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files of a folder."""
     return list(folder.iterdir())
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
 class TestCheckpoint:
-    """The whole ledger."""
-
     async def test_it_grows_with_the_ledger_and_a_witness_follows(self, ledger: Ledger, tmp_path: Path) -> None:
         """Each checkpoint continues the last one that the witness has (P4, P5)."""
         witness = AnchorFile(tmp_path / "elsewhere" / "anchors.jsonl")
@@ -121,8 +117,6 @@ class TestCheckpoint:
 
 
 class TestExport:
-    """Bundles, out and in."""
-
     async def test_a_bundle_verifies_when_the_ledger_is_gone(
         self, path: Path, options: LedgerOptions, tmp_path: Path
     ) -> None:
@@ -217,8 +211,6 @@ class TestExport:
 
 
 class TestCompliance:
-    """What an auditor asks for."""
-
     async def test_the_whole_trail_is_there_within_a_moment(self, ledger: Ledger, tmp_path: Path) -> None:
         """From the task id alone: who received what, what it cost, what came out, proved offline (S3-12.1-a)."""
         for number in range(3):

@@ -13,8 +13,6 @@ VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verd
 
 
 class TestLedgerWalk:
-    """A ledger of many tasks."""
-
     @staticmethod
     def ledger(tasks: int = 3, length: int = 3, signer: Key | None = KEY) -> list[AuditRecord]:
         """Return the records of some tasks, one of each in turn, as a ledger takes them."""

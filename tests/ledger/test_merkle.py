@@ -33,8 +33,6 @@ def _leaves(size: int) -> list[bytes]:
 
 
 class TestVerifyInclusion:
-    """Whether a record is in the ledger of a checkpoint."""
-
     @pytest.mark.parametrize("probe", [pytest.param(probe, id=name) for name, probe in PROBES["inclusion"].items()])
     def test_it_answers_every_published_probe_right(self, probe: dict[str, Any]) -> None:
         """Hostile proofs, empty hashes among them, are refused; genuine ones pass (security.md 2.5 T7)."""
@@ -70,8 +68,6 @@ class TestVerifyInclusion:
 
 
 class TestVerifyConsistency:
-    """Whether a ledger only grew between two checkpoints."""
-
     @pytest.mark.parametrize("probe", [pytest.param(probe, id=name) for name, probe in PROBES["consistency"].items()])
     def test_it_answers_every_published_probe_right(self, probe: dict[str, Any]) -> None:
         """Hostile proofs are refused; genuine ones pass (security.md 2.5 T7)."""
@@ -101,8 +97,6 @@ class TestVerifyConsistency:
 
 
 class TestFrontier:
-    """The right edge of a growing tree."""
-
     @given(size=st.integers(0, 70), at=st.integers(0, 70))
     def test_a_tree_that_is_put_away_and_taken_up_again_is_the_same(self, size: int, at: int) -> None:
         """A checkpoint can be made from the peaks of the one before."""

@@ -61,13 +61,10 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
 
 def killed_in(code: str, path: Path) -> subprocess.CompletedProcess[str]:
-    """Run code that kills itself."""
     return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
 
 
 class TestQueue:
-    """Appends that wait for one thread."""
-
     async def test_it_takes_one_transaction_and_asks_nothing(
         self, done: list[tuple[str, bool]], ledger: Ledger
     ) -> None:
@@ -158,8 +155,6 @@ class TestQueue:
 
 
 class TestKilled:
-    """A worker that is killed."""
-
     async def test_the_end_of_the_process_loses_nothing(self, path: Path) -> None:
         """A worker may be killed at any time; what a stage returned is on record then (S3-6.2-a)."""
         killed = await asyncio.to_thread(killed_in, _KILLED, path)

@@ -42,8 +42,6 @@ async def on_record(gate: Gate) -> list[dict[str, Any]]:
 
 
 class TestRedact:
-    """`Safeguards(redact=…)`."""
-
     async def test_a_handoff_is_on_record_without_it_and_reaches_its_receiver_with_it(self, gate: Gate) -> None:
         """The full message, minus the fields that the data policy redacts (S3-6.2-b)."""
         receipt, message = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)

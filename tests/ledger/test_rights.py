@@ -37,7 +37,6 @@ def allow(path: Path, mode: int) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files of a folder."""
     return list(folder.iterdir())
 
 

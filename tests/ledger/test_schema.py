@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 async def database(path: Path) -> AsyncIterator[Database]:
-    """Return a database without tables."""
     opened = open_database(path)
     yield opened
     await opened.close()
@@ -42,8 +41,6 @@ def appender(path: Path) -> subprocess.Popen[bytes]:
 
 
 class TestMigrate:
-    """Making and upgrading."""
-
     async def test_a_new_ledger_has_every_table(self, path: Path, database: Database) -> None:
         """All of them, and the number of the revision."""
         await migrate(database)
@@ -164,8 +161,6 @@ ATTEMPTS = [
 
 
 class TestAppendOnly:
-    """What the tables themselves refuse."""
-
     @pytest.mark.parametrize("statement", ATTEMPTS)
     async def test_nothing_is_changed_or_deleted(
         self, ledger: Ledger, path: Path, database: Database, statement: str

@@ -42,7 +42,6 @@ async def report(path: Path, options: LedgerOptions, heads: list[ChainHead]) -> 
 async def report_all(
     path: Path, options: LedgerOptions, heads: list[ChainHead], kept: list[Checkpoint] | None = None
 ) -> LedgerReport:
-    """Return the report on the whole ledger."""
     async with Ledger(path, options) as ledger:
         return await ledger.verify_all(verifier=KEYS, anchors=heads, checkpoints=kept or [])
 
@@ -93,8 +92,6 @@ CHANGES = [
 
 
 class TestTampering:
-    """Changes to a ledger's file, and what the next verification says of them."""
-
     @pytest.mark.parametrize(("change", "flaw"), CHANGES)
     async def test_a_changed_row_is_found_and_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str, flaw: Flaw
@@ -260,5 +257,4 @@ class TestTampering:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files of a folder."""
     return list(folder.iterdir())

@@ -32,7 +32,6 @@ class Told:
 
 
 def appender(path: Path, who: str, tasks: int, records: int, *more: str) -> subprocess.Popen[str]:
-    """Start a process that appends."""
     command = [sys.executable, "-m", "tests.ledger.appender", str(path), who, str(tasks), str(records), *more]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
@@ -64,8 +63,6 @@ async def all_there(path: Path, lines: Sequence[Told]) -> None:
 
 
 class TestConcurrency:
-    """Many at once."""
-
     async def test_many_appends_make_one_chain(self, ledger: Ledger) -> None:
         """16 tasks of one process, 320 records, one chain: no fork, no gap, no error (T6)."""
 
@@ -119,8 +116,6 @@ class TestConcurrency:
 
 
 class TestCrash:
-    """Dying between the write and the answer."""
-
     @pytest.mark.slow
     @pytest.mark.parametrize("acknowledged", [1, 7, 23, 48, 77, 110])
     async def test_kill_9_loses_nothing_that_was_acknowledged(self, path: Path, acknowledged: int) -> None:
@@ -175,8 +170,6 @@ class TestCrash:
 
 
 class TestUnavailable:
-    """A ledger that cannot be written."""
-
     async def test_a_file_that_somebody_else_keeps_is_waited_for(self, ledger: Ledger, path: Path) -> None:
         """Another process that writes for a moment is no failure."""
         with writing(path):
@@ -207,11 +200,9 @@ class TestUnavailable:
             key_id = "broken"
 
             def sign(self, statement: bytes) -> bytes:
-                """Fail."""
                 raise ConnectionError("the key service is down")
 
             def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
-                """Verify nothing."""
                 return [SignatureCheck.UNKNOWN_KEY for _ in claims]
 
         async with Ledger(path, LedgerOptions(signer=Broken())) as ledger:

@@ -47,11 +47,9 @@ class Server:
             os.chown(folder, self._nobody.pw_uid, self._nobody.pw_gid)
 
     def make(self) -> None:
-        """Make the server's files."""
         self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync", "-D", self.data)
 
     def start(self) -> None:
-        """Start it."""
         options = f"-k {self.folder} -c listen_addresses='' -c shared_buffers=32MB"
         self._run("pg_ctl", "start", "-w", "-D", self.data, "-l", str(self.folder / "log"), "-o", options)
 
@@ -61,11 +59,9 @@ class Server:
 
     @property
     def data(self) -> str:
-        """The folder of its files."""
         return str(self.folder / "data")
 
     def url(self, database: str, role: str = "postgres") -> str:
-        """Return the address of a database."""
         return f"postgresql://{role}@/{database}?host={quote(str(self.folder))}"
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -141,6 +137,5 @@ def options(tmp_path: Path) -> LedgerOptions:
 
 
 async def checkpoint(urls: Urls, options: LedgerOptions) -> Checkpoint:
-    """Make a checkpoint, as the keeper."""
     async with Ledger(urls.keeper, options) as ledger:
         return await ledger.checkpoint()

@@ -56,7 +56,6 @@ class Pooler:
         )
 
     async def answers(self) -> None:
-        """Return once it can be reached."""
         async with asyncio.timeout(60):
             while not (self._folder / f".s.PGSQL.{PORT}").exists():
                 assert self.process.poll() is None, (self._folder / "log").read_text()

@@ -26,8 +26,6 @@ from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, exe
 
 
 class TestConcurrency:
-    """Many writers."""
-
     async def test_sixteen_appenders_on_four_connections_pools_make_chains_without_forks(
         self, urls: Urls, options: LedgerOptions
     ) -> None:
@@ -132,8 +130,6 @@ class TestConcurrency:
 
 
 class TestAsOne:
-    """The same ledger as in a file."""
-
     async def test_export_and_restore_cross_databases(self, urls: Urls, options: LedgerOptions, tmp_path: Path) -> None:
         """A Postgres ledger is restored into a file, byte for byte (S3-10.3-b)."""
         async with Ledger(urls.writer, options) as ledger:
@@ -157,8 +153,6 @@ class TestAsOne:
 
 
 class TestUnavailable:
-    """A server that goes away."""
-
     async def test_appends_fail_while_it_is_down_and_go_on_when_it_is_back(
         self, server: Server, urls: Urls, options: LedgerOptions
     ) -> None:

@@ -68,8 +68,6 @@ FORKS = [
 
 
 class TestRoles:
-    """What each role may do."""
-
     @pytest.mark.parametrize("statement", [*ATTEMPTS, *ONLY_THE_WRITER])
     async def test_the_writer_can_add_and_read_and_nothing_else(
         self, urls: Urls, options: LedgerOptions, statement: str
@@ -175,8 +173,6 @@ class TestRoles:
 
 
 class TestMigrate:
-    """The owner's part."""
-
     async def test_a_database_without_tables_is_not_a_ledger(self, server: Server) -> None:
         """A worker does not migrate; it says who does."""
         with pytest.raises(LedgerSchemaError, match="its owner makes them by `baton audit migrate`"):

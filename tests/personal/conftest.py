@@ -13,19 +13,16 @@ from baton.personal.store import Vault, VaultOptions
 
 @pytest.fixture
 def keyring() -> Keyring:
-    """Return a new key of every purpose."""
     return Keyring.generate()
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return where the vault is."""
     return tmp_path / "vault" / "vault.db"
 
 
 @pytest.fixture
 async def ledger(tmp_path: Path, keyring: Keyring) -> AsyncIterator[Ledger]:
-    """Return an empty ledger in a file."""
     options = LedgerOptions(signer=keyring.signer(), policy=SEALED_ONLY)
     async with Ledger(tmp_path / "ledger" / "ledger.db", options) as opened:
         yield opened

@@ -24,16 +24,13 @@ class Deadly:
     """A ledger whose process dies when it is asked for anything."""
 
     async def record_erasure(self, erasure_id: str, **_: Any) -> None:
-        """Die."""
         os.kill(os.getpid(), signal.SIGKILL)
 
     async def append_all(self, entries: list[AuditEntry]) -> None:
-        """Die."""
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def main(folder: Path, what: str, subject: str, number: int) -> None:
-    """Do what the command line says."""
     async with Vault(folder / "vault.db", Keyring.development(folder), VaultOptions(ledger=Deadly())) as vault:
         if what == "seal":
             for at in range(number):

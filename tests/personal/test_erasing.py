@@ -47,8 +47,6 @@ async def keys_in(vault: Vault) -> int:
 
 
 class TestErase:
-    """`Vault.erase`."""
-
     async def test_nothing_is_left_in_any_file(
         self, vault: Vault, ledger: Ledger, tmp_path: Path, keyring: Keyring
     ) -> None:
@@ -289,20 +287,16 @@ class Failing:
     failures: int
 
     async def record_erasure(self, erasure_id: str, **members: Any) -> None:
-        """Fail, or record."""
         self.failures -= 1
         if self.failures >= 0:
             raise LedgerUnavailableError("the ledger is down")
         await self.ledger.record_erasure(erasure_id, **members)
 
     async def append_all(self, entries: list[AuditEntry]) -> None:
-        """Record."""
         await self.ledger.append_all(entries)
 
 
 class TestRecords:
-    """The ledger's records of an erasure."""
-
     async def test_a_ledger_that_is_down_keeps_no_key_alive(self, path: Path, keyring: Keyring, ledger: Ledger) -> None:
         """The keys go first; erasing again writes the record that is missing (S3-11-f, S3-12.3-a)."""
         async with Vault(path, keyring, VaultOptions(ledger=Failing(ledger, 1))) as vault:
@@ -342,8 +336,6 @@ class TestRecords:
 
 
 class TestRestore:
-    """The drill: a vault is restored from a backup of before an erasure."""
-
     async def test_opening_a_restored_vault_erases_again(
         self, path: Path, tmp_path: Path, keyring: Keyring, ledger: Ledger
     ) -> None:

@@ -8,8 +8,6 @@ from tests.personal.material import MARKER, SUBJECT, TASK
 
 
 class TestHold:
-    """`Vault.hold` and `Vault.release_hold`."""
-
     async def test_a_held_subject_is_not_erased_and_that_is_on_record(
         self, vault: Vault, ledger: Ledger, keyring: Keyring
     ) -> None:

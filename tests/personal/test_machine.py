@@ -121,7 +121,6 @@ class Vaults(RuleBasedStateMachine):
         assert b"secret-" not in everything_in(self.folder)
 
     def teardown(self) -> None:
-        """Close everything."""
         self.run(self.vault.__aexit__())
         self.loop.close()
         shutil.rmtree(self.folder)

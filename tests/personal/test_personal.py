@@ -15,14 +15,11 @@ TASK = "t-1"
 
 @pytest.fixture
 async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
-    """Return an empty vault."""
     async with Vault(tmp_path / "vault.db", Keyring.generate()) as opened:
         yield opened
 
 
 class TestPersonalDesk:
-    """`PersonalDataAccess`."""
-
     async def test_a_stage_gets_the_fields_that_it_declared(self, vault: Vault) -> None:
         """It gets no others, also where it asks for none by name (S3-12.3-b)."""
         payload = await vault.seal("ann", TASK, {"email": "ann@x", "salary": 9})

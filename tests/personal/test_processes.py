@@ -23,8 +23,6 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 class TestCrash:
-    """kill -9 in the middle of an erasure."""
-
     @pytest.mark.parametrize(
         ("how", "owed"),
         [
@@ -58,8 +56,6 @@ class TestCrash:
 
 
 class TestSeveralProcesses:
-    """One vault, any number of processes."""
-
     async def test_an_erasure_holds_for_a_process_that_goes_on_sealing(self, tmp_path: Path) -> None:
         """(e) What the other process sealed before is unreadable, and it can seal no more (C-24)."""
         async with Vault(tmp_path / "vault.db", Keyring.development(tmp_path)) as vault:

@@ -39,8 +39,6 @@ def only(payload: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 class TestSeal:
-    """`Vault.seal` and `Vault.open`."""
-
     async def test_what_was_sealed_is_opened(self, vault: Vault) -> None:
         """Any JSON value comes back as it was, under a pseudonym (S3-12.3-b, C-24)."""
         payload = await vault.seal(SUBJECT, TASK, VALUES)
@@ -132,8 +130,6 @@ def _changed(member: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class TestMoving:
-    """A ciphertext opens where it was made, and nowhere else."""
-
     @pytest.mark.parametrize(
         ("move", "error"),
         [
@@ -189,8 +185,6 @@ class TestMoving:
 
 
 class TestArtifacts:
-    """`Vault.seal_bytes` and `Vault.open_bytes`."""
-
     async def test_bytes_come_back_and_stay_where_they_belong(self, vault: Vault) -> None:
         """An artifact about a subject is under the subject's key (C-24)."""
         data = MARKER.encode() * 10_000
@@ -210,8 +204,6 @@ class TestArtifacts:
 
 
 class TestWhereIs:
-    """`Vault.where_is`, the subject index."""
-
     async def test_it_names_every_task_field_and_artifact_once(self, vault: Vault) -> None:
         """The index leads from a subject to what is about it (S3-12.3-a, S3-12.3-c)."""
         for task in ("t-2", "t-1", "t-1"):
@@ -228,8 +220,6 @@ class TestWhereIs:
 
 
 class TestRotation:
-    """New WRAP and INDEX keys."""
-
     async def test_rewrapping_makes_the_old_key_useless(self, path: Path, keyring: Keyring) -> None:
         """After a rewrap the vault opens without the retired WRAP key, and an old copy only with it."""
         async with Vault(path, keyring) as vault:
@@ -297,21 +287,17 @@ class TestRotation:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
-    """Return a file that is no database."""
     file = tmp_path / "text.db"
     file.write_text("no database at all, but long enough to be taken for one" * 20)
     return file
 
 
 def journal_mode_of(file: Path) -> str:
-    """Return how a database keeps its journal."""
     with contextlib.closing(sqlite3.connect(file)) as connection:
         return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
 
 class TestFile:
-    """The vault's file."""
-
     async def test_only_its_owner_may_read_it(self, vault: Vault, path: Path) -> None:
         """It holds the keys of everybody."""
         await vault.seal(SUBJECT, TASK, {"email": MARKER})

@@ -53,8 +53,6 @@ CLEAR = [
 
 
 class TestReadPayload:
-    """`read_payload`."""
-
     def test_both_forms_survive_the_wire(self) -> None:
         """What was read is written again as it was (S3-12.3-b)."""
         assert write_payload(read_payload(PAYLOAD)) == PAYLOAD
@@ -74,8 +72,6 @@ class TestReadPayload:
 
 
 class TestSealedOnly:
-    """`SEALED_ONLY`, the ledger's policy."""
-
     def test_a_payload_of_the_vault_may_be_recorded(self) -> None:
         """The ciphertext is what the chain's hashes are over (C-24, S3-12.3-d)."""
         assert in_clear({"personalDataPayload": PAYLOAD}, SEALED_ONLY) == []
@@ -87,8 +83,6 @@ class TestSealedOnly:
 
 
 class TestRecordable:
-    """`recordable`."""
-
     @pytest.mark.parametrize("payload", CLEAR)
     def test_a_payload_in_clear_becomes_one_commitment(self, payload: Any) -> None:
         """A rejected message is on record without anything that would have to be erased (C-24)."""

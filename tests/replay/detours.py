@@ -161,7 +161,6 @@ HANDED: dict[str, Recording] = {
 
 
 async def _done(handle: Handle) -> Handle:
-    """Return a run that has completed."""
     await handle.result()
     return handle
 

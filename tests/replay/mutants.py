@@ -20,7 +20,6 @@ class StagesSwapped:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, review, implement."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(review)
         await self.pipeline.stage(implement)
@@ -37,7 +36,6 @@ class AwaitDropped:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, forget to await, review."""
         await self.pipeline.stage(plan)
         self.pipeline.stage(implement).close()  # a coroutine nobody awaits; closed, it does so without a warning
         await self.pipeline.stage(review)
@@ -54,7 +52,6 @@ class StageRenamed:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, check, review."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(check)
         await self.pipeline.stage(review)
@@ -71,7 +68,6 @@ class StageAdded:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, implement, review, conclude."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(implement)
         await self.pipeline.stage(review)
@@ -89,7 +85,6 @@ class OneAfterTheOther:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, check, document, review, conclude."""
         for one in (plan, check, document, review, conclude):
             await self.pipeline.stage(one)
         return self.pipeline.result()
@@ -105,7 +100,6 @@ class GateDropped:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, conclude."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(conclude)
         return self.pipeline.result()
@@ -121,7 +115,6 @@ class GateMoved:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Ask, plan, conclude."""
         await self.pipeline.approve("release manager", within=timedelta(seconds=60))
         await self.pipeline.stage(plan)
         await self.pipeline.stage(conclude)
@@ -138,7 +131,6 @@ class AnotherChild:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, delegate to another, conclude."""
         await self.pipeline.stage(plan)
         await self.pipeline.child("FansOut", "Do the first half", name="half")
         await self.pipeline.stage(conclude)

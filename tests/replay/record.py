@@ -53,7 +53,6 @@ HISTORIES = Path(__file__).with_name("histories")
 
 
 async def plain(worker: Worker, pipeline: type, id: str) -> Handle:
-    """Return a run without anything particular."""
     return (await run_pipeline(worker, pipeline.run, PipelineInput(goal=GOAL), id=id)).handle  # type: ignore[attr-defined]
 
 
@@ -186,7 +185,6 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
 
 
 async def record() -> None:
-    """Record what is not there yet."""
     async with local_server() as server:
         parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
         plugin = BatonPlugin(parts)

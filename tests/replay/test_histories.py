@@ -45,13 +45,10 @@ MUTANTS = [
 
 
 def history(file: Path) -> WorkflowHistory:
-    """Return a recorded history."""
     return WorkflowHistory.from_json(file.stem, file.read_text(encoding="utf-8"))
 
 
 class TestReplay:
-    """The pipelines' code fits what was recorded."""
-
     def test_every_recording_is_there(self) -> None:
         """One for each kind of step, and for each way a run can begin."""
         assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys() | HANDED.keys() | {*OUTSIDE}
@@ -96,8 +93,6 @@ class TestReplay:
 
 
 class TestMutants:
-    """A change that does not fit is found before it is deployed."""
-
     @pytest.mark.parametrize(("mutant", "name"), MUTANTS)
     async def test_it_is_caught(self, mutant: type, name: str) -> None:
         """By replaying, in milliseconds, with what was found and what was expected."""

@@ -6,8 +6,6 @@ from baton.report.sections import MOST_NESTING, NestedTooDeepError, item_lines, 
 
 
 class TestOutline:
-    """`outline`."""
-
     @pytest.mark.parametrize(
         "text",
         ["<!-- hidden\n# Title", "<details>\n# Title", "[a]: b\n# Title", "Text\n---\n# Title", "Text\n===\n# Title"],
@@ -45,8 +43,6 @@ class TestOutline:
 
 
 class TestItemLines:
-    """`item_lines`."""
-
     @pytest.mark.parametrize(
         ("lines", "expected"),
         [

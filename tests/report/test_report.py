@@ -31,8 +31,6 @@ def minimal(**members: Any) -> dict[str, Any]:
 
 
 class TestInterface:
-    """The JSON has the members of the document's `AgentHandoff`."""
-
     def test_it_has_every_member_with_its_type(self) -> None:
         """S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d, S4-parse-e, S4-parse-f, S4-parse-g, S4-parse-h, S4-parse-i,
         S4-parse-j, S4-parse-k, S4-parse-l, S4-parse-m: the document's example, member by member.
@@ -128,8 +126,6 @@ class TestInterface:
 
 
 class TestStatus:
-    """`Status`."""
-
     def test_there_are_exactly_four(self) -> None:
         """S4-status-a, S4-status-b, S4-status-c, S4-status-d, S4-status-e."""
         assert {one.value: one.delivers for one in Status} == {
@@ -141,8 +137,6 @@ class TestStatus:
 
 
 class TestBand:
-    """`band` and the scale of contracts beside it."""
-
     @pytest.mark.parametrize(
         ("confidence", "meaning", "label"),
         [
@@ -177,8 +171,6 @@ class TestBand:
 
 
 class TestReadiness:
-    """The three answers, and the boolean that follows."""
-
     @pytest.mark.parametrize(
         ("members", "answer", "boolean"),
         [
@@ -217,8 +209,6 @@ class TestReadiness:
 
 
 class TestCommandsOf:
-    """`commands_of`, and the two members that hold commands."""
-
     def test_comments_and_blank_lines_are_no_commands(self) -> None:
         """They stay in the script (C-32, S4-parse-k)."""
         script = "# Check\ncat a\n\n  # again\n  make test\n"
@@ -255,8 +245,6 @@ class TestCommandsOf:
 
 
 class TestImports:
-    """What a workflow loads."""
-
     def test_only_the_parser_needs_a_markdown_library(self) -> None:
         """A workflow renders, merges and patches; parsing belongs into activities and clients."""
         rooms = ("records", "rendering", "rules")
@@ -267,8 +255,6 @@ class TestImports:
 
 
 class TestRecord:
-    """What holds for every record."""
-
     def test_it_is_frozen(self) -> None:
         """A change makes a new one."""
         with pytest.raises(ValidationError, match="frozen"):

@@ -8,8 +8,6 @@ from tests.report.report_material import EXAMPLE, markdown
 
 
 class TestFences:
-    """The whole report in a fence."""
-
     @pytest.mark.parametrize("before", ["", "Here it is:\n\n"], ids=["alone", "behind talk"])
     @pytest.mark.parametrize("behind", ["", "\nNow run:\n\n```sh\nmake\n```\n"], ids=["last", "before a script"])
     def test_a_fence_within_the_fence_does_not_end_the_report(self, before: str, behind: str) -> None:
@@ -33,8 +31,6 @@ class TestFences:
 
 
 class TestLabels:
-    """Lines that begin with a label."""
-
     def test_a_label_that_the_format_lacks_is_not_part_of_the_value_above_it(self) -> None:
         """S4-purpose-b: a date below the task is no part of the task, and is warned about."""
         parsed = parse_report(
@@ -61,8 +57,6 @@ class TestLabels:
 
 
 class TestTitle:
-    """The heading that a report begins with."""
-
     @pytest.mark.parametrize(
         "title", ["# Handoff Report", "## 📋 Agent Handoff Report: Add login", "### Handoff report (2)"]
     )
@@ -76,8 +70,6 @@ class TestTitle:
 
 
 class TestEmptyLists:
-    """What models write where there is nothing to say."""
-
     @pytest.mark.parametrize("text", ["No blockers.", "- [ ] No open questions", "*No blockers or open questions.*"])
     def test_no_blockers_are_none(self, text: str) -> None:
         """Each was an open question of the baton."""
@@ -95,8 +87,6 @@ class TestEmptyLists:
 
 
 class TestCodeSpans:
-    """Commands and paths in code spans."""
-
     def test_each_line_is_a_command_of_its_own(self) -> None:
         """Two spans were read as one, with the backticks between them in the commands."""
         body = "### Verification\n`make test`\n`make lint`\nand then\n"

@@ -16,8 +16,6 @@ def found(**members: Any) -> list[tuple[str, str]]:
 
 
 class TestLintReport:
-    """`lint_report`."""
-
     def test_a_report_in_order_has_no_findings(self) -> None:
         """What keeps to all rules is not talked about."""
         findings = ReportFindings(

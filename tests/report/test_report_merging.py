@@ -52,13 +52,10 @@ SPEED = report(
 
 
 def merged(*several: HandoffReport) -> HandoffReport:
-    """Return the report of the coordinator."""
     return merge_reports(several, sender="coordinator", receiver="code-reviewer")
 
 
 class TestMergeReports:
-    """`merge_reports`."""
-
     def test_entries_are_united_with_their_authors(self) -> None:
         """S4-use-2, C-34's neighbour on the merge rule: union with provenance."""
         found = merged(AUDIT, SPEED)

@@ -25,8 +25,6 @@ from tests.report.report_material import EXAMPLE, nasty, report, reports
 
 
 class TestReportPatch:
-    """`report_patch`."""
-
     def test_the_example_becomes_a_patch(self) -> None:
         """X-3: decisions, blockers and paths find their fields, and the rest is what is true now."""
         patch = report_patch(parse_report(EXAMPLE).report, Baton(goal="Add OAuth"))
@@ -112,8 +110,6 @@ class TestReportPatch:
 
 
 class TestLogged:
-    """`logged` and `from_log`."""
-
     @pytest.mark.parametrize(
         ("decision", "entry"),
         [
@@ -138,8 +134,6 @@ class TestLogged:
 
 
 class TestBatonReport:
-    """`baton_report`."""
-
     @given(baton=batons, status=st.sampled_from(Status), confidence=st.integers(0, 100))
     def test_every_baton_has_a_report_that_can_be_read(self, baton: Baton, status: Status, confidence: int) -> None:
         """X-3, S4-use-3: the Markdown of any baton is read back to the same report, and has its questions."""

@@ -59,8 +59,6 @@ def headings(text: str) -> list[str]:
 
 
 class TestRenderReport:
-    """`render_report`."""
-
     @pytest.mark.parametrize("name", GOLDEN)
     def test_it_writes_the_committed_page(self, name: str) -> None:
         """S4-fmt-a, S4-fmt-b, S4-fmt-c, S4-fmt-d, S4-fmt-e, S4-fmt-f, S4-fmt-g, S4-fmt-h, S4-fmt-i, S4-fmt-j, S4-fmt-k,
@@ -106,8 +104,6 @@ class TestRenderReport:
 
 
 class TestFormat:
-    """`FORMAT`, which agents are shown."""
-
     def test_it_is_the_format_of_the_document_and_no_report_by_itself(self) -> None:
         """An agent that hands the form back empty is told so (S4-int-a)."""
         assert re.findall(r"\*\*(\w[\w ]+):\*\*", FORMAT) == re.findall(r"\*\*(\w[\w ]+):\*\* ", EXAMPLE)

@@ -33,7 +33,6 @@ def in_full_width(text: str) -> str:
 
 
 def in_mathematical_letters(text: str) -> str:
-    """Return the text in bold mathematical letters."""
     return "".join(chr(0x1D41A + ord(letter) - ord("a")) if letter.islower() else letter for letter in text.lower())
 
 
@@ -50,7 +49,6 @@ def in_twos(text: str) -> list[str]:
 
 
 def percent(text: str) -> str:
-    """Return the text with every character percent-encoded."""
     return "".join(f"%{ord(letter):02x}" for letter in text)
 
 

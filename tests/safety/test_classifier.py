@@ -51,8 +51,6 @@ def service(answer: object = None, status: int = 200) -> Iterator[tuple[_Service
 
 
 class TestClassifier:
-    """`Classifier`."""
-
     def test_it_reads_all_of_every_text_and_names_the_one_that_is_suspect(self) -> None:
         """Long texts go in pieces that overlap, in small requests (S3-6.1-i)."""
         with service() as (server, classifier):

@@ -30,8 +30,6 @@ def found(text: str) -> ScanReport:
 
 
 class TestForms:
-    """One attack, disguised."""
-
     def test_the_fourteen_forms_are_flagged_and_all_but_the_spaced_one_rejected(self) -> None:
         """A disguise does not turn an attack into a doubtful case (C-17, S3-6.1-j, S3-6.1-k, S3-13.1-d)."""
         levels = {form: scan({"currentState": {"note": FORMS[form]}}, detect).level for form in FORMS}
@@ -65,8 +63,6 @@ class TestForms:
 
 
 class TestHarmless:
-    """Texts that only sound dangerous."""
-
     def test_ordinary_work_is_not_flagged(self) -> None:
         """Words of attacks alone are not a sign of one (S3-11-d)."""
         assert [name for name, text in HARMLESS.items() if found(text).findings] == []
@@ -116,8 +112,6 @@ class TestHarmless:
 
 
 class TestEverywhere:
-    """No part of a text is out of sight."""
-
     def test_an_attack_is_found_at_any_place_of_a_text_as_large_as_a_payload(self) -> None:
         """Nothing is cut off or skipped up to the payload limit of 2 MiB (S3-10.1-b)."""
         size = 2 * 1024 * 1024
@@ -164,8 +158,6 @@ class TestEverywhere:
 
 
 class TestRules:
-    """Every rule by itself."""
-
     def test_names_are_unique_within_a_form_and_points_in_range(self) -> None:
         """A finding's rule leads to one place in the source."""
         names = [(rule.name, rule.form) for rule in RULES]

@@ -12,8 +12,6 @@ QUICK = Effort(quick=True)
 
 
 class TestScanCorpora:
-    """`benchmarks.scan.scan_corpora`."""
-
     async def test_every_file_of_the_folder_has_its_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Attacks and harmless texts of each file stand by themselves, with n and an interval."""
         rows = SAMPLES.read_text(encoding="utf-8").splitlines()
@@ -40,8 +38,6 @@ class TestScanCorpora:
 
 
 class TestScanStructure:
-    """`benchmarks.scan.scan_structure`."""
-
     async def test_the_samples_stand_in_for_sets_that_are_not_there(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

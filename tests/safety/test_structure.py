@@ -26,8 +26,6 @@ FRAGMENTS = [*FORGED_FENCES.values(), "[", "]", "END", "OF", "CONTEXT FROM", "PR
 
 
 class TestEscapes:
-    """`benchmarks.fences.escapes`, which looks at every place that a text can have in a prompt."""
-
     @pytest.mark.parametrize("kind", ATTACKS)
     def test_no_attack_gets_out_of_any_field(self, kind: str) -> None:
         """Handoff text is one delimited section of data, in every field and in a finding (S3-10.1-a, S3-10.1-c)."""
@@ -56,8 +54,6 @@ class TestEscapes:
 
 
 class TestHolds:
-    """`benchmarks.fences.holds`: the eyes that look for an escape can see one."""
-
     def test_a_page_made_without_the_fence_is_seen_through(self) -> None:
         """What the library does is needed: without it every forged fence would be taken for a real one."""
         pages = {name: f"{BEGIN}\n## Baton\n{forged}\n{END}\n" for name, forged in FORGED_FENCES.items()}
@@ -74,8 +70,6 @@ class TestHolds:
 
 
 class TestStagePrompt:
-    """`StageContext.prompt`: the prompt as a stage really gets it."""
-
     def test_findings_and_decisions_do_not_end_the_fence_and_parameters_are_not_in_it(self) -> None:
         """Wherever an attack arrives, the user turn holds one section of data (S3-10.1-c, S3-10.1-d)."""
         for name, forged in FORGED_FENCES.items():
@@ -98,8 +92,6 @@ class TestStagePrompt:
 
 
 class TestForgedFences:
-    """The detector, on texts that forge the fence."""
-
     def test_a_forged_fence_is_flagged_and_one_in_look_alikes_rejected(self) -> None:
         """Nobody writes the label of the fence by chance, or in look-alikes (S3-6.1-j, S3-6.1-k)."""
         disguised = ("in full width", "in look-alike letters")
@@ -109,8 +101,6 @@ class TestForgedFences:
 
 
 class TestLongTexts:
-    """Texts made to be slow."""
-
     @pytest.mark.parametrize(
         "text",
         [

@@ -209,12 +209,10 @@ class Trespassing:
 
     @workflow.run
     async def run(self, chosen: list[str]) -> list[str]:
-        """Return what the sandbox stopped."""
         return [name for name in chosen if _is_stopped(FORBIDDEN[name])]
 
 
 def _is_stopped(call: Callable[[], Any]) -> bool:
-    """Return whether the sandbox stops a call."""
     try:
         call()
     except RestrictedWorkflowAccessError:

@@ -47,8 +47,6 @@ async def told(worker: Worker) -> dict[str, list[str]]:
 
 
 class TestProtocol:
-    """Every function of the plain modules."""
-
     @pytest.mark.parametrize("name", PROBES)
     def test_it_answers_alike_inside_and_outside(self, inside: dict[str, Any], name: str) -> None:
         """It reads no clock, random number, setting or file, so a replay comes to the same baton (S1-design-i)."""
@@ -68,8 +66,6 @@ class TestProtocol:
 
 
 class TestGuard:
-    """The sandbox itself."""
-
     async def test_it_stops_what_the_protocol_must_not_do(self, worker: Worker) -> None:
         """The proof above is worth something only because the guard bites."""
         assert await run_inside(worker, Trespassing, list(FORBIDDEN)) == list(FORBIDDEN)

@@ -17,7 +17,6 @@ class Refuses(OutboundInterceptor):
         self.asked = 0
 
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:
-        """Refuse."""
         self.asked += 1
         raise WorkflowQueryFailedError(self.why)
 

@@ -16,8 +16,6 @@ SENT = datetime.fromisoformat(EXAMPLE["timestamp"])
 
 
 class TestTellAnswer:
-    """`tell_answer`."""
-
     BUFFER = MetricBuffer(10_000)
     RUNTIME = Runtime(telemetry=TelemetryConfig(metrics=BUFFER))
 

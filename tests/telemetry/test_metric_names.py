@@ -11,8 +11,6 @@ each_metric = pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metr
 
 
 class TestMetrics:
-    """`METRICS`."""
-
     @each_metric
     def test_a_name_says_its_unit_and_kind_as_prometheus_wants_it(self, metric: Metric) -> None:
         """Counters end in `_total`, histograms in their unit, and nothing else does."""
@@ -45,8 +43,6 @@ class TestMetrics:
 
 
 class TestSlos:
-    """`SLOS` and `slo_breach`."""
-
     @pytest.mark.parametrize(
         ("transport", "slo"),
         [

@@ -85,8 +85,6 @@ def parses(text: str) -> bool:
 
 
 class TestParse:
-    """`TraceContext.parse` and the rule of the handoff's schema."""
-
     @pytest.mark.parametrize(("text", "sampled"), GOOD)
     def test_it_reads_what_the_recommendation_has_it_read(self, text: str, sampled: bool) -> None:
         """S3-5.2-x: a member `traceparent` is a W3C header value, of this version or a later one."""
@@ -118,8 +116,6 @@ class TestParse:
 
 
 class TestHandingOn:
-    """`new_traceparent` and `child_traceparent`."""
-
     def test_a_new_one_is_sampled(self) -> None:
         """Nobody has decided against recording it."""
         assert new_traceparent(TRACE, SPAN) == f"00-{TRACE}-{SPAN}-01"
@@ -153,8 +149,6 @@ class TestHandingOn:
 
 
 class TestTaskTraceparent:
-    """`task_traceparent`."""
-
     @given(st.uuids(version=4))
     def test_it_is_real_and_has_the_tasks_id(self, task_id: UUID) -> None:
         """S3-5.2-x: a task that was started in no trace has one all the same, found by the task's id."""
@@ -170,8 +164,6 @@ class TestTaskTraceparent:
 
 
 class TestHandoffTrace:
-    """`HandoffTrace.of`: what a message says that a trace needs."""
-
     def test_it_reads_the_documents_own_members(self) -> None:
         """Nothing beyond the document's members is needed for a trace."""
         found = HandoffTrace.of({**EXAMPLE, "tracestate": "vendor=1"})

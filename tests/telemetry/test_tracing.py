@@ -53,8 +53,6 @@ def told(**members: Any) -> HandoffTrace:
 
 
 class TestTraceparent:
-    """What others make of a traceparent of Baton's."""
-
     def test_opentelemetry_reads_it(self) -> None:
         """S3-5.2-x: that of a task is real: whoever records traces can continue it, and does, for it is sampled."""
         fresh = task_traceparent(TASK_ID)
@@ -79,8 +77,6 @@ class TestTraceparent:
 
 
 class TestOpenTracing:
-    """`open_tracing`."""
-
     @pytest.mark.parametrize(
         "environment",
         [
@@ -187,8 +183,6 @@ class TestOpenTracing:
 
 
 class TestPipelineStart:
-    """`OpenTelemetryTracing.pipeline_start`."""
-
     def test_it_is_a_child_of_the_services_own_span(self) -> None:
         """One trace begins in the service, and what the pipeline is given names the span of its start."""
         with collecting() as collector, recording(collector) as tracing:
@@ -246,10 +240,7 @@ class TestPipelineStart:
 
 
 class TestStage:
-    """`OpenTelemetryTracing.stage`."""
-
     def recorded(self, handoff: HandoffTrace, attempt: int = 1, verdict: str | None = "ACCEPTED") -> list[Span]:
-        """Return what is recorded of one stage."""
         with collecting() as collector, recording(collector) as tracing:
             with tracing.stage("score", handoff, WHERE, attempt) as stage:
                 if verdict is not None:
@@ -415,8 +406,6 @@ class TestStage:
 
 
 class TestTraceOf:
-    """`trace_of`: what an activity's argument says."""
-
     def test_bytes_and_record_say_the_same(self) -> None:
         """The message as a stage and as a pipeline receive it, and as a record."""
         raw = json.dumps(EXAMPLE).encode()

@@ -35,7 +35,6 @@ class ByAgents:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the stages that the parameters name, or all three."""
         wanted = start.params.get("stages", ["find", "decide", "code"])
         outputs = [
             (await self.pipeline.stage(one)).output

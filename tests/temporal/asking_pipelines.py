@@ -36,7 +36,6 @@ class Publishes(_Asks):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Draft and ask."""
         params: Any = self.pipeline.params
         drafted = await self.pipeline.stage(draft)
         decided = await self.pipeline.approve(
@@ -67,7 +66,6 @@ class Pays(_Asks):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Ask, ask and pay."""
         params: Any = self.pipeline.params
         filled = (await self.pipeline.approve("budget", within=DAY, answer=Payment)).answer_as(Payment)
         payment = {"amount": filled.amount, "reference": filled.reference}

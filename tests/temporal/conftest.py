@@ -27,7 +27,6 @@ def store() -> ArtifactStore:
 
 @pytest.fixture(scope="session")
 async def client(server: DevServer, store: ArtifactStore) -> Client:
-    """Return a client that speaks Baton."""
     return await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(artifacts=store))])
 
 

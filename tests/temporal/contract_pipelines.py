@@ -117,7 +117,6 @@ class Reviewed:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         await self.pipeline.stage(research)
         decided = await self.pipeline.stage(review)
         await self.pipeline.stage(write_down)
@@ -140,7 +139,6 @@ class Briefly:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         await self.pipeline.stage(noted)
         await self.pipeline.stage(noted)
         return self.pipeline.result()
@@ -157,7 +155,6 @@ class Misrouted:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         await self.pipeline.stage(research)
         return self.pipeline.result()
 
@@ -180,7 +177,6 @@ class Glanced:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         await self.pipeline.stage(research)
         await self.pipeline.stage(glance)
         with contextlib.suppress(StageFailedError):
@@ -219,7 +215,6 @@ class Mends:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         await self.pipeline.stage(gather)
         await self.pipeline.stage(within_scope)
         return self.pipeline.result()
@@ -261,7 +256,6 @@ class ReviewedOutside:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         await self.pipeline.stage(research)
         hours: Any = start.params.get("hours")
         within = timedelta(hours=hours) if hours else timedelta(minutes=1)

@@ -27,7 +27,6 @@ class SpendsInBranches:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, then two dear stages at once."""
         await self.pipeline.stage(extract)
         await self.pipeline.fan_out(dear, dearer)
         return self.pipeline.result()
@@ -43,7 +42,6 @@ class TaintedBranches:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Taint, then score and summarise at once."""
         await self.pipeline.stage(taint)
         await self.pipeline.fan_out(score, summarise)
         return self.pipeline.result()
@@ -59,7 +57,6 @@ class GoesOnDecided:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Taint, score, rest, and wait."""
         await self.pipeline.stage(taint)
         await self.pipeline.stage(score)
         await self.pipeline.sleep(timedelta(seconds=1.1))
@@ -96,7 +93,6 @@ class AsksItself:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, ask, rest, score, and ask again."""
         await self.pipeline.stage(extract)
         said = [await self.ask("it was refused")]
         await self.pipeline.sleep(timedelta(seconds=1.1))

@@ -137,7 +137,6 @@ class Thinks(PydanticAIWorkflow):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Let it think."""
         agent = AGENTS[str(start.params.get("agent", "looks"))]
         result = await agent.run(self.pipeline, inputs=self.pipeline.inputs)
         return self.pipeline.result(result.output)
@@ -155,7 +154,6 @@ class ThinksLong(PydanticAIWorkflow):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Let it think, for longer than a run is at least."""
         for _ in range(2):
             await LASTS.run(self.pipeline)
         return self.pipeline.result({"runs": start.continued})
@@ -171,7 +169,6 @@ class Delegates:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Have it done."""
         await self.pipeline.child(Thinks.run, "Plan the login")
         return self.pipeline.result()
 

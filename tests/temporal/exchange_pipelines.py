@@ -46,7 +46,6 @@ def _receiver(params: Any) -> Receiver:
 
 
 def _score(baton: Baton, received: Received) -> dict[str, JsonValue]:
-    """Take over what came, and decide something."""
     return {**taken_over(baton, received), "decision_log": [f"Took over from {received.sender}"]}
 
 
@@ -64,7 +63,6 @@ class HandsOff:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on, and once more if something is missing."""
         params: Any = self.pipeline.params
         to, within = _receiver(params), _within(params, RECORDED)
         state = {"score": math.nan} if params.get("nan") else params.get("state")
@@ -105,7 +103,6 @@ class AsksAPerson:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on."""
         to: Any = self.pipeline.params["to"]
         ack = await self.exchange.hand_off(Receiver(to, "risk"), "Score the risk", within=timedelta(seconds=1))
         return self.pipeline.result(ack.to_json_object())
@@ -122,7 +119,6 @@ class GoesOn:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on, and wait."""
         with suppress(StageFailedError):
             await self.exchange.hand_off(_receiver(self.pipeline.params), "Score the risk", within=timedelta(seconds=1))
         await self.pipeline.sleep(timedelta(minutes=1))
@@ -140,7 +136,6 @@ class AsksTheInbox:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, then hand on."""
         params: Any = self.pipeline.params
         await self.pipeline.stage(extract)
         ack = await self.exchange.hand_off(Receiver(params["to"], "risk"), "Score the risk", within=_within(params))
@@ -158,7 +153,6 @@ class Receives:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Receive, and tell what came."""
         params: Any = self.pipeline.params
         needs = frozenset(params.get("needs", ()))
         requirements = ReceiverRequirements("risk", "1.6.0", needs)
@@ -184,7 +178,6 @@ class ReceivesLater:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Wait, and receive."""
         await self.pipeline.approve("begin", within=IN_TIME)
         received = await self.exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=IN_TIME, takes=_score)
         return self.pipeline.result(received.handoff_id)
@@ -201,7 +194,6 @@ class ThereAndBack:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on and receive."""
         params: Any = self.pipeline.params
         to = Receiver(params["to"], "risk", starts=Receives.run, params={"back": True})
         ack: Acknowledgement = await self.exchange.hand_off(to, "Score the risk", within=RECORDED)
@@ -220,7 +212,6 @@ class HandsOutside:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on, and tell what came back."""
         params: Any = self.pipeline.params
         within = _within(params, RECORDED_OUTSIDE)
         result = await self.outside.hand_off(
@@ -240,7 +231,6 @@ class HandsOutsideAndGoesOn:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on, then go on."""
         await self.outside.hand_off("reviewer", "Review the contract", within=RECORDED_OUTSIDE)
         for _ in range(2):
             await self.pipeline.sleep(timedelta(seconds=1))  # a shorter run does not continue as new
@@ -293,7 +283,6 @@ class Broadcasts(Ponders):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on to all, and tell who accepted."""
         params: Any = self.pipeline.params
         started = params.get("starts", ())
         gathered = await hand_off_to_all(
@@ -321,7 +310,6 @@ class Accepts:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Receive."""
         agent: Any = self.pipeline.params["agent"]
         received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=IN_TIME)
         return self.pipeline.result(received.handoff_id)
@@ -345,7 +333,6 @@ class StreamsOut:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Send all chunks."""
         params: Any = self.pipeline.params
         chunks: list[dict[str, JsonValue]] = [{"n": number + 1} for number in range(params["count"])]
         if "says" in params:
@@ -396,7 +383,6 @@ class StreamsIn(Ponders):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Begin, then take the rest."""
         requirements = ReceiverRequirements("risk", "1.0.0")
         incoming = await self.streams.receive(requirements, within=IN_TIME, minimum=2, check=_is_small)
         began = len(incoming.chunks)
@@ -441,7 +427,6 @@ class ExchangesBeside:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Exchange, and ask."""
         await self.pipeline.approve("begin", within=IN_TIME)
         if self.pipeline.params.get("first"):
             what = await self._exchange()

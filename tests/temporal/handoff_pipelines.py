@@ -43,7 +43,6 @@ class FourAgents:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, analyse, score, summarise."""
         for stage in (extract, analyse, score, summarise):
             await self.pipeline.stage(stage)
         return self.pipeline.result()
@@ -59,7 +58,6 @@ class SignedOff:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, have it approved, analyse."""
         await self.pipeline.stage(extract)
         await self.pipeline.approve("release manager", within=IN_TIME)
         await self.pipeline.stage(analyse)
@@ -76,7 +74,6 @@ class Forgets:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Prepare, then work in the scope."""
         await self.pipeline.stage(forgetful)
         await self.pipeline.stage(scoped)
         return self.pipeline.result()
@@ -93,7 +90,6 @@ class Breaks:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, then break."""
         await self.pipeline.stage(extract)
         await self.pipeline.stage(breaks)
         return self.pipeline.result()
@@ -109,7 +105,6 @@ class Miscounts:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Count."""
         counted = await self.pipeline.stage(miscounts)
         return self.pipeline.result(counted.output)
 
@@ -124,7 +119,6 @@ class Spends:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, then something dear."""
         await self.pipeline.stage(extract)
         await self.pipeline.stage(dear)
         return self.pipeline.result()
@@ -140,7 +134,6 @@ class FansOutSealed:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, then analyse and score at once, then summarise."""
         await self.pipeline.stage(extract)
         await self.pipeline.fan_out(analyse, score)
         await self.pipeline.stage(summarise)
@@ -157,7 +150,6 @@ class Elsewhere:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract, over there."""
         await self.pipeline.stage(extract, task_queue=str(start.params["queue"]))
         return self.pipeline.result()
 
@@ -174,7 +166,6 @@ class Talks:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Talk, then listen."""
         await self.pipeline.stage(talk)
         if "pause" in start.params:
             pause: Any = start.params["pause"]
@@ -193,7 +184,6 @@ class Personal:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Register, pass by, wait if asked to, notify."""
         await self.pipeline.stage(register)
         passed = await self.pipeline.stage(bystander)
         if start.params.get("wait"):
@@ -212,7 +202,6 @@ class PersonalBranches:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Register, correct and look up side by side, tell."""
         await self.pipeline.stage(register)
         await self.pipeline.fan_out(correct, look_up, merge={"current_state": MergeStrategy.LAST})
         told = await self.pipeline.stage(tell)
@@ -229,7 +218,6 @@ class LooksUp:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Tell what is known, and look up."""
         told = await self.pipeline.stage(tell)
         await self.pipeline.stage(look_up)
         return self.pipeline.result(told.output)
@@ -245,7 +233,6 @@ class PersonalParent:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Correct, have it looked up, tell."""
         await self.pipeline.stage(correct)
         child = await self.pipeline.child(LooksUp.run, "Look it up")
         told = await self.pipeline.stage(tell)
@@ -262,7 +249,6 @@ class Nosy:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Register, then be nosy."""
         await self.pipeline.stage(register)
         await self.pipeline.stage(nosy)
         return self.pipeline.result()
@@ -278,7 +264,6 @@ class Undoes:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Extract and analyse, each with what undoes it; then break."""
         try:
             async with Compensations(self.pipeline) as undo:
                 await self.pipeline.stage(extract)
@@ -302,7 +287,6 @@ class Pays:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Pay, and go on if that fails."""
         try:
             await self.pipeline.stage(pays)
         except StageFailedError as error:

@@ -19,7 +19,6 @@ class Tainted:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Taint, then score."""
         await self.pipeline.stage(taint)
         await self.pipeline.stage(score)
         return self.pipeline.result()
@@ -35,7 +34,6 @@ class TaintedTwice:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Taint, then score and summarise at once."""
         await self.pipeline.stage(taint)
         await self.pipeline.fan_out(score, summarise)
         return self.pipeline.result()
@@ -51,7 +49,6 @@ class ForgetsInABranch:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Forget the scope, then score and work in the scope at once."""
         await self.pipeline.stage(forgetful)
         await self.pipeline.fan_out(score, scoped)
         return self.pipeline.result()

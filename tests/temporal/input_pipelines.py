@@ -48,7 +48,6 @@ class Writer:
         self.name, self._text = name, text
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Answer."""
         PROMPTS[self.name] = work.user_turn()
         return AgentAnswer(output=self._text or f"{self.name} was here")
 
@@ -170,7 +169,6 @@ class HandsOnInputs:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand off."""
         to = Receiver(
             f"{workflow.info().workflow_id}-next",
             agent="measure",
@@ -192,7 +190,6 @@ class TakesOver:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Receive, and measure."""
         await self.exchange.receive(ReceiverRequirements("measure", "1.0.0"), within=timedelta(minutes=1))
         found = await self.pipeline.stage(measure, inputs=self.pipeline.inputs)
         return self.pipeline.result(found.output)

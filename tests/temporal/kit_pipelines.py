@@ -20,7 +20,6 @@ class Researched:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Research, wait for a person if told to, decide."""
         await self.pipeline.stage(research)
         if start.params.get("approved"):
             await self.pipeline.approve("release manager", within=timedelta(days=2))
@@ -38,7 +37,6 @@ class Patient:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Research, wait, decide."""
         await self.pipeline.stage(research)
         await workflow.sleep(timedelta(days=30))
         await self.pipeline.stage(decide)

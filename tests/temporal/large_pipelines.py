@@ -37,7 +37,6 @@ class Overfills:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Send it; say what came of it."""
         text = base64.b64encode(workflow.random().randbytes(2_400_000)).decode()
         failure = ""
         with suppress(StageFailedError):
@@ -70,7 +69,6 @@ class SpreadsOut:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Fan out."""
         text = base64.b64encode(workflow.random().randbytes(135_000)).decode()
         await self.pipeline.fan_out(*PARTS, params={"text": text})
         return self.pipeline.result()

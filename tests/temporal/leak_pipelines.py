@@ -58,7 +58,6 @@ class Confides:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run them one after the other."""
         await self.pipeline.stage(confide)
         await self.pipeline.stage(tell_all)
         await self.pipeline.stage(ask_model)
@@ -76,7 +75,6 @@ class ConfidesTogether:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Fan out twice."""
         await self.pipeline.fan_out(confide, tell_all)
         told = await self.pipeline.fan_out(tell_all, tell_again)
         output: Any = [one.output for one in told]
@@ -94,7 +92,6 @@ class SendsOne:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         ended = await self.pipeline.stage(ONE[str(start.params["stage"])])
         return self.pipeline.result(ended.output)
 
@@ -110,7 +107,6 @@ class Waits:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Send, and wait for the receiver."""
         await self.pipeline.stage(confide)
         told = await self.pipeline.stage(tell_all, task_queue=str(start.params["queue"]))
         return self.pipeline.result(told.output)

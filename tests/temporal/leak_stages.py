@@ -91,19 +91,16 @@ class AsksModel:
     name = "ask_model"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Ask it."""
         executed()
         agent = chat_agent(name=self.name, url=str(work.context.params["model_url"]), model="small")
         return await agent.run(work)
 
 
 def look_up(customer: str) -> str:
-    """Look a customer up."""
     return f"{customer} is known."
 
 
 def send_mail(to: str) -> str:
-    """Send an e-mail."""
     SENT.append(to)
     return "sent"
 

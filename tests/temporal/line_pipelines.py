@@ -26,7 +26,6 @@ class Waits:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run them."""
         await self.pipeline.stage(first)
         result = await self.pipeline.stage(second)
         return self.pipeline.result(result.output)
@@ -42,8 +41,6 @@ class Lines:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run both, then the last stage."""
-
         async def line(title: str, then: Any) -> None:
             await self.pipeline.approve(title, within=timedelta(minutes=2))
             await self.pipeline.stage(then)
@@ -63,7 +60,6 @@ class Catches:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Tell why it failed."""
         try:
             await self.pipeline.stage(once)
         except StageFailedError as error:
@@ -82,7 +78,6 @@ class Polls:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Look, pause, and look again."""
         pause = timedelta(seconds=float(str(start.params.get("seconds", 0.6))))
         for _ in range(3):
             await self.pipeline.stage(gamma)
@@ -100,7 +95,6 @@ class Hurries:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Give the pause up, and go on."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.pipeline.sleep(timedelta(hours=1)), 1)
         await self.pipeline.stage(gamma)
@@ -117,7 +111,6 @@ class Pays:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         await self.pipeline.stage(charges)
         return self.pipeline.result()
 
@@ -132,7 +125,6 @@ class Buys:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Pay once alone, and once in a fan-out."""
         with suppress(StageFailedError):
             await self.pipeline.stage(costs)
         await self.pipeline.fan_out(costs, gamma)
@@ -150,7 +142,6 @@ class Races:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Take the first."""
         racing = [asyncio.ensure_future(self.pipeline.stage(one)) for one in (charges, alpha)]
         _, late = await workflow.wait(racing, return_when=asyncio.FIRST_COMPLETED)
         for one in late:
@@ -168,7 +159,6 @@ class TakesTheFirst:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Take the first."""
         racing = [asyncio.ensure_future(self.pipeline.stage(tidy)) for _ in range(8)]
         await workflow.wait(racing, return_when=asyncio.FIRST_COMPLETED)
         match self.pipeline.params["how"]:

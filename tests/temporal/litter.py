@@ -29,7 +29,6 @@ class Collecting:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run it."""
         collect()
         await self.pipeline.stage(plan)
         collect()
@@ -46,7 +45,6 @@ class Clings:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Wait."""
         try:
             await self.pipeline.approve("release manager", within=timedelta(minutes=2))
         finally:
@@ -63,7 +61,6 @@ class Races:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Wait."""
         asking = asyncio.ensure_future(self.pipeline.approve("release manager", within=timedelta(minutes=2)))
         await ended_once(lambda: False, [asking])
         return self.pipeline.result()

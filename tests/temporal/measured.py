@@ -44,7 +44,6 @@ class Measured:
 
     @workflow.run
     async def run(self) -> None:
-        """Count in the workflow what only the workflow knows."""
         metrics = Metrics(workflow.metric_meter())
         metrics.begin(ROLLBACKS)
         for name in STAGES_MEASURED:
@@ -71,7 +70,6 @@ class Metered:
 
     @workflow.run
     async def run(self) -> None:
-        """Run them one after the other."""
         given = StageInput(stage="metered", seq=1, task_id="t", baton={})
         await workflow.execute_activity(metered, given, start_to_close_timeout=IN_TIME)
         with contextlib.suppress(ActivityError):
@@ -89,7 +87,6 @@ class Pending:
 
     @workflow.run
     async def run(self) -> None:
-        """Wait for a person."""
         workflow.upsert_search_attributes(
             [SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS).value_set(PipelineStatus.PENDING_HANDOFF.value)]
         )
@@ -132,7 +129,6 @@ class Traced:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> None:
-        """Hand the task on, by activities that are given handoffs."""
         previous = start.params.get("previous")
         sender = str(start.params.get("sender", "start"))
         handoff_id = None if previous is None else str(previous)

@@ -46,7 +46,6 @@ class AsksTwice:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Ask twice."""
         within = timedelta(minutes=1)
         await asyncio.gather(*(self.pipeline.approve("release manager", within=within) for _ in range(2)))
         return self.pipeline.result()
@@ -62,7 +61,6 @@ class Titled:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Ask."""
         title: Any = self.pipeline.params["title"]
         await self.pipeline.approve(title, within=timedelta(minutes=1))
         return self.pipeline.result()
@@ -79,7 +77,6 @@ class Rounds:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Ask, and tell which questions were answered."""
         rounds: Any = self.pipeline.params["rounds"]
         questions: list[JsonValue] = []
         for _ in range(rounds):
@@ -99,7 +96,6 @@ class Careless:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run them."""
         if start.params["which"] == "two":
             with suppress(StageFailedError):
                 await self.pipeline.stage(forgets)
@@ -118,7 +114,6 @@ class Twins:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Delegate twice."""
         goals = {"one": "Do the first half", "two": "Do the second half"}
         await asyncio.gather(*(self.pipeline.child("Linear", goal, name=name) for name, goal in goals.items()))
         return self.pipeline.result()
@@ -135,7 +130,6 @@ class Answers:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Answer."""
         await self.pipeline.stage(careful if self.pipeline.params.get("stage") == "careful" else answer)
         return self.pipeline.result()
 
@@ -150,7 +144,6 @@ class Stumbles:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, stumble, review."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(stumble)
         await self.pipeline.stage(review)
@@ -167,7 +160,6 @@ class FallsBack:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Try what fails, and go on."""
         failures: list[JsonValue] = []
         attempts: list[Any] = [
             lambda: self.pipeline.stage(fail),
@@ -195,7 +187,6 @@ class Impatient:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, give up on the step, conclude."""
         await self.pipeline.stage(plan)
         in_time = True
         try:
@@ -239,7 +230,6 @@ class Raises:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, then fail as asked."""
         await self.pipeline.stage(plan)
         match self.pipeline.params["how"]:
             case "unheard of":
@@ -272,7 +262,6 @@ class NeverAwaits:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, and call another step."""
         await self.pipeline.stage(plan)
         match self.pipeline.params.get("which", "stage"):
             case "stage":
@@ -309,7 +298,6 @@ class NeverHandsOn:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Call one, and end."""
         to, within, risk = Receiver("nobody", "risk"), timedelta(minutes=1), ReceiverRequirements("risk", "1.0.0")
         match self.pipeline.params["which"]:
             case "hand_off":

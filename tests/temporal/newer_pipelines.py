@@ -27,12 +27,10 @@ class OutsideOfLater:
         workflow.set_query_handler(QUERY_OUTSIDE, self.waiting)
 
     def waiting(self) -> list[dict[str, Any]]:
-        """What waits."""
         return [{**one.model_dump(mode="json"), "urgent": True} for one in self.outside._open.open()]
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Hand on."""
         await self.outside.hand_off("reviewer", "Review the contract", within=timedelta(minutes=1))
         return self.pipeline.result()
 
@@ -47,13 +45,11 @@ class InboxOfLater:
         workflow.set_query_handler(QUERY_INBOX, self.waiting)
 
     def waiting(self) -> list[dict[str, Any]]:
-        """What waits."""
         pending = self.pipeline._handoffs.escalation.inbox.pending()
         return [{**one.model_dump(mode="json"), "urgent": True} for one in pending]
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Analyse and score."""
         await self.pipeline.stage(analyse)
         await self.pipeline.stage(score)
         return self.pipeline.result()

@@ -50,6 +50,5 @@ def paid(run: RunRecord) -> int:
 
 
 def told(run: RunRecord) -> int:
-    """Return what the pipeline itself counted."""
     assert run.result is not None, run.failure
     return (run.result.billed or run.result.spend).micro_usd

@@ -40,7 +40,6 @@ class Takes:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Take them."""
         steps: Any = self.pipeline.params["steps"]
         failed = [await self._step(step) for step in steps]
         return self.pipeline.result([one for one in failed if one])

@@ -123,7 +123,6 @@ async def scoped(context: StageContext[Baton]) -> StageResult:
 
 
 async def summarise(prompt: str, max_tokens: int) -> Summary:
-    """Summarise, as a cheap model would."""
     BILLS[activity.info().workflow_id or ""] += SUMMARY.micro_usd
     return Summary(text="They looked at pages.", spend=SUMMARY)
 

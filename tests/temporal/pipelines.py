@@ -43,7 +43,6 @@ class Linear:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, implement, review."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(implement)
         await self.pipeline.stage(review)
@@ -60,7 +59,6 @@ class FansOut:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, three at once, conclude."""
         await self.pipeline.stage(plan)
         tested, *_ = await self.pipeline.fan_out(check, document, review)
         await self.pipeline.stage(conclude)
@@ -77,7 +75,6 @@ class Disagrees:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run both, or one twice if the parameter `twice` says so."""
         second = hold if self.pipeline.params.get("twice") else answer
         await self.pipeline.fan_out(hold, second)
         return self.pipeline.result()
@@ -93,7 +90,6 @@ class Gated:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, ask, conclude."""
         params: Any = self.pipeline.params
         await self.pipeline.stage(plan)
         within = timedelta(seconds=params.get("seconds", 60))
@@ -115,7 +111,6 @@ class Announced(Gated):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, ask, conclude."""
         return await super().run(start)
 
 
@@ -129,7 +124,6 @@ class AsksWhileWorking:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Work and ask at the same time."""
         await asyncio.gather(
             self.pipeline.stage(hold),
             self.pipeline.approve("security", within=timedelta(minutes=1)),
@@ -148,7 +142,6 @@ class Parent:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, delegate, conclude."""
         params: Any = self.pipeline.params
         await self.pipeline.stage(plan)
         options: Any = {"takes": lambda baton, result: params["taken"]} if "taken" in params else {}
@@ -169,7 +162,6 @@ class FirstHalf:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan alone."""
         await self.pipeline.stage(plan)
         return self.pipeline.result()
 
@@ -184,7 +176,6 @@ class Delegates:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Delegate; what is done to the baton past the steps is lost."""
         self.pipeline.baton.decision_log.append("Nobody decided this")
         await self.pipeline.child(FirstHalf.run, "Do the first half")
         return self.pipeline.result()
@@ -200,7 +191,6 @@ class Together:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, hold all together, conclude."""
         patches: Any = self.pipeline.params["patches"]
         await self.pipeline.stage(plan)
         await asyncio.gather(
@@ -220,8 +210,6 @@ class ThreeLines:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run three lines of two stages each."""
-
         async def line(*stages: Any) -> None:
             for one in stages:
                 await self.pipeline.stage(one)
@@ -240,7 +228,6 @@ class Long:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run each kind of step, rest, then count."""
         rounds: Any = self.pipeline.params.get("rounds", 3)
         await self.pipeline.stage(plan)
         await self.pipeline.fan_out(check, document)
@@ -282,7 +269,6 @@ class Bulky:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Swell, then plan."""
         swollen = await self.pipeline.stage(swell)
         await self.pipeline.stage(plan)
         return self.pipeline.result(swollen.output)
@@ -299,7 +285,6 @@ class Circles:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the rounds."""
         for _ in range(2):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.pipeline.stage(rest))
@@ -319,7 +304,6 @@ class Audited:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Plan, then assess twice: the second time one risk is gone."""
         await self.pipeline.stage(plan)
         await self.pipeline.stage(assess)
         await self.pipeline.stage(assess)

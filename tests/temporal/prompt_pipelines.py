@@ -30,7 +30,6 @@ class Reader:
         self.name, self._reads = name, reads
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Answer."""
         PROMPTS[self.name] = work.user_turn()
         for tool in work.tools:
             if tool.name != "read_artifact":
@@ -47,7 +46,6 @@ class Careless:
     name = "careless"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Answer."""
         PROMPTS[self.name] = work.user_turn()
         return work.read('{"baton_patch": {"acceptance": "pytest passes"}}')
 

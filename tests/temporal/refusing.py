@@ -24,7 +24,6 @@ class Refuses:
 
     @workflow.run
     async def run(self) -> str:
-        """Wait for the update."""
         await workflow.wait_condition(lambda: bool(self._heard) and workflow.all_handlers_finished())
         return self._heard
 
@@ -65,7 +64,6 @@ class DecidesAsBefore:
 
     @workflow.run
     async def run(self) -> str:
-        """Wait for the decision."""
         await workflow.wait_condition(lambda: self._decided is not None and workflow.all_handlers_finished())
         return self._decided.action if self._decided else ""
 

@@ -20,7 +20,6 @@ class Reviewed:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Explore, audit and profile; the output is the merged report."""
         await self.pipeline.stage(explorer)
         results = await self.pipeline.fan_out(auditor, profiler)
         reports = [HandoffReport.from_json_object(dict(one.output)) for one in results]
@@ -38,7 +37,6 @@ class Delegates:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Start the subagent and take its report on."""
         below = PipelineInput(goal="Explore the authentication")
         returned = await workflow.execute_child_workflow(Explores.run, below, id=f"{workflow.info().workflow_id}-below")
         return self.pipeline.result(returned.output)
@@ -54,7 +52,6 @@ class Explores:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Explore; the report is the output."""
         result = await self.pipeline.stage(explorer)
         return self.pipeline.result(result.output)
 

@@ -22,7 +22,6 @@ class Scripted:
         self._answer = answer
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Remember and answer."""
         SEEN[(work.context.given.task_id, self.name)] = f"{work.instructions}\n{work.user_turn()}"
         return work.read(self._answer)
 

@@ -53,7 +53,6 @@ class Before:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Mark, wait, report."""
         await self.pipeline.stage(mark)
         await workflow.wait_condition(lambda: self._goes_on or start.continued > 0)
         await self.pipeline.stage(report)
@@ -76,7 +75,6 @@ class After:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Mark, wait, report."""
         await self.pipeline.stage(mark)
         await workflow.wait_condition(lambda: self._goes_on or start.continued > 0)
         await self.pipeline.stage(report)

@@ -32,7 +32,6 @@ class HandsRound:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Receive, unless it is the first one, and hand on."""
         params: Any = self.pipeline.params
         ring, nth = self.whose()
         if nth and not params.get("is_child"):

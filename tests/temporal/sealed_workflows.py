@@ -43,7 +43,6 @@ class Hands:
 
     @workflow.run
     async def run(self, members: dict[str, Any], receiver: str) -> str:
-        """Return what the activity received."""
         handoff = Handoff.from_json_object(members)
         arrived: str = await workflow.execute_activity("receive", handoff, start_to_close_timeout=IN_TIME)
         await workflow.get_external_workflow_handle(receiver).signal("take", handoff)

@@ -31,7 +31,6 @@ class SecretChild:
 
     @workflow.run
     async def run(self, text: str) -> str:
-        """Run the child."""
         if text.startswith("wait"):
             await workflow.wait_condition(lambda: self._told is not None)
             return f"child result of {self._told}"
@@ -54,7 +53,6 @@ class Secret:
 
     @workflow.run
     async def run(self, text: str) -> list[str]:
-        """Run until a signal was heard."""
         workflow.set_current_details(f"details {text}")
         workflow.upsert_memo({"later": f"memo {text}"})
         said = [await self._work(f"input {text}"), await self._work(f"fail {text}")]
@@ -104,5 +102,4 @@ class SecretFailure:
 
     @workflow.run
     async def run(self, text: str) -> str:
-        """Fail."""
         raise ApplicationError(f"message {text}", f"details {text}") from ValueError(f"cause {text}")

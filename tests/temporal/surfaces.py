@@ -33,7 +33,6 @@ async def in_history(client: Client, handle: WorkflowHandle[Any, Any]) -> Surfac
 
 
 def with_marker(surfaces: Surfaces, marker: str) -> list[str]:
-    """Return the places where a marker is."""
     return [place for place, text in surfaces.items() if marker in text]
 
 
@@ -55,6 +54,5 @@ def _payloads(message: Message) -> Iterator[Payload]:
 
 
 async def _text(payload: Payload, codec: PayloadCodec | None) -> str:
-    """Return what a payload says."""
     decoded = await codec.decode([payload]) if codec else [payload]
     return "\n".join(one.data.decode("utf-8", "replace") for one in decoded)

@@ -48,12 +48,10 @@ PROGRAM = "import os, sys; sys.stdin.read(); os.environ['PROGRAM_KEY']; print(sy
 
 
 def lookup(customer: str) -> str:
-    """Find what a customer pays."""
     return f"{customer} pays 20 USD"
 
 
 def send(to: str) -> str:
-    """Send a mail."""
     raise AssertionError("a denied tool ran")
 
 
@@ -68,7 +66,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("agents") / "ledger.db")
 
 
@@ -121,8 +118,6 @@ async def keys_in(client: Client, handle: Handle) -> list[str]:
 
 
 class TestPipeline:
-    """Three agents, one after the other."""
-
     async def test_each_does_its_stage_under_a_contract(self, client: Client) -> None:
         """What a tool found is a sure fact for the next one; all name their handoff (S5-fields-a, S5-fields-i)."""
         with chat_server(LOOKED_UP, FOUND, DECIDED) as models:
@@ -170,8 +165,6 @@ class TestPipeline:
 
 
 class TestRetries:
-    """Retries belong to Temporal."""
-
     @pytest.mark.parametrize("name", ["find", "decide"])
     async def test_what_may_pass_is_tried_again_by_temporal(self, client: Client, name: str) -> None:
         """Each request is made once by the agent; the next run of the activity makes the next."""
@@ -211,8 +204,6 @@ class TestRetries:
 
 
 class TestEnforcement:
-    """A forbidden tool, whatever the model was told."""
-
     async def test_is_denied_and_on_record(self, client: Client, sealed: bool, safeguards: Safeguards) -> None:
         """The stage fails, the tool did not run, the ledger names tool and handoff (S5-fields-a, S5-fields-k)."""
         with chat_server(completion(calls=[("email_send", {"to": "ann"})])) as models:
@@ -228,8 +219,6 @@ class TestEnforcement:
 
 
 class TestSubprocess:
-    """A program that does a stage."""
-
     async def test_is_ended_with_its_run(self, client: Client, tmp_path: Path) -> None:
         """A cancelled pipeline leaves no process that goes on."""
         pipe = tmp_path / "told"

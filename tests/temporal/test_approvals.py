@@ -37,8 +37,6 @@ YES = Decision(approval="release manager", approved=True, who="ann", why="it is 
 
 
 class TestDecide:
-    """The decision, by update or by signal."""
-
     async def test_a_yes_lets_the_pipeline_go_on(self, client: Client, worker: Worker) -> None:
         """Who, when, why and on which baton is in the history and in the answer."""
         handle = await start(worker, Gated.run)
@@ -188,8 +186,6 @@ class TestDecide:
 
 
 class TestWhen:
-    """Decisions before, after and without a pipeline that waits for them."""
-
     async def test_one_sent_with_the_start_is_too_early(self, client: Client, worker: Worker) -> None:
         """Nobody can have looked at the baton yet: it is noted, and the gate waits."""
         handle = await client.start_workflow(
@@ -319,8 +315,6 @@ GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, 
 
 
 class TestGarbage:
-    """Updates of every wrong shape."""
-
     @pytest.mark.parametrize("update", [DECIDE, RESOLVE_HANDOFF])
     async def test_nothing_at_all_is_refused_in_words(self, worker: Worker, update: str) -> None:
         """Null passes for a value of any type."""

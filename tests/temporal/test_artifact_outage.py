@@ -24,7 +24,6 @@ class Full(MemoryArtifactStore):
         self.times = times
 
     async def put(self, data: bytes) -> str:
-        """Refuse, or keep the data."""
         if self.times:
             self.times -= 1
             raise ArtifactUnavailableError("cannot write artifact: No space left on device")

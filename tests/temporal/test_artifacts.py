@@ -20,8 +20,6 @@ from tests.temporal.stages import STAGES
 
 
 class TestArtifacts:
-    """What a stage writes into the store."""
-
     async def test_the_baton_holds_a_reference_and_never_the_content(
         self, client: Client, worker: Worker, store: ArtifactStore
     ) -> None:
@@ -43,8 +41,6 @@ class TestArtifacts:
 
 
 class TestLargePayloads:
-    """Payloads that Temporal would refuse."""
-
     SIZE = 5 * 1024 * 1024  # it compresses to half of that
 
     async def test_with_a_store_they_pass_and_read_back(self, client: Client, worker: Worker) -> None:

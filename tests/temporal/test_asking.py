@@ -37,7 +37,6 @@ class Office:
     safeguards: Safeguards
 
     async def start(self, pipeline: Any, **params: Any) -> Handle:
-        """Start a run."""
         handle: Handle = await self.worker.client.start_workflow(
             pipeline.run,
             PipelineInput(goal=GOAL, params=params),
@@ -57,7 +56,6 @@ class Office:
 
 @pytest.fixture(scope="module")
 async def office(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
-    """Return the office."""
     folder = tmp_path_factory.mktemp("office")
     deciders = folder / "deciders.toml"
     deciders.write_text('groups = { leads = ["ann", "bob"], legal = ["carol"] }\n')
@@ -69,8 +67,6 @@ async def office(server: DevServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class TestShown:
-    """What a person sees."""
-
     async def test_everything_shown_is_readable_text(self, office: Office) -> None:
         """`approve`, `show`, `inbox` and the details have each of them; a signed question's digest covers all."""
         handle = await office.start(Publishes)
@@ -126,8 +122,6 @@ class TestShown:
 
 
 class TestAnswer:
-    """The form that a yes fills in, and what it is about."""
-
     async def test_the_workflow_gets_the_form_typed(self, office: Office) -> None:
         """By `--set`; without a terminal a missing field is refused, and a wrong one by the run, by name."""
         handle = await office.start(Pays)
@@ -157,8 +151,6 @@ class TestAnswer:
 
 
 class TestPeople:
-    """Who decides, and by what proof."""
-
     async def test_a_quorum_of_a_group(self, office: Office) -> None:
         """Two different leads; the same one twice, and somebody else, do not count."""
         handle = await office.start(Publishes, needs=2, who=["group:leads", "group:legal"])

@@ -38,7 +38,6 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
     async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
         yield it
 

@@ -25,14 +25,12 @@ from tests.temporal.bill_pipelines import bill_cheap, bill_child, bill_dear, bil
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
     async with sealing_worker(server, safeguards, [bill_parent, bill_child], [bill_dear, bill_cheap]) as it:
         yield it
 
 
 @pytest.fixture
 def baton(server: DevServer, tmp_path: Path) -> Operator:
-    """Return somebody who calls the command."""
     return Operator(tmp_path, {"TEMPORAL_ADDRESS": server.address})
 
 
@@ -43,8 +41,6 @@ async def rows(baton: Operator, by: str) -> dict[str, Any]:
 
 
 class TestBill:
-    """What runs cost together."""
-
     async def test_a_run_that_cannot_be_read_is_named(self, server: DevServer, baton: Operator) -> None:
         """Its payloads are in a store that the operator does not have; the others are billed all the same."""
         elsewhere = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
@@ -87,8 +83,6 @@ class TestBill:
 
 
 class TestBudget:
-    """What is left of a budget."""
-
     async def test_a_top_up_says_whether_it_is_enough(self, worker: Worker, baton: Operator, client: Client) -> None:
         """The stage is charged in full, beyond its reservation; who topped up is in the history."""
         handle = await worker.client.start_workflow(

@@ -40,13 +40,11 @@ from tests.temporal.stages import EXECUTED
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("boundaries") / "ledger.db")
 
 
 @pytest.fixture(scope="module")
 async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose handoffs are sealed."""
     parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
     return await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
 
@@ -96,7 +94,6 @@ async def to_an_outside_agent(worker: Worker, safeguards: Safeguards, *, hostile
 
 
 def state(*, hostile: bool) -> dict[str, Any]:
-    """Return a state to hand on."""
     return {"goal": "g", "note": INJECTION if hostile else "Liability is uncapped"}
 
 
@@ -105,7 +102,6 @@ BOUNDARIES = [to_a_stage, to_a_pipeline, to_an_outside_agent]
 
 
 async def handoffs(client: Client, safeguards: Safeguards, handle: Handle) -> list[AuditRecord]:
-    """Return the records of the run's handoffs."""
     run = await read_run(client, handle.id)
     async with Ledger(safeguards.ledger) as ledger:
         trace = await ledger.trace(run.start.task_id or "", verifier=safeguards.keyring.public())
@@ -115,8 +111,6 @@ async def handoffs(client: Client, safeguards: Safeguards, handle: Handle) -> li
 
 @pytest.mark.parametrize("cross", BOUNDARIES)
 class TestEveryBoundary:
-    """The same message, the same checks, the same record, whoever receives."""
-
     async def test_a_good_handoff_is_recorded_as_the_one_message(
         self, worker: Worker, safeguards: Safeguards, cross: Boundary
     ) -> None:
@@ -146,8 +140,6 @@ class TestEveryBoundary:
 
 
 class TestBothWays:
-    """From the one who gives work to the one who does it, and back."""
-
     async def test_an_answer_is_a_handoff_as_well(self, worker: Worker, safeguards: Safeguards) -> None:
         """What comes back is the same message, in the same task, and names the one that it answers (S3-17-b)."""
         there = await start(worker, ThereAndBack.run, to=f"risk-{uuid4()}")
@@ -161,8 +153,6 @@ class TestBothWays:
 
 
 class TestOneHandoff:
-    """How the four documents fit into one passage from agent to agent."""
-
     async def test_the_contract_is_compiled_then_sealed_around_the_baton(
         self, worker: Worker, safeguards: Safeguards
     ) -> None:

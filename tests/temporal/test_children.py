@@ -19,8 +19,6 @@ from tests.temporal.pipelines import Delegates, Parent
 
 
 class TestChild:
-    """`Pipeline.child`."""
-
     async def test_it_starts_from_the_parents_baton_with_a_goal_of_its_own(
         self, client: Client, worker: Worker
     ) -> None:

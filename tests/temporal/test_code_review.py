@@ -43,14 +43,11 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
-    """Run the pipeline over a folder."""
     given: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
     return await run_pipeline(worker, CodeReview.run, PipelineInput(goal="Review it before the release", params=given))
 
 
 class TestCodeReview:
-    """Whole runs."""
-
     async def test_reviews_a_project_to_the_end(self, reviewer: Worker, store: ArtifactStore, tmp_path: Path) -> None:
         """Two reviewers side by side, one merged report, in the folder and in the store (S4-use-2)."""
         source = write(tmp_path / "project", FILES)
@@ -172,8 +169,6 @@ def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 class TestWithAModel:
-    """Whole runs with a service that speaks chat completions."""
-
     async def test_what_it_can_quote_is_kept_and_its_cost_is_in_the_budget(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

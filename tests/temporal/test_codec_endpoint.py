@@ -27,8 +27,6 @@ async def _cli(*arguments: str) -> str:
 
 
 class TestCodecEndpoint:
-    """`temporal … --codec-endpoint`."""
-
     async def test_operators_read_and_write_what_is_compressed(self, server: DevServer) -> None:
         """The history shows the goal with the codec server and not without; a signal is encoded on its way in."""
         client = await Client.connect(

@@ -50,13 +50,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards.development(tmp_path_factory.mktemp("compliance"))
 
 
 @pytest.fixture(scope="module")
 def plugin(stored: Path, safeguards: Safeguards) -> BatonPlugin:
-    """Return the plugin of client and worker."""
     return BatonPlugin(WorkerParts(artifacts=LocalArtifactStore(stored), schemas=SCHEMAS), safeguards=safeguards)
 
 
@@ -98,7 +96,6 @@ def fresh_records(folder: Path) -> Path:
 
 
 async def review(worker: Worker, mailbox: Path, out: Path, **params: JsonValue) -> PipelineRun:
-    """Run the pipeline over a mailbox."""
     given: dict[str, JsonValue] = {
         "mailbox": str(mailbox),
         "policy": str(SAMPLES / "policy.toml"),
@@ -119,13 +116,10 @@ async def searched(
 
 
 def reviewed(out: Path) -> Review:
-    """Return what the compliance agent handed on."""
     return Review.model_validate_json((out / "decision.json").read_bytes())
 
 
 class TestComplianceReview:
-    """Whole runs by rules."""
-
     @pytest.mark.parametrize("policy", ["policy.toml", "policy.md"])
     async def test_approves_what_every_rule_lets_pass(self, reviewer: Worker, tmp_path: Path, policy: str) -> None:
         """An ordinary reply to a customer: compile, validate, hand over, decide, explain.
@@ -329,8 +323,6 @@ class TestComplianceReview:
 
 
 class TestWithAModel:
-    """Whole runs with a service that speaks chat completions."""
-
     async def test_holds_an_email_back_for_a_concern(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -17,8 +17,6 @@ from tests.temporal.stages import EXECUTED
 
 
 class TestContinuing:
-    """`ContinueAfter`, with every kind of step before it."""
-
     async def test_nothing_is_executed_twice_and_nothing_is_lost(self, client: Client, worker: Worker) -> None:
         """Stages, a fan-out, an approval, and a gather are carried over; linear code goes on."""
         handle = await start(worker, Long.run)

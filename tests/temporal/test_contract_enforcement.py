@@ -36,7 +36,6 @@ CONSENT = "The policy allows e-mail: email.send is among your tools, so call ema
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("enforced") / "ledger.db")
 
 
@@ -61,7 +60,6 @@ async def on_record(safeguards: Safeguards, task_id: str) -> Trace:
 
 
 async def stages_sent(handle: Handle) -> list[str]:
-    """Return the stages that were sent anything."""
     events = (await handle.fetch_history()).events
     return [
         one.activity_task_scheduled_event_attributes.activity_type.name
@@ -71,8 +69,6 @@ async def stages_sent(handle: Handle) -> list[str]:
 
 
 class TestForbiddenTools:
-    """A tool that the contract forbids."""
-
     async def test_does_not_run_however_it_is_called(self, worker: Worker, safeguards: Safeguards) -> None:
         """TOOL_DENIED by a call, a guarded function of either kind and another spelling, though the prompt allows it.
 
@@ -142,8 +138,6 @@ class TestForbiddenTools:
 
 
 class TestExpiry:
-    """A contract that expires while its handoff waits."""
-
     async def test_is_compiled_and_validated_anew(
         self, worker: Worker, server: DevServer, safeguards: Safeguards, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -196,8 +190,6 @@ class TestExpiry:
 
 
 class TestOutput:
-    """An output that is to fit a schema."""
-
     async def test_goes_back_to_the_agent_with_what_is_wrong(self, worker: Worker) -> None:
         """The findings name the schema and the place, and the next prompt has them (S5-fields-l, S5-check-m)."""
         answers: JsonValue = [{"approved": "yes"}, {"approved": True, "note": "x"}, {"approved": True}]
@@ -219,8 +211,6 @@ class TestOutput:
 
 
 class TestRefusedBeforeDispatch:
-    """What is not valid is not sent."""
-
     @pytest.mark.parametrize(
         ("params", "message"),
         [

@@ -124,8 +124,6 @@ async def senders_events(run: PipelineRun) -> tuple[str, ...]:
 
 
 class TestLeaks:
-    """Sender and receivers, every place of the run."""
-
     @pytest.mark.parametrize("kind", NEVER)
     def test_what_is_never_handed_on_is_in_no_place(self, searched: Searched, kind: str) -> None:
         """No prompt, log, message, record, history event, query or artifact of a receiver has it.

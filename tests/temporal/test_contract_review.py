@@ -41,7 +41,6 @@ def _by_rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
-    """Run the pipeline over a contract."""
     given: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
     return await run_pipeline(
         worker, ContractReview.run, PipelineInput(goal="Review it for the customer", params=given)
@@ -49,8 +48,6 @@ async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -
 
 
 class TestContractReview:
-    """Whole runs by rules."""
-
     @pytest.mark.parametrize(
         ("name", "verdict", "risks"),
         [
@@ -159,8 +156,6 @@ class TestContractReview:
 
 
 class TestWithAModel:
-    """Whole runs with a service that speaks chat completions."""
-
     async def test_asks_twice_and_sends_the_bill(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -225,12 +220,10 @@ class TestWithAModel:
 
 
 def answer(output: dict[str, Any]) -> Reply:
-    """Return a model's answer with an output."""
     return Reply(completion(json.dumps({"baton_patch": {}, "output": output}), read=1_000, written=100))
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Configure a model as an operator does."""
     for name, value in (
         ("URL", url),
         ("MODEL", "small"),

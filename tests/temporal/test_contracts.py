@@ -41,7 +41,6 @@ from tests.temporal.contract_pipelines import (
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("contracts") / "ledger.db")
 
 
@@ -56,21 +55,17 @@ async def worker(request: pytest.FixtureRequest, server: DevServer, safeguards: 
 
 
 def plugin_of(worker: Worker) -> BatonPlugin:
-    """Return the plugin of a worker's client."""
     [plugin] = worker.client.config()["plugins"]
     assert isinstance(plugin, BatonPlugin)
     return plugin
 
 
 async def ended(handle: Handle) -> PipelineResult:
-    """Return what a run returned."""
     result: PipelineResult = await handle.result()
     return result
 
 
 class TestContracts:
-    """What the receiver sees is a contract."""
-
     async def test_what_is_left_out_is_told_and_what_crosses_is_a_fact(self, worker: Worker) -> None:
         """One looked-up fact and one decision cross; each other event has a label (S5-contract-c, S5-contract-d)."""
         handle = await start(worker, Reviewed.run, marker="xyzzy")
@@ -195,8 +190,6 @@ class TestContracts:
 
 
 class TestExplainCommand:
-    """`baton explain`."""
-
     async def test_it_tells_what_the_query_tells(self, worker: Worker, server: DevServer) -> None:
         """As JSON for programs, as a page for people; an unknown stage is an error that names the others."""
         handle = await start(worker, Reviewed.run, marker="xyzzy")
@@ -216,8 +209,6 @@ class TestExplainCommand:
 
 
 class TestExpiry:
-    """A contract is for a while."""
-
     @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "plain"])
     async def test_an_expired_contract_is_compiled_anew_and_never_executed(
         self, server: DevServer, tmp_path: Path, sealed: bool

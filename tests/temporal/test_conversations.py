@@ -36,7 +36,6 @@ WRITTEN = "They talked about liability."
 
 
 async def _scribe(prompt: str, max_tokens: int) -> Summary:
-    """Summarise, as a model would."""
     return Summary(text=WRITTEN, spend=Spend(micro_usd=200))
 
 
@@ -72,8 +71,6 @@ async def heard(run: PipelineRun, safeguards: Safeguards) -> dict[str, Any]:
 
 
 class TestConversation:
-    """A conversation that is too long for the next agent's window."""
-
     async def test_it_is_compressed_first(self, worker: Worker, safeguards: Safeguards) -> None:
         """What was decided is still there, the newest turns word for word, and all of it under the threshold.
 
@@ -141,7 +138,6 @@ async def test_a_model_that_takes_its_time_is_known_to_be_at_work(server: DevSer
 
 
 async def _endless(prompt: str, max_tokens: int) -> Summary:
-    """Summarise, never."""
     await asyncio.Event().wait()
     raise AssertionError("unreachable")
 
@@ -184,8 +180,6 @@ class TestUpstream:
 
 
 class TestTerms:
-    """`HandoffTerms`."""
-
     @pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan")])
     def test_a_share_that_is_none_is_refused(self, share: float) -> None:
         """Where it is written, and with what it should be."""

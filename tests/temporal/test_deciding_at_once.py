@@ -34,13 +34,11 @@ from tests.temporal.test_inbox import abandon, decision, waiting
 
 @pytest.fixture(scope="module")
 async def client(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client with safeguards."""
     return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
 

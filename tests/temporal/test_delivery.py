@@ -53,7 +53,6 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def start(worker: Worker, repo: Path, **params: JsonValue) -> Handle:
-    """Start a delivery."""
     given: dict[str, JsonValue] = {"repository": str(repo), "test": [*TEST], **params}
     handle: Handle = await worker.client.start_workflow(
         Delivery.run,
@@ -96,8 +95,6 @@ async def seen(condition: Callable[[], object]) -> None:
 
 
 class TestDelivery:
-    """Whole runs."""
-
     async def test_offers_a_tested_and_approved_branch(
         self, deliverer: Worker, store: ArtifactStore, repo: Path
     ) -> None:
@@ -337,8 +334,6 @@ class TestDelivery:
 
 
 class TestWithAModel:
-    """Whole runs with a service that speaks chat completions."""
-
     async def test_lets_a_model_correct_what_the_tests_refuse(
         self, deliverer: Worker, repo: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -374,6 +369,5 @@ class TestWithAModel:
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Configure a model for the worker."""
     for name, value in (("URL", url), ("MODEL", "small"), ("KEY", "sk-secret")):
         monkeypatch.setenv(f"BATON_LLM_{name}", value)

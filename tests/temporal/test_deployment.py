@@ -52,8 +52,6 @@ async def run(client: Client, *command: str, **variables: str) -> tuple[int, str
 
 
 class TestSetupJob:
-    """The script of `temporal-setup`, taken from docker-compose.yml."""
-
     async def test_it_makes_the_namespace_and_changes_only_what_differs_the_next_time(self, client: Client) -> None:
         """Every `up` runs it: the second run finds all in place, but for a retention that was set anew."""
         job = COMPOSE["services"]["temporal-setup"]
@@ -86,8 +84,6 @@ class Idle:
 
 
 class TestHealthcheck:
-    """deploy/healthcheck.py, which the worker image runs every minute."""
-
     COMMAND = (sys.executable, str(ROOT / "deploy" / "healthcheck.py"))
 
     async def test_a_host_whose_worker_polls_the_queue_is_healthy(self, client: Client) -> None:

@@ -75,8 +75,6 @@ def _get(url: str) -> bytes:
 
 
 class TestDevServer:
-    """A server that runs."""
-
     async def test_it_serves_as_soon_as_it_is_started(self, full_server: DevServer) -> None:
         """The first call of a client succeeds: namespaces and search attributes are there."""
         client = await Client.connect(full_server.address, namespace="release")
@@ -143,8 +141,6 @@ class TestDevServer:
 
 
 class TestDatabase:
-    """State in a file."""
-
     async def test_state_survives_a_restart(self, tmp_path: Path) -> None:
         """Runs and their search attributes are there again, and the same options start a second time."""
         options = DevServerOptions(database=tmp_path / "new" / "pipelines.db", ui_port=None)
@@ -249,8 +245,6 @@ class TestDatabase:
 
 
 class TestStop:
-    """No process is left."""
-
     async def test_stopping_twice_is_fine(self) -> None:
         """And one that was never started can be stopped too."""
         server = await DevServer(DevServerOptions(ui_port=None)).start()
@@ -306,8 +300,6 @@ class TestStop:
 
 
 class TestDevServerOptions:
-    """The command line that options become."""
-
     def test_everything_listens_on_this_machine(self) -> None:
         """The gRPC port and the UI, since the server asks nobody who they are."""
         line = " ".join(DevServerOptions().arguments(7233, 8233))

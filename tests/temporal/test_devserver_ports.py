@@ -62,8 +62,6 @@ def programs(tmp_path: Path) -> Programs:
 
 
 class TestPorts:
-    """Which ports a server gets, and whose server it is that answers there."""
-
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems would refuse the port to the server too")
     async def test_they_are_held_while_it_starts(self, programs: Programs) -> None:
         """Its own inner services look for free ports too, and once in some thousand starts found its own."""

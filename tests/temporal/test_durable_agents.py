@@ -51,7 +51,6 @@ from tests.temporal.durable_agents import (
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("durable") / "ledger.db")
 
 
@@ -76,8 +75,6 @@ async def activities(handle: Handle) -> list[str]:
 
 
 class TestDurableAgent:
-    """`DurableAgent`."""
-
     async def test_each_request_and_each_tool_call_is_an_activity(self, worker: Worker, tmp_path: Path) -> None:
         """A lost worker costs what was under way, and the history replays."""
         handle = await start(worker, Thinks.run)

@@ -41,7 +41,6 @@ BOUND = b"\x01"
 
 
 async def connected(server: DevServer, keyring: Keyring) -> Client:
-    """Return a client that encrypts."""
     return await Client.connect(server.address, data_converter=data_converter(keyring=keyring, encrypt=True))
 
 
@@ -80,8 +79,6 @@ def written(path: Path, keys: Mapping[str, Key]) -> Keyring:
 
 
 class TestEncryption:
-    """A converter that encrypts, on both sides."""
-
     async def test_nothing_of_what_is_said_is_stored_in_clear(self, server: DevServer) -> None:
         """Inputs, results, signals, updates, memos, summaries, heartbeats, children, failures and their traces."""
         client, queue = await connected(server, Keyring.generate()), str(uuid.uuid4())

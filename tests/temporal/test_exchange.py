@@ -66,7 +66,6 @@ async def signal_again(client: Client, handle: Handle, payload: Payload, request
 
 
 def fresh(name: str) -> str:
-    """Return a workflow id of its own."""
     return f"{name}-{uuid.uuid4()}"
 
 
@@ -76,8 +75,6 @@ async def output(handle: Any) -> Any:
 
 
 class TestHandOff:
-    """`Exchange.hand_off` and `Exchange.receive`."""
-
     async def test_a_running_receiver_accepts_and_the_sender_goes_on(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
@@ -197,10 +194,7 @@ class TestHandOff:
 
 
 class TestHandOffToAll:
-    """`hand_off_to_all`."""
-
     async def receivers(self, exchange: Worker, *agents: str) -> dict[str, Handle]:
-        """Start a receiver for each agent."""
         return {agent: await start(exchange, Accepts.run, id=fresh(agent), agent=agent) for agent in agents}
 
     async def test_each_gets_its_own_copy_and_all_have_accepted(self, exchange: Worker, safeguards: Safeguards) -> None:
@@ -257,8 +251,6 @@ class TestHandOffToAll:
 
 
 class TestStreams:
-    """`Streams`."""
-
     async def test_the_receiver_gets_the_whole(self, exchange: Worker, safeguards: Safeguards) -> None:
         """In chunks, sealed one by one (S3-14.1-a); both sides replay."""
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"))
@@ -305,8 +297,6 @@ class TestStreams:
 
 
 class TestFaults:
-    """What a transport and its users may do to a handoff."""
-
     @pytest.mark.parametrize("same_request", [True, False], ids=["same request id", "new request id"])
     async def test_a_duplicate_is_accepted_once_and_answered_again(
         self, exchange: Worker, safeguards: Safeguards, same_request: bool

@@ -57,8 +57,6 @@ async def decisions(safeguards: Safeguards, task_id: str) -> list[tuple[str, str
 
 
 class TestUnanswered:
-    """`Exchange(…, ask=pipeline.ask)`."""
-
     async def test_it_is_sent_again_as_it_was(self, exchange: Worker, safeguards: Safeguards) -> None:
         """Who had it sent again, each time, and why, is on record; the run replays with and without keys."""
         to = f"risk-{uuid.uuid4()}"

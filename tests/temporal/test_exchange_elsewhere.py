@@ -30,20 +30,17 @@ MARKED = {**JSON_PLAIN, "baton-record": b"sealed-handoff"}
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     folder: Path = tmp_path_factory.mktemp("elsewhere")
     return Safeguards(Keyring.generate(), folder / "ledger.db")
 
 
 @pytest.fixture(scope="module")
 async def client(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client of the sender's workers."""
     return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards, compress=False)])
 
 
 @pytest.fixture(scope="module")
 async def exchange(client: Client) -> AsyncIterator[Worker]:
-    """Return the sender's worker."""
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
         yield it
 

@@ -46,7 +46,6 @@ class Carry:
 
     @workflow.run
     async def run(self, size: int) -> int:
-        """Run both activities."""
         limit = timedelta(seconds=60)
         text = await workflow.execute_activity(produce, size, start_to_close_timeout=limit)
         return await workflow.execute_activity(measure, text, start_to_close_timeout=limit)
@@ -73,8 +72,6 @@ async def _carry(server: DevServer, store: ArtifactStore, size: int) -> tuple[in
 
 
 class TestExternalStorage:
-    """Large payloads in a pipeline."""
-
     async def test_a_result_above_temporals_limit_passes(self, server: DevServer, tmp_path: Path) -> None:
         """Six megabytes arrive whole, the history stays small, and it replays from the store's files alone."""
         size, history = await _carry(server, LocalArtifactStore(tmp_path), LARGE)
@@ -109,14 +106,11 @@ class _Counting(MemoryArtifactStore):
         self.hashes: list[str] = []
 
     async def put(self, data: bytes) -> str:
-        """Keep ``data`` and remember that."""
         self.hashes.append(await super().put(data))
         return self.hashes[-1]
 
 
 class TestArtifactDriver:
-    """The driver by itself."""
-
     async def test_payloads_come_back_in_order(self) -> None:
         """Several payloads of one call keep their places, metadata included."""
         driver = ArtifactDriver(MemoryArtifactStore())

@@ -16,8 +16,6 @@ from tests.temporal.stages import EXECUTED, GATES
 
 
 class TestFanOut:
-    """`Pipeline.fan_out`."""
-
     async def test_patches_merge_in_the_order_of_the_stages(self, client: Client, worker: Worker) -> None:
         """Lists are united, every branch's decisions are appended, and nothing of a branch is lost."""
         run = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))

@@ -52,8 +52,6 @@ def whats(updates: list[Followed]) -> list[tuple[str, int | None]]:
 
 
 class TestFollow:
-    """A follower hears everything once."""
-
     async def test_a_closed_run_is_told_whole_and_from_any_event_on(self, client: Client, worker: Worker) -> None:
         """What was heard before an event and after it is together what there is to hear.
 
@@ -160,8 +158,6 @@ class TestFollow:
 
 
 class TestListRuns:
-    """Finding runs by what the server indexes."""
-
     async def test_a_task_has_one_line_for_each_workflow_its_newest_run_first(
         self, client: Client, worker: Worker
     ) -> None:
@@ -213,8 +209,6 @@ class TestListRuns:
 
 
 class TestWaits:
-    """What a run waits for."""
-
     async def test_an_approval_is_told_with_its_question_and_deadline(self, client: Client, worker: Worker) -> None:
         """The deadline is in the history; the question only the worker knows, so it is asked."""
         handle = await start(worker, Gated.run)

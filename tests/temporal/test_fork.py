@@ -33,7 +33,6 @@ from tests.temporal.stages import EXECUTED, GATES, STAGES
 
 
 async def forked(client: Client, handle: Handle, at: str, **options: Any) -> Handle:
-    """Fork a run as Bob."""
     return await fork(client, handle.id, at, by="bob", why="try another way", **options)
 
 
@@ -43,8 +42,6 @@ def executions(handle: Handle) -> dict[str, int]:
 
 
 class TestFork:
-    """`fork`, at any step of any run."""
-
     @pytest.mark.parametrize(
         ("at", "executed"),
         [
@@ -128,8 +125,6 @@ class TestFork:
 
 
 class TestHandedOn:
-    """What stages hand on beside the baton."""
-
     @pytest.mark.parametrize("events", [pytest.param(3_200, id="one run"), pytest.param(8, id="continued")])
     @pytest.mark.parametrize("at", ["1", "3", "4", "5"])
     async def test_what_was_said_before_the_step_is_heard_and_nothing_that_came_later(
@@ -158,8 +153,6 @@ class TestHandedOn:
 
 
 class TestEdit:
-    """A fork with another baton."""
-
     async def test_the_edit_takes_effect_right_before_the_step(self, client: Client, worker: Worker) -> None:
         """It is an entry of its own, with who and why, and obeys the rules of every patch (S1-design-b)."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
@@ -228,8 +221,6 @@ class TestEdit:
 
 
 class TestSteps:
-    """Steps of every kind are taken over."""
-
     async def test_an_approval_is_not_asked_for_again(self, client: Client, worker: Worker) -> None:
         """The person's decision is part of what happened; the code gets the same answer."""
         handle = await start(worker, Gated.run)
@@ -289,8 +280,6 @@ class TestSteps:
 
 
 class TestConcurrentSteps:
-    """Steps that ran at the same time."""
-
     @pytest.mark.parametrize("order", ["abc", "cba"])
     async def test_they_change_the_baton_in_the_order_in_which_they_ended(
         self, client: Client, worker: Worker, order: str
@@ -339,8 +328,6 @@ class TestConcurrentSteps:
 
 
 class TestRefused:
-    """What cannot be forked."""
-
     async def test_before_it_everything_must_have_ended(self, client: Client, worker: Worker) -> None:
         """There is no outcome of a stage that is still running."""
         handle = await start(worker, Together.run, patches={"a": {}, "b": {}})

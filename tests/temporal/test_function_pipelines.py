@@ -81,7 +81,6 @@ if __name__ == "__main__":
 
 @pytest.fixture
 async def client(server: DevServer) -> Client:
-    """Return a client with the plugin."""
     return await Client.connect(server.address, plugins=[BatonPlugin()])
 
 

@@ -38,7 +38,6 @@ async def exchange(sealing: Client) -> AsyncIterator[Worker]:
 
 
 def message(to: str | None, *, agent: str = "risk", at: datetime | None = None, task_id: str | None = None) -> Handoff:
-    """Return a handoff of a service."""
     id = uuid.uuid4()
     return build_handoff(
         AgentState(
@@ -59,8 +58,6 @@ def message(to: str | None, *, agent: str = "risk", at: datetime | None = None, 
 
 
 class TestHandOffTo:
-    """`hand_off_to`."""
-
     async def test_a_running_pipeline_answers_a_service(self, exchange: Worker, safeguards: Safeguards) -> None:
         """By the same signal and gate; sent again, it gets the same answer (C-20)."""
         receiver = await start(exchange, Receives.run, rounds=2)
@@ -158,8 +155,6 @@ class TestHandOffTo:
 
 
 class TestAnyWorker:
-    """The same under encryption."""
-
     async def test_handoffs_broadcasts_and_streams_work_alike(self, server: DevServer, safeguards: Safeguards) -> None:
         """Nothing in them depends on what the server can read."""
         own = replace(safeguards, encrypt=True)

@@ -50,7 +50,6 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
     async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
         yield it
 
@@ -71,7 +70,6 @@ async def waiting(handle: Handle) -> PendingHandoff:
 
 
 async def resolve(handle: Handle, pending: PendingHandoff, action: str, **further: Any) -> HandoffDecision:
-    """Decide about a handoff as Ann."""
     decision = HandoffDecision(
         handoff_id=pending.handoff_id, action=HandoffAction(action), who="ann", why="I looked at it", **further
     )
@@ -99,8 +97,6 @@ async def check_read_back(worker: Worker, handle: Handle, safeguards: Safeguards
 
 
 class TestFourAgents:
-    """Four agents, one after the other."""
-
     async def test_three_handoffs_are_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
         """Between four agents there are three handoffs, under one task (S3-13.3-a, S3-13.3-b, S3-13.2-a, C-50)."""
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
@@ -198,8 +194,6 @@ class TestFourAgents:
 
 
 class TestBackToSender:
-    """A handoff that lacks what its receiver requires."""
-
     async def test_the_sender_mends_it(self, worker: Worker, safeguards: Safeguards) -> None:
         """The sender's stage runs again with the findings, under the same handoff id.
 
@@ -263,8 +257,6 @@ class TestBackToSender:
 
 
 class TestDeadLetters:
-    """A handoff with an injection in it."""
-
     async def test_it_is_never_retried_and_waits(self, worker: Worker, safeguards: Safeguards) -> None:
         """The receiver does not run; a release is audited again with the reviewer's name.
 
@@ -340,8 +332,6 @@ class TestDeadLetters:
 
 
 class TestBudget:
-    """A stage that costs more than is left."""
-
     async def test_it_waits_for_money(self, worker: Worker, safeguards: Safeguards) -> None:
         """The stage does not run, a person tops up, and it runs (C-21, S3-9-c)."""
         handle = await worker.client.start_workflow(
@@ -384,8 +374,6 @@ class TestBudget:
 
 
 class TestRetries:
-    """Runs that raise after they have spent money."""
-
     @pytest.mark.parametrize(
         ("raises", "bills"), [pytest.param(2, 3, id="then it succeeds"), pytest.param(3, 3, id="to the end")]
     )
@@ -400,8 +388,6 @@ class TestRetries:
 
 
 class TestReceiverFails:
-    """A receiver that fails right after accepting."""
-
     async def test_it_is_rolled_back(self, worker: Worker, safeguards: Safeguards) -> None:
         """The baton is as before, the task pending, and the roll-back on record (S3-6.3-b, S3-6.3-c, S3-6.3-e)."""
         handle = await start(worker, Breaks.run)
@@ -418,8 +404,6 @@ class TestReceiverFails:
 
 
 class TestForgery:
-    """What reaches a stage without a seal that holds."""
-
     async def test_a_worker_with_other_keys_refuses(
         self, server: DevServer, worker: Worker, safeguards: Safeguards, tmp_path: Path
     ) -> None:
@@ -444,8 +428,6 @@ class TestForgery:
 
 
 class TestCompensations:
-    """Effects outside that no roll-back takes back."""
-
     async def test_they_are_undone_newest_first(self, worker: Worker, safeguards: Safeguards) -> None:
         """A stage failed later on: what was declared runs, one that fails is noted, and the error goes on."""
         run = await run_pipeline(worker, Undoes.run, PipelineInput(goal="Book"))

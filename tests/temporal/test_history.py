@@ -19,8 +19,6 @@ from tests.temporal.stages import GATES, AuditedBaton
 
 
 class TestSnapshots:
-    """The baton after every step."""
-
     async def test_every_change_has_the_full_baton_after_it(self, worker: Worker) -> None:
         """How the understanding evolved can be replayed exactly (S1-patch-f, S1-design-i)."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
@@ -66,8 +64,6 @@ class TestSnapshots:
 
 
 class TestDerivedBatons:
-    """Batons with fields of their own, read by somebody who does not know them."""
-
     async def test_their_fields_are_read_whole(self, client: Client, worker: Worker) -> None:
         """Values as well as members that a patch took away again (C-4)."""
         run = await run_pipeline(worker, Audited.run, PipelineInput(goal=GOAL))
@@ -95,8 +91,6 @@ class TestDerivedBatons:
 
 
 class TestRecord:
-    """The record as a whole."""
-
     async def test_it_is_json(self, worker: Worker) -> None:
         """For other programs: steps with their times and places to go back to."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))

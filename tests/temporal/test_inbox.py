@@ -44,7 +44,6 @@ def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards."""
     async with sealing_worker(server, safeguards, ALL_PIPELINES, ALL_STAGES) as it:
         yield it
 
@@ -75,7 +74,6 @@ async def abandon(client: Client, handle: Handle, *pending: PendingHandoff) -> N
 
 
 def decision(pending: PendingHandoff, action: str, **further: Any) -> HandoffDecision:
-    """Return Ann's decision about a handoff."""
     usual: dict[str, Any] = {"who": "ann", "why": "I looked at it"}
     return HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction(action), **{**usual, **further})
 
@@ -104,8 +102,6 @@ async def until_heard(client: Client, handle: Handle) -> News:
 
 
 class TestFollowed:
-    """A handoff that waits, as who follows its run hears of it."""
-
     async def test_it_is_news_and_gone_once_it_is_decided(self, worker: Worker) -> None:
         """One that was never sent, for want of money, has no step in the history; it is told all the same."""
         handle = await spending(worker)
@@ -139,8 +135,6 @@ class TestRolledBack:
 
 
 class TestInbox:
-    """The handoffs of all runs."""
-
     async def test_it_lists_what_waits_until_it_is_decided(self, worker: Worker) -> None:
         """Run, task, agents, reason and deadline; the oldest first, and nothing once it is decided."""
         first = await start(worker, FourAgents.run, poisoned=True)
@@ -224,8 +218,6 @@ def essences(read: RunHandoffs) -> list[dict[str, Any]]:
 
 
 class TestReadHandoffs:
-    """What a history alone tells."""
-
     CASES = (
         pytest.param(FourAgents.run, {"poisoned": True}, id="a dead letter"),
         pytest.param(Forgets.run, {"stubborn": True}, id="an escalation"),
@@ -264,8 +256,6 @@ class TestReadHandoffs:
 
 
 class TestResolveHandoff:
-    """A person's decision."""
-
     async def test_a_release_lets_it_pass(self, worker: Worker) -> None:
         """What counts comes back; the same decision again gets the same answer (S3-11-d)."""
         handle = await start(worker, FourAgents.run, poisoned=True)

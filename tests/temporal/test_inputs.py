@@ -28,7 +28,6 @@ def plugin(safeguards: Safeguards) -> BatonPlugin:
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, plugin: BatonPlugin) -> AsyncIterator[Worker]:
-    """Return a running worker."""
     client = await Client.connect(server.address, plugins=[plugin])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
@@ -66,7 +65,6 @@ async def test_a_stage_finds_inputs_by_their_types(worker: Worker) -> None:
 
 
 async def test_a_megabyte_reaches_the_next_stage(worker: Worker) -> None:
-    """Whole."""
     run = await run_pipeline(worker, they.large, START)
 
     assert run.result.output == {"long": 1_000_000}

@@ -16,8 +16,6 @@ from tests.temporal.stages import STAGES
 
 
 class TestCollection:
-    """Python may end a coroutine of one workflow in the midst of another's task."""
-
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     @pytest.mark.parametrize("kind", [Gated, Clings])
     async def test_a_pipeline_that_was_put_aside_changes_no_other(self, client: Client, kind: Any) -> None:

@@ -59,8 +59,6 @@ async def abandoned(handle: Handle) -> None:
 
 
 class TestMeteredPipelines:
-    """What `BatonPlugin` alone makes a worker tell."""
-
     async def test_what_pipelines_count_is_there_before_their_first_run(
         self, server: DevServer, tmp_path: Path, port: int
     ) -> None:

@@ -44,7 +44,6 @@ class Scraped:
         return [float(one["value"]) for one in named if all(text in (one["labels"] or "") for text in wanted)]
 
     def total(self, name: str, **labels: str) -> float:
-        """Return their sum."""
         return sum(self.samples(name, **labels))
 
     def names(self) -> set[str]:
@@ -53,7 +52,6 @@ class Scraped:
 
 
 def scrape(address: str) -> Scraped:
-    """Read an endpoint as Prometheus does."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as response:
         return Scraped(response.read().decode())
 
@@ -77,11 +75,9 @@ class Rig:
     address: str
 
     def scrape(self) -> Scraped:
-        """Return what the endpoint shows."""
         return scrape(self.address)
 
     async def run(self, pipeline: Any = Measured) -> WorkflowHandle[Any, None]:
-        """Run a pipeline to its end."""
         handle: WorkflowHandle[Any, None] = await self.client.start_workflow(
             pipeline.run,
             id=f"measured-{uuid.uuid4()}",
@@ -115,8 +111,6 @@ async def rig(server: DevServer, port: int) -> AsyncIterator[Rig]:
 
 
 class TestScrape:
-    """What Prometheus reads from a worker."""
-
     async def test_a_replayed_run_counts_once(self, rig: Rig) -> None:
         """S3-8.1-f: what a workflow counts is counted when it happens, however often its code runs again."""
         handle = await rig.run()
@@ -178,8 +172,6 @@ class TestScrape:
 
 
 class TestMeteredWorker:
-    """`MeteredWorker`: what is measured of every stage."""
-
     async def test_stages_are_measured_and_nothing_else(self, rig: Rig) -> None:
         """A stage that fails took its time as well; an activity that is no stage has no place among them."""
         await rig.run(Metered)
@@ -192,8 +184,6 @@ class TestMeteredWorker:
 
 
 class TestDeadLetters:
-    """`dead_letter_depth` and `watch_runs`."""
-
     EVERY = timedelta(milliseconds=10)
 
     async def test_the_depth_is_how_many_runs_wait_for_a_person(self, rig: Rig) -> None:

@@ -46,14 +46,12 @@ async def exchange(sealing: Client) -> AsyncIterator[Worker]:
 
 @pytest.fixture(scope="module")
 async def agents(sealing: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
-    """Return what agents outside may do."""
     async with safeguards.shared().open() as guarded:
         yield OutsideAgents(sealing, guarded.gate)
 
 
 @pytest.fixture(scope="module")
 async def url(agents: OutsideAgents) -> AsyncIterator[str]:
-    """Return the URL of the service."""
     async with serve_outside(agents, TOKENS) as it:
         yield it
 
@@ -106,8 +104,6 @@ def at(url: str, row: dict[str, Any], verb: str = "") -> str:
 
 
 class TestService:
-    """Over HTTP."""
-
     async def test_an_agent_lists_claims_reads_accepts_and_returns_a_patch(
         self, exchange: Worker, url: str, safeguards: Safeguards
     ) -> None:
@@ -246,7 +242,6 @@ class TestService:
     async def test_a_call_that_there_is_not_is_an_error_like_any_other(
         self, url: str, path: str, body: Any, status: int
     ) -> None:
-        """In JSON."""
         assert [*(await call(url + path, body))[1]] == ["error"]
         assert (await call(url + path, body))[0] == status
 
@@ -294,8 +289,6 @@ class TestService:
 
 
 class TestOutsideAgents:
-    """The same by Python."""
-
     async def found(self, agents: OutsideAgents, handle: Handle) -> Any:
         """Return the pipeline's handoff once it is listed."""
         while True:

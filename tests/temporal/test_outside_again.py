@@ -32,7 +32,6 @@ async def exchange(sealing: Client) -> AsyncIterator[Worker]:
 
 @pytest.fixture(scope="module")
 async def url(sealing: Client, safeguards: Safeguards) -> AsyncIterator[str]:
-    """Return the URL of the service."""
     async with (
         safeguards.shared().open() as guarded,
         serve_outside(OutsideAgents(sealing, guarded.gate), TOKENS) as it,

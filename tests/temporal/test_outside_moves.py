@@ -36,7 +36,6 @@ SEALED_MOVE = {**PLAIN, "baton-record": b"sealed-move"}
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("moves") / "ledger.db")
 
 
@@ -51,7 +50,6 @@ async def exchange(server: DevServer, safeguards: Safeguards, store: ArtifactSto
 
 @pytest.fixture(scope="module")
 async def agents(exchange: Worker, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
-    """Return what agents outside may do."""
     async with safeguards.shared().open() as guarded:
         yield OutsideAgents(exchange.client, guarded.gate)
 
@@ -63,7 +61,6 @@ async def found_in(handle: Handle) -> Found:
 
 
 def claim(found: Found, holder: str) -> bytes:
-    """Return a claim as JSON, not sealed."""
     move = AgentAction(
         handoff_id=found.handoff.handoff_id,
         digest=found.handoff.digest,
@@ -76,7 +73,6 @@ def claim(found: Found, holder: str) -> bytes:
 
 
 async def refused(handle: Handle, given: Any) -> str:
-    """Return why a move is refused."""
     with pytest.raises(WorkflowUpdateFailedError) as error:
         await handle.execute_update(MOVE, given, result_type=OutsideHandoff)
     return str(getattr(error.value.cause, "message", error.value.cause))

@@ -361,7 +361,6 @@ class TestRelay:
         return [sender, await ended(worker, worker.client.get_workflow_handle(id))]
 
     async def left(self, worker: Worker, run: RunRecord) -> int | None:
-        """Return what a run says is left."""
         return (await overview(worker.client.get_workflow_handle(run.workflow_id))).remaining_micro_usd
 
     @pytest.mark.parametrize("events", [pytest.param(None, id="in one part"), pytest.param(12, id="that continue")])

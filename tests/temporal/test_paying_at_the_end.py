@@ -33,7 +33,6 @@ class _FullStore(MemoryArtifactStore):
     """Takes nothing."""
 
     async def put(self, data: bytes) -> str:
-        """Refuse it."""
         raise OSError("no space left")
 
 

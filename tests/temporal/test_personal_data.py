@@ -33,13 +33,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def safeguards(folder: Path) -> Safeguards:
-    """Return safeguards with a vault."""
     return Safeguards.development(folder)
 
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with a vault."""
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
@@ -52,8 +50,6 @@ async def assert_in_clear_nowhere(client: Client, workflow_id: str, folder: Path
 
 
 class TestPersonal:
-    """A pipeline that registers a person, and notifies them later."""
-
     async def test_only_who_declares_it_is_handed_it(
         self, worker: Worker, folder: Path, safeguards: Safeguards
     ) -> None:

@@ -14,8 +14,6 @@ from tests.temporal.stages import EXECUTED, STAGES
 
 
 class TestRun:
-    """`Pipeline.stage`, one after the other."""
-
     async def test_each_stage_gets_the_baton_that_the_one_before_left(self, worker: Worker) -> None:
         """The state is in the workflow, and every stage reads and patches it (S1-concept-a, -b, -c, S1-loop-a)."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
@@ -82,8 +80,6 @@ class TestRun:
 
 
 class TestQueries:
-    """What a running pipeline can be asked."""
-
     async def test_the_four_queries_answer_while_it_waits(self, client: Client, worker: Worker) -> None:
         """Baton, history, status and what is waited for, at any time (S2-when-d)."""
         handle = await start(worker, Gated.run)
@@ -115,8 +111,6 @@ class TestQueries:
 
 
 class TestReadRun:
-    """Reading with no worker at all."""
-
     async def test_a_run_is_read_when_its_workers_are_gone(self, client: Client) -> None:
         """An open and a closed run, wholly, from the server alone (S1-design-i)."""
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:

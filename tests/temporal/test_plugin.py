@@ -87,8 +87,6 @@ async def start_raw(client: Client, task_queue: str, id: str, payloads: list[Pay
 
 
 class TestFailures:
-    """Bad code and bad input."""
-
     @pytest.mark.parametrize(("how", "kind", "message"), BAD_CODE)
     async def test_an_exception_of_the_code_fails_the_run(
         self, worker: Worker, how: str, kind: str, message: str
@@ -210,8 +208,6 @@ class TestFailures:
 
 
 class TestParts:
-    """What stages are provided with."""
-
     async def test_history_is_readable_without_compression(self, server: DevServer, client: Client) -> None:
         """`compress=False` writes plain JSON, and either client reads what either wrote."""
         plain = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), compress=False)])
@@ -234,8 +230,6 @@ class TestParts:
 
 
 class TestLabels:
-    """How runs are made searchable when they start."""
-
     async def test_every_run_has_a_task_id(self, client: Client, worker: Worker) -> None:
         """It is made before the run starts, so that the search attribute and the run agree."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
@@ -277,13 +271,10 @@ class Forgetful:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """End."""
         return self.pipeline.result()
 
 
 class TestInit:
-    """`@workflow.init`."""
-
     async def test_a_pipeline_without_it_is_refused_by_its_worker(self, client: Client) -> None:
         """Where it is made, and not with every run."""
         with pytest.raises(TypeError, match=r"Forgetful\.__init__ takes start, .*@workflow\.init above it"):
@@ -291,8 +282,6 @@ class TestInit:
 
 
 class TestActivities:
-    """What a worker is given as activities."""
-
     async def test_a_function_that_is_no_stage_is_refused_by_name(self, client: Client) -> None:
         """With the decorator that it lacks, which Temporal's own message does not know."""
 
@@ -304,8 +293,6 @@ class TestActivities:
 
 
 class TestEventLoop:
-    """A stage that does not give the event loop back."""
-
     async def test_a_blocked_loop_is_reported(
         self, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -325,8 +312,6 @@ class TestEventLoop:
 
 
 class TestSafeguards:
-    """A worker whose ledger cannot be opened."""
-
     @pytest.mark.parametrize("alone", [True, False], ids=["run", "async with"])
     async def test_it_ends_with_the_reason_and_does_not_hang(
         self, server: DevServer, tmp_path: Path, alone: bool
@@ -346,8 +331,6 @@ class TestSafeguards:
 
 
 class TestConnect:
-    """`connect`, the client of services and scripts."""
-
     async def test_without_a_plugin_it_reads_what_workers_wrote(self, server: DevServer, worker: Worker) -> None:
         """A script that forgot the plugin gets results, and not an error about an encoding."""
         plain = await connect(Connection(address=server.address))

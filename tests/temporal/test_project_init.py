@@ -32,7 +32,6 @@ async def worker(client: Client) -> AsyncIterator[Worker]:
 
 
 async def initialize(worker: Worker, source: Path, out: Path) -> PipelineRun:
-    """Run the pipeline over a folder."""
     start = PipelineInput(goal="Know it", params={"source": str(source), "output": str(out)})
     return await run_pipeline(worker, ProjectInit.run, start)
 

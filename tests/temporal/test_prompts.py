@@ -25,7 +25,6 @@ def plugin(safeguards: Safeguards) -> BatonPlugin:
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, plugin: BatonPlugin) -> AsyncIterator[Worker]:
-    """Return a running worker."""
     client = await Client.connect(server.address, plugins=[plugin])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it

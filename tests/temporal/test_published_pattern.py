@@ -97,14 +97,12 @@ class Published:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the four, and return the prompts they were given."""
         prompts = [await self.pipeline.stage(one) for one in (planner, implementer, tester, reviewer)]
         return self.pipeline.result([prompt.output for prompt in prompts])
 
 
 @pytest.fixture(scope="module")
 async def told(server: DevServer) -> AsyncIterator[PipelineRun]:
-    """Return the run of the four."""
     plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
     client = await Client.connect(server.address, plugins=[plugin])
     async with pipeline_worker(client, [Published], [planner, implementer, tester, reviewer]) as worker:
@@ -112,14 +110,11 @@ async def told(server: DevServer) -> AsyncIterator[PipelineRun]:
 
 
 def prompts(run: PipelineRun) -> list[str]:
-    """Return the prompts of the four stages."""
     assert isinstance(run.result.output, list)
     return [str(prompt) for prompt in run.result.output]
 
 
 class TestWhatTheNextAgentKnows:
-    """The failures that the pattern was made against."""
-
     async def test_it_reads_why_and_not_only_what(self, told: PipelineRun) -> None:
         """Decisions, constraints and open questions of the planner reach the implementer (S1-prob-d, S2-prob-b)."""
         for told_why in (
@@ -150,8 +145,6 @@ class TestWhatTheNextAgentKnows:
 
 
 class TestTheRelay:
-    """Patch after patch, until the pipeline completes."""
-
     async def test_each_stage_patches_the_baton_with_what_happened(self, told: PipelineRun) -> None:
         """One entry for each stage, each with its patch, in order (S1-concept-b, S1-cmp-e)."""
         assert [entry.stage_id for entry, _ in told.record.history] == ["planner", "implementer", "tester", "reviewer"]
@@ -166,8 +159,6 @@ class TestTheRelay:
 
 
 class TestTheFields:
-    """The eight fields and what they are for."""
-
     @pytest.mark.parametrize("name", PUBLISHED)
     def test_the_published_example_of_each_field_is_taken_as_it_is(self, name: str) -> None:
         """It is kept, word for word, through JSON (S1-fields-c, S1-fields-e, S1-fields-f, S1-fields-g, S1-fields-j)."""

@@ -22,8 +22,6 @@ async def reporting(client: Client) -> AsyncIterator[Worker]:
 
 
 class TestPhases:
-    """From one phase to the next."""
-
     async def test_a_report_is_asked_for_and_becomes_the_next_agents_baton(self, reporting: Worker) -> None:
         """S4-int-a, S4-int-d, S4-purpose-a, S4-use-1: the definition's style does it; the next phase knows it all."""
         handle = await start(reporting, Reviewed.run)
@@ -53,8 +51,6 @@ class TestPhases:
 
 
 class TestSubagent:
-    """From a subagent to its parent."""
-
     async def test_the_parent_gets_the_report_as_data(self, reporting: Worker) -> None:
         """S4-int-b, S4-int-c, S4-purpose-a, S4-use-3, S4-parse-m: delegated to, it returns structured results."""
         result = await (await start(reporting, Delegates.run)).result()

@@ -76,8 +76,6 @@ class TestForgedSignals:
 
 
 class TestClosedRuns:
-    """Runs that have ended, well or not."""
-
     @pytest.mark.parametrize(
         ("to", "executions"),
         [
@@ -135,8 +133,6 @@ class TestClosedRuns:
 
 
 class TestLiveRuns:
-    """Runs in progress."""
-
     async def test_an_approval_of_the_future_that_is_left_does_not_count(self, client: Client, worker: Worker) -> None:
         """The gate asks again: by default the server would apply the old decision anew."""
         for decision_by in ("update", "signal"):
@@ -199,8 +195,6 @@ class TestLiveRuns:
 
 
 class TestChildren:
-    """Child pipelines of the run that is left."""
-
     async def test_one_in_progress_is_stopped_and_started_anew(self, client: Client, worker: Worker) -> None:
         """The new child has an id of its own; the old one no longer works for nobody."""
         handle = await start(worker, Parent.run, child="Gated")
@@ -244,8 +238,6 @@ class TestChildren:
 
 
 class TestContinuedRuns:
-    """Runs that continued as new."""
-
     @pytest.mark.parametrize("to", ["count:2", "review"])
     async def test_a_step_of_any_part_can_be_gone_back_to(self, client: Client, worker: Worker, to: str) -> None:
         """Also one that happened before it continued: then it goes on from that part."""
@@ -267,8 +259,6 @@ class TestContinuedRuns:
 
 
 class TestRefused:
-    """What cannot be gone back to."""
-
     async def test_a_name_that_cannot_be_shown_rolls_nothing_back(self, client: Client, worker: Worker) -> None:
         """Nor does it fork: the name is in the history, and others read it."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))

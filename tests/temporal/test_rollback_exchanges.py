@@ -29,7 +29,6 @@ GIVES = {"hand on": "accepted", "stream": "accepted", "receive": "legal", "recei
 
 
 async def waits(handle: Handle, title: str) -> None:
-    """Wait until an approval is open."""
     await until(handle, lambda now: any(one.name == title for one in now.waiting_for))
 
 
@@ -87,8 +86,6 @@ async def test_what_was_received_is_received_again(sealing: Client, exchange: Wo
 
 
 class TestOutside:
-    """An agent outside, which hears of no roll-back: it lists what is open."""
-
     async def found(self, agents: OutsideAgents, handle: Handle) -> Found:
         """Return the handoff that waits, once it does."""
         await until(handle, lambda now: now.status in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF))
@@ -98,7 +95,6 @@ class TestOutside:
                 return mine[0]
 
     async def answer(self, agents: OutsideAgents, found: Found, report: str) -> None:
-        """Accept a handoff, and report."""
         await agents.accept(found, "reviewer")
         await agents.return_report(found, "reviewer", report)
 
@@ -143,8 +139,6 @@ class TestOutside:
 
 
 class TestApproval:
-    """An approval that was open at the point."""
-
     async def test_what_was_decided_behind_the_point_is_asked_again(self, sealing: Client, exchange: Worker) -> None:
         """The question is the same, so the decision counts if somebody sends it again, and once."""
         handle = await start(exchange, ExchangesBeside.run, does="ask")
@@ -167,8 +161,6 @@ class TestApproval:
 
 
 class TestPlainReset:
-    """Temporal's own reset, with the signals and updates that it applies again by default."""
-
     async def reset(self, client: Client, handle: Handle, *without: ResetReapplyExcludeType.ValueType) -> Handle:
         """Reset a run to before its approval `later`, as the Temporal UI does."""
         point = (await read_run(client, handle.id)).step("later").reset_event
@@ -203,7 +195,6 @@ class TestPlainReset:
         return handle, client.get_workflow_handle((await read_run(client, handle.id)).children[-1][0])
 
     async def pass_on(self, client: Client, child: Handle) -> None:
-        """Approve all that a child asks."""
         for one in ("begin", "beside", "later"):
             await approve(client, child, one)
         await child.result()

@@ -51,8 +51,6 @@ def opened(raw: str | bytes) -> dict[str, Any]:
 
 
 class TestSealing:
-    """A handoff's way from the sandbox to its receiver."""
-
     @pytest.mark.parametrize("converter", CONVERTERS)
     async def test_every_way_of_handing_on_seals(self, server: DevServer, converter: DataConverter) -> None:
         """An activity's input and a signal to another workflow, made in the sandbox, where no key is (S3-10.2-b)."""

@@ -24,7 +24,6 @@ PAUSING = [Polls, Hurries]
 
 @pytest.fixture
 async def poller(client: Client) -> AsyncIterator[Worker]:
-    """A worker for the pipelines that pause."""
     async with pipeline_worker(client, PAUSING, STAGES) as worker:
         yield worker
 

@@ -181,8 +181,6 @@ class TestRetries:
 
 
 class TestCanceled:
-    """A step that the pipeline's own code gives up on."""
-
     @pytest.mark.parametrize("step", ["stage", "approval", "child"])
     async def test_its_cancellation_is_an_outcome(self, client: Client, worker: Worker, step: str) -> None:
         """It is read back, it is not executed again in a fork, and the pipeline waits for people no more."""
@@ -206,8 +204,6 @@ class TestCanceled:
 
 
 class TestFailure:
-    """A stage that fails for good."""
-
     async def test_it_fails_the_run_with_the_innermost_reason(self, client: Client, worker: Worker) -> None:
         """People read what happened, not how it was wrapped."""
         handle = await start(worker, Answers.run)  # no answers: the stage raises KeyError

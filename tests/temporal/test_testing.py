@@ -19,8 +19,6 @@ from tests.temporal.stages import STAGES, plan
 
 
 class TestLocalServer:
-    """`local_server`."""
-
     async def test_pipelines_run_on_it(self, tmp_path: Path) -> None:
         """With the options it is given, here a file."""
         file = tmp_path / "runs.db"
@@ -34,8 +32,6 @@ class TestLocalServer:
 
 
 class TestRunPipeline:
-    """`run_pipeline`."""
-
     async def test_a_person_decides_what_the_test_says(self, worker: Worker) -> None:
         """As soon as the approval is open; a denial fails the run as it would anywhere."""
         start = PipelineInput(goal=GOAL)
@@ -81,8 +77,6 @@ class TestRunPipeline:
 
 
 class TestPipelineWorker:
-    """`pipeline_worker`."""
-
     async def test_each_has_a_queue_of_its_own(self, client: Client) -> None:
         """Two tests do not take each other's work."""
         async with pipeline_worker(client, [Linear], STAGES) as one, pipeline_worker(client, [Linear], STAGES) as two:
@@ -90,8 +84,6 @@ class TestPipelineWorker:
 
 
 class TestAssertReplays:
-    """`assert_replays`."""
-
     async def test_a_handle_and_a_recorded_history_will_do(self, worker: Worker) -> None:
         """The history of an open run, too."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))

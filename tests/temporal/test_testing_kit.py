@@ -49,8 +49,6 @@ MakeWorker = Callable[..., AbstractAsyncContextManager[Worker]]
 
 
 class TestScriptedStages:
-    """Stages that answer by a script, in a pipeline."""
-
     async def test_a_pipeline_runs_as_it_is_with_a_script_in_a_stages_place(
         self, baton_worker: MakeWorker, baton_scripts: Scripts
     ) -> None:
@@ -76,8 +74,6 @@ class TestScriptedStages:
 
 
 class TestCassettes:
-    """Answers from a cassette, in a pipeline."""
-
     async def test_a_recorded_run_is_played_with_no_model(self, baton_worker: MakeWorker, tmp_path: Path) -> None:
         """In another run, with other ids, times and tags; a changed prompt ends the run with the difference."""
         asked = []
@@ -108,8 +104,6 @@ class TestCassettes:
 
 
 class TestSurfacesOf:
-    """`surfaces_of` and `assert_not_seen`, on everything that a run leaves behind."""
-
     async def test_what_must_not_cross_is_nowhere_that_the_receiver_reads(
         self, server: DevServer, baton_scripts: Scripts, tmp_path: Path
     ) -> None:
@@ -161,8 +155,6 @@ class TestSurfacesOf:
 
 
 class TestSealedHandoffs:
-    """`sealed_handoffs` and the attacks on them."""
-
     async def test_a_runs_own_handoffs_can_be_attacked(self, server: DevServer, tmp_path: Path) -> None:
         """They are the bytes that were sealed; whatever is done to them is refused (S3-13.1-e)."""
         safeguards = Safeguards.development(tmp_path)
@@ -200,8 +192,6 @@ class TestSealedHandoffs:
 
 
 class TestTime:
-    """Time that is skipped."""
-
     async def test_a_run_of_a_month_takes_a_moment(self, baton_worker: MakeWorker, baton_time: TimeSkipper) -> None:
         """On the real server, for the runs that this client starts."""
         async with baton_worker([Patient], [research, decide], client=baton_time.client) as worker:

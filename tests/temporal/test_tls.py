@@ -42,7 +42,6 @@ class Authority:
         self.certificate.write_bytes(self._signed(self.name, self.key, is_authority=True, ends=NOW + timedelta(days=1)))
 
     def issue(self, name: str, *names: x509.GeneralName, ends: datetime = NOW + timedelta(days=1)) -> Issued:
-        """Return a certificate for ``names``."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         issued = Issued(self.folder / f"{name}.crt", self.folder / f"{name}.key")
@@ -121,8 +120,6 @@ async def refusal(address: str) -> str:
 
 
 class TestTls:
-    """`connect`, by the variables of a certificate's files."""
-
     async def test_a_client_with_its_certificate_is_let_in(
         self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -202,8 +199,6 @@ class TestTls:
 
 
 class TestSettings:
-    """What is said of settings that cannot be used."""
-
     async def test_a_file_that_is_named_and_not_there_is_no_reason_to_take_the_defaults(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

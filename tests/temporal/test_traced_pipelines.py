@@ -51,8 +51,6 @@ async def told(server: DevServer, folder: Path, pipeline: Any, *, traced: bool) 
 
 
 class TestTracedPipelines:
-    """One trace, from the start through every agent."""
-
     @pytest.mark.parametrize("traced", [pytest.param(True, id="traced"), pytest.param(False, id="not traced")])
     async def test_every_handoff_and_agent_of_a_service_is_in_one_trace(
         self, server: DevServer, tmp_path: Path, traced: bool

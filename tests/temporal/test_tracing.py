@@ -58,8 +58,6 @@ async def told(server: DevServer) -> AsyncIterator[Told]:
 
 
 class TestOneTrace:
-    """One trace, from the service through every agent."""
-
     async def test_it_holds_the_service_and_every_agent(self, told: Told) -> None:
         """S3-5.2-x: the traceparent is real: start, handoffs and stages are in the trace of the service."""
         trace_id, span_id = told.service

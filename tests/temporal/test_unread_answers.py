@@ -32,26 +32,22 @@ from tests.temporal.test_outside import TOKENS, call
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards.development(tmp_path_factory.mktemp("unread"))
 
 
 @pytest.fixture(scope="module")
 async def client(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose moves are sealed."""
     return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
 
 
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
-    """Return a worker of a later release."""
     async with pipeline_worker(client, [InboxOfLater], [analyse, score]) as it:
         yield it
 
 
 @pytest.fixture
 async def agents(client: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
-    """Return what agents outside may do."""
     async with safeguards.shared().open() as guarded:
         yield OutsideAgents(client, guarded.gate)
 
@@ -73,8 +69,6 @@ async def indexed(client: Client, handles: Sequence[Handle], status: PipelineSta
 
 
 class TestOutside:
-    """Agents outside."""
-
     async def test_one_run_takes_the_list_from_nobody(self, safeguards: Safeguards) -> None:
         """What others wait with is listed; of the one nothing is known, and a list of it alone says so."""
         async with local_server() as server, safeguards.shared().open() as guarded:
@@ -122,8 +116,6 @@ class TestOutside:
 
 
 class TestInbox:
-    """The operators' inbox."""
-
     async def listed(self, client: Client, handle: Handle) -> list[WaitingHandoff]:
         """Return what the inbox lists of a run, once the server's index has it."""
         await indexed(client, [handle], PipelineStatus.PENDING_HANDOFF)

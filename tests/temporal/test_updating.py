@@ -34,8 +34,6 @@ async def refusing(worker: Worker) -> AsyncIterator[WorkflowHandle[Any, Any]]:
 
 
 class TestDecidedByUpdate:
-    """`decided_by_update`."""
-
     async def test_a_refusal_that_came_too_early_is_not_the_last_word(self, refusing: WorkflowHandle[Any, Any]) -> None:
         """The run waits for just this, so it is told again, and takes it."""
 

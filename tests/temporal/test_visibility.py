@@ -26,7 +26,6 @@ async def found(client: Client, query: str) -> WorkflowExecution:
 
 
 async def labels(handle: Handle) -> dict[str, object]:
-    """Return the search attributes of a run."""
     described = await handle.describe()
     return {pair.key.name: pair.value for pair in described.typed_search_attributes}
 
@@ -38,8 +37,6 @@ async def page(handle: Handle) -> str:
 
 
 class TestSearch:
-    """Search attributes."""
-
     async def test_a_run_that_waits_for_a_person_is_found_by_status_and_stage(
         self, client: Client, worker: Worker
     ) -> None:
@@ -73,7 +70,6 @@ class TestSearch:
         assert "**Status:** failed" in await page(client.get_workflow_handle(handle.id))
 
     async def test_all_runs_of_a_task_are_found_by_its_id(self, client: Client, worker: Worker) -> None:
-        """The children too."""
         run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
         [(child, *_)] = run.record.children
 
@@ -82,8 +78,6 @@ class TestSearch:
 
 
 class TestSummaries:
-    """Texts beside events and runs."""
-
     async def test_the_goal_is_the_runs_summary(self, worker: Worker) -> None:
         """What the run is for, without opening it."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
@@ -103,8 +97,6 @@ class TestSummaries:
 
 
 class TestPage:
-    """The page in the run's details."""
-
     async def test_it_shows_the_baton_what_is_waited_for_and_where_to_go_back_to(
         self, client: Client, worker: Worker
     ) -> None:

@@ -72,7 +72,6 @@ class Books:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Book and go on."""
         async with Compensations(self.pipeline) as undo:
             await self.pipeline.stage(book)
             undo.later(tell)
@@ -133,7 +132,6 @@ class HasItBooked:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Delegate, and fail."""
         await asyncio.gather(
             self.pipeline.child(Books.run, "Book", params={"then": "sleep"}),
             self._breaks(),
@@ -167,7 +165,6 @@ class IsAsked:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Ask."""
         await self.pipeline.approve("the half", within=timedelta(minutes=2))
         return self.pipeline.result()
 
@@ -182,7 +179,6 @@ class WorksBesideItsChild:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Delegate, and stumble."""
         await self.pipeline.stage(book)
         await asyncio.gather(self.pipeline.child(IsAsked.run, "Ask", name="asks"), self._stumbles())
         return self.pipeline.result()

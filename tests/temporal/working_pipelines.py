@@ -28,7 +28,6 @@ class ReceivesAfterWork:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Work, then receive."""
         times = start.params["times"]
         assert isinstance(times, int)
         for _ in range(times):
@@ -48,7 +47,6 @@ class ReceivesOutsideTheSandbox(ReceivesAfterWork):
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Work, then receive."""
         return await super().run(start)
 
 
@@ -63,7 +61,6 @@ class WorksAndReceives:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Do both."""
         times, senders = start.params["times"], start.params["senders"]
         assert isinstance(times, int)
         assert isinstance(senders, int)
@@ -93,7 +90,6 @@ class TellsWhen:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Wait, and work."""
         await workflow.wait_condition(lambda: self.notes > 0)
         told = workflow.now()
         await self.pipeline.stage(sort)

@@ -28,8 +28,6 @@ MOST_STEPS = 20 * SIZE
 
 
 class TestExcess:
-    """The count that comes before everything else."""
-
     def test_it_names_the_container_that_holds_too_much(self) -> None:
         """The place is named from the outside in, and the sentence says how much is allowed."""
         found = excess({"artifacts": [{"notes": [0] * 20_000}]})
@@ -59,8 +57,6 @@ class TestExcess:
 
 
 class TestRecords:
-    """Every record that crosses the wire."""
-
     def test_reading_a_hostile_object_is_bounded_work(self) -> None:
         """Whatever a member holds, reading it and saying what is wrong takes a bounded number of steps."""
         slow: list[str] = []
@@ -77,8 +73,6 @@ class TestRecords:
 
 
 class TestPatches:
-    """The pure core, which is workflow code."""
-
     @pytest.mark.parametrize("size", [1_900, SIZE])
     def test_a_hostile_patch_is_refused_in_bounded_work(self, size: int) -> None:
         """It is a finding for the stage, and never a million."""
@@ -119,8 +113,6 @@ class TestPatches:
 
 
 class TestGate:
-    """Received messages."""
-
     @pytest.mark.parametrize("size", [MOST_MESSAGE_VALUES - 10, SIZE])
     def test_a_hostile_message_is_refused_in_bounded_work(self, size: int) -> None:
         """`completedSubtasks: [{}, {}, …]` and its like: twenty findings at most, whichever checker reads it."""
@@ -173,8 +165,6 @@ class TestGate:
 
 
 class TestReports:
-    """Markdown."""
-
     def test_a_hostile_report_is_refused_in_bounded_work(self) -> None:
         """256 KiB of nested items and their like; what is below the bounds is read."""
         slow = []

@@ -17,8 +17,6 @@ DOCUMENTS = Path(__file__).parents[1] / "data/rfc8785"
 
 
 class TestDigest:
-    """`digest`, `sha256:<hex>` over RFC 8785."""
-
     @pytest.mark.parametrize("path", sorted((DOCUMENTS / "input").glob("*.json")), ids=lambda path: path.stem)
     def test_it_is_taken_over_the_published_canonical_form(self, path: Path) -> None:
         """The documents of the RFC's own repository have the digests of their published canonical bytes."""

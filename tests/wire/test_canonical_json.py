@@ -35,8 +35,6 @@ _values: st.SearchStrategy[Any] = st.recursive(
 
 
 class TestCanonicalJson:
-    """`canonical_json`: RFC 8785, quickly."""
-
     @pytest.mark.parametrize("path", sorted((DOCUMENTS / "input").glob("*.json")), ids=lambda path: path.stem)
     def test_it_writes_the_published_bytes(self, path: Path) -> None:
         """The documents of the RFC's own repository come out as published."""

@@ -53,8 +53,6 @@ def markers(page: str) -> list[str]:
 
 
 class TestSingleLine:
-    """`single_line`, one item on one line."""
-
     @pytest.mark.parametrize(
         "code", [code for code in range(sys.maxunicode + 1) if len(f"a{chr(code)}b".splitlines()) > 1], ids=hex
     )
@@ -134,8 +132,6 @@ class TestSingleLine:
 
 
 class TestFence:
-    """`fence`, the delimiters around data."""
-
     def test_it_has_the_prescribed_form(self) -> None:
         """The label of EAAPL-MAG006 §10.1, a begin and an end, each on its own line (S3-10.1-c)."""
         assert fence("a\nb\n", "f00d").splitlines() == [
@@ -224,8 +220,6 @@ class TestFence:
 
 
 class TestLooks:
-    """`looks`, which reads what a text looks like."""
-
     @given(st.text(st.sampled_from("aXé—·×【ſKеİ \n"), max_size=12))
     def test_the_short_way_tells_what_the_long_way_tells(self, text: str) -> None:
         """Plain texts, and those with a dash, are read in one step; each character by itself gives the same (X-6)."""

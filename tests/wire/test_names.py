@@ -30,8 +30,6 @@ PUBLISHED = {
 
 
 class TestNames:
-    """`baton.wire.names`."""
-
     def test_no_name_changes_unnoticed(self) -> None:
         """Runs that are under way, saved searches and other clients use these names: a change breaks them."""
         found = {name: value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}

@@ -20,13 +20,10 @@ class Sample(CompactRecord):
 
 
 def read(**members: Any) -> Sample:
-    """Read a sample from the wire."""
     return Sample.model_validate_json(json.dumps(members))
 
 
 class TestRecord:
-    """`Record`: frozen, strict, closed."""
-
     def test_a_member_that_does_not_exist_is_refused(self) -> None:
         """A typing mistake is an error and never a silent loss (S1-patch-d; B4 and B13 of the originals)."""
         with pytest.raises(ValidationError, match="Extra inputs"):
@@ -50,8 +47,6 @@ class TestRecord:
 
 
 class TestCompactRecord:
-    """`CompactRecord`: defaults are not written."""
-
     def test_members_at_their_default_are_left_out(self) -> None:
         """History stays small whatever the length of the run."""
         assert Sample().model_dump_json() == "{}"
@@ -63,8 +58,6 @@ class TestCompactRecord:
 
 
 class TestWhole:
-    """`Whole`, a whole number."""
-
     @pytest.mark.parametrize("spelling", ["2", "2.0", "2e0", "20e-1"])
     def test_every_spelling_of_a_whole_number_is_one(self, spelling: str) -> None:
         """JSON has one kind of number, and some languages always write the point."""
@@ -74,8 +67,6 @@ class TestWhole:
 
 
 class TestStatement:
-    """`Statement`, a text that says something."""
-
     @pytest.mark.parametrize("text", ["", " ", "\t\n", "\u3000", "\u200b\ufeff", "\x85\x1c\u2028"], ids=ascii)
     def test_blank_and_invisible_texts_are_refused(self, text: str) -> None:
         """A goal of blanks is no goal (B6)."""
@@ -89,8 +80,6 @@ class TestStatement:
 
 
 class TestTimestamp:
-    """`Timestamp`, a time with its offset."""
-
     @pytest.mark.parametrize(
         ("text", "time"),
         [

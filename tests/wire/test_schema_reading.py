@@ -11,8 +11,6 @@ from tests.handoff.material import FULL
 
 
 class TestExpectation:
-    """`expectation`."""
-
     @pytest.mark.parametrize(
         ("node", "words"),
         [
@@ -36,8 +34,6 @@ class TestExpectation:
 
 
 class TestFinding:
-    """`SchemaReader.finding`."""
-
     reader = SchemaReader(handoff_schema())
 
     @pytest.mark.parametrize(
@@ -58,8 +54,6 @@ class TestFinding:
 
 
 class TestPointer:
-    """`pointer` and `json_kind`."""
-
     def test_names_are_escaped(self) -> None:
         """As RFC 6901 asks."""
         assert pointer(["a/b", "m~n", 0, ""]) == "/a~1b/m~0n/0/"

@@ -17,8 +17,6 @@ DOCUMENTS = Path(__file__).parents[1] / "data/rfc8785/output"
 
 
 class TestLoadsStrict:
-    """`loads_strict`, through which every received message enters."""
-
     @given(
         st.recursive(
             st.sampled_from(

@@ -8,8 +8,6 @@ from tests.core.material import texts
 
 
 class TestEstimateTokens:
-    """`estimate_tokens`, the default estimator."""
-
     @pytest.mark.parametrize(
         ("text", "tokens"),
         [

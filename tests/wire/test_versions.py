@@ -19,8 +19,6 @@ ranges = st.builds(
 
 
 class TestSatisfies:
-    """`satisfies`."""
-
     @pytest.mark.parametrize(
         ("wanted", "fits", "does_not"),
         [
@@ -69,8 +67,6 @@ class TestSatisfies:
 
 
 class TestNearest:
-    """`nearest`."""
-
     @pytest.mark.parametrize(
         ("wanted", "there", "expected"),
         [
@@ -86,8 +82,6 @@ class TestNearest:
 
 
 class TestNewestFirst:
-    """`newest_first`."""
-
     def test_numbers_are_compared_as_numbers(self) -> None:
         """1.10 comes after 1.9, and a release after its candidates."""
         assert newest_first(["1.9.0", "1.10.0-rc.1", "1.10.0"]) == ["1.10.0", "1.10.0-rc.1", "1.9.0"]

@@ -128,8 +128,6 @@ def both(name: str, value: Any) -> tuple[bool, bool]:
 
 
 class TestKinds:
-    """Every kind of value, in Python and in JSON Schema."""
-
     def test_what_is_written_rightly_is_taken(self) -> None:
         """Patterns refuse nothing that the standards allow (C-49, S3-6.1-b)."""
         rows = [(name, one) for name, good in GOOD.items() for one in good]

@@ -67,14 +67,11 @@ def finding(line: int, severity: Severity, **members: Any) -> Finding:
 
 
 def review(*findings: Finding, **members: Any) -> Review:
-    """Return a review with these findings."""
     values: dict[str, Any] = {"concern": "security", "analysers": ("bandit 1.9",), "findings": in_order(findings)}
     return Review.model_validate({**values, **members})
 
 
 class TestReviewers:
-    """The analysers."""
-
     async def test_weaknesses_have_file_and_line(self, tmp_path: Path) -> None:
         """The gravest first; what bandit and ruff both find is one finding, and surer."""
         result = await reviewed("security", snapshot_of(tmp_path, {"app/weak.py": WEAK}))
@@ -180,8 +177,6 @@ class TestReviewers:
 
 
 class TestReports:
-    """What is said of the findings."""
-
     def test_a_report_survives_markdown(self) -> None:
         """`parse(render(x)) == x` with names and words that are hard on it, and no soft rule is broken."""
         report = reviewer_report(review(finding(3, "high"), finding(1, "low")), SNAPSHOT)
@@ -241,8 +236,6 @@ class TestReports:
 
 
 class TestSarif:
-    """SARIF 2.1.0."""
-
     async def test_has_what_the_standard_requires_and_code_hosts_read(self, tmp_path: Path) -> None:
         """Of a log, a run, a tool, a rule, a result and a location (sections 3.13 to 3.49)."""
         snapshot = snapshot_of(tmp_path, {**FILES, "my app.py": WEAK + WEAK})

@@ -20,18 +20,14 @@ from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git,
 
 
 def tree_of(folder: Path) -> Tree:
-    """Return the survey of a folder."""
     return read_tree(folder)
 
 
 def passages(snapshot: Snapshot) -> dict[str, tuple[tuple[int, int], ...] | None]:
-    """Return the changed passages by path."""
     return {file.path: file.changed for file in snapshot.files}
 
 
 class TestSnapshotOfProject:
-    """Everything."""
-
     def test_has_every_program_and_says_what_else_there_is(self, tmp_path: Path) -> None:
         """Prose is no program, and is named; a shell script is one, though no analyser reads it."""
         snapshot = snapshot_of_project(tree_of(write(tmp_path, FILES)))
@@ -77,8 +73,6 @@ class TestSnapshotOfProject:
 
 
 class TestSnapshotOfChanges:
-    """What changed since a commit."""
-
     def test_marks_changed_and_added_lines_committed_or_not(self, tmp_path: Path) -> None:
         """A commit on the branch, an edit that is not committed and a new file count; what is the same does not."""
         root = repository(tmp_path / "r", FILES)
@@ -193,8 +187,6 @@ class TestSnapshotOfChanges:
 
 
 class TestSnapshotOfDiff:
-    """What a diff changes."""
-
     @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
     def test_reads_the_text_with_the_diff_whether_it_is_applied_or_not(self, tmp_path: Path, applied: bool) -> None:
         """A patch can be reviewed before anybody applies it; the source stays as it is."""

@@ -35,7 +35,6 @@ def known(*claims: Claim, **by: str) -> list[Known]:
 
 
 def case(rules: Policy, *claims: Claim) -> Case:
-    """Return a case of some facts."""
     return Case(rules, Evidence(known(*claims)), TODAY)
 
 
@@ -53,10 +52,8 @@ def outcome(rule: dict[str, Any], *claims: Claim, **domains: int) -> RuleOutcome
 
 
 def premises(rules: Policy) -> list[Claim]:
-    """Return the facts that every decision presupposes."""
     return [Message(digest=DIGEST), InForce(digest=rules.digest)]
 
 
 def days_ago(days: int) -> date:
-    """Return a day before `TODAY`."""
     return TODAY - timedelta(days=days)

@@ -51,8 +51,6 @@ CLAIMS = st.one_of(
 
 
 class TestClaimOf:
-    """Reading a sentence."""
-
     @given(CLAIMS)
     def test_gives_the_claim_back(self, claim: Claim) -> None:
         """What a tool said is what the rules read, and it is one line that a prompt shows unchanged."""

@@ -28,8 +28,6 @@ def decided(*claims: Any, concerns: tuple[Concern, ...] = ()) -> ComplianceDecis
 
 
 class TestDecide:
-    """What follows from the rules."""
-
     @pytest.mark.parametrize(
         ("facts", "verdict"),
         [
@@ -77,8 +75,6 @@ class TestDecide:
 
 
 class TestSchema:
-    """The output schema ComplianceDecision 1.2."""
-
     @pytest.mark.parametrize(
         "decision",
         [

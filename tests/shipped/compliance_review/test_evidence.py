@@ -9,8 +9,6 @@ ACTIVE = Status(customer="C-7", status="active")
 
 
 class TestEvidence:
-    """Taking facts, or setting them aside."""
-
     def test_takes_what_the_right_tool_said_with_success(self) -> None:
         """High confidence, the source that can say it, and words that a rule reads."""
         found = Evidence(known(ACTIVE)).one(Status, customer="C-7")

@@ -45,8 +45,6 @@ def words(mail: Mail) -> str:
 
 
 class TestReadMailbox:
-    """Which message of a mailbox is proposed."""
-
     def test_is_the_named_the_marked_or_the_only_one(self, tmp_path: Path) -> None:
         """A Message-ID comes before the header X-Unsent; the other messages are what came before."""
         mailbox = read_mailbox(OFFER)
@@ -92,8 +90,6 @@ class TestReadMailbox:
 
 
 class TestRecipients:
-    """Whom an e-mail goes to."""
-
     def test_are_counted_by_domain(self, tmp_path: Path) -> None:
         """Copies count; an address that cannot be read is counted too and never passed over."""
         two = {"acme.example": 1, "birch.example": 1}
@@ -128,8 +124,6 @@ class TestRecipients:
 
 
 class TestContents:
-    """What an e-mail says."""
-
     def test_attachments_have_type_and_size(self) -> None:
         """A name with two extensions is what the last one says."""
         assert read(OFFER).attachments == (Attachment(type="pdf", kilobytes=1),)
@@ -217,8 +211,6 @@ class TestContents:
 
 
 class TestPhrases:
-    """Finding phrases as a reader sees them."""
-
     def test_are_found_in_whatever_form(self) -> None:
         """Marks that a mail program puts for others, ligatures, capitals, scripts without blanks between words."""
         for text, phrase in (
@@ -247,8 +239,6 @@ class TestPhrases:
 
 
 class TestNotes:
-    """What was said before."""
-
     def test_are_told_apart(self) -> None:
         """The brainstorm, the rejected assumption and the debate of the sample each get their kind (S5-prob-a)."""
         notes = notes_of(read_mailbox(OFFER).earlier, OWN)
@@ -273,8 +263,6 @@ class TestNotes:
 
 
 class TestHostileMessages:
-    """Messages that no mail program would write."""
-
     PIECES = st.sampled_from(["a@acme.example", "<", ">", "@", ",", ";", ":", '"', "(", ")", "=?utf-8?q?=", "?=", "\\"])
     NAMES = st.sampled_from(["To", "Cc", "From", "Subject", "Content-Type", "Content-Disposition", "Date"])
     VALUES = st.lists(PIECES | st.text(max_size=8), max_size=8).map("".join)

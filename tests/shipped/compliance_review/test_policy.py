@@ -12,13 +12,10 @@ RULE = 'id = "A-1"\ntitle = "t"\nkind = "status"'
 
 
 def toml(*rules: str) -> str:
-    """Return a policy in TOML."""
     return 'name = "n"\nversion = "1"\n' + "".join(f"[[rules]]\n{rule}\n" for rule in rules)
 
 
 class TestReadPolicy:
-    """One policy in two forms."""
-
     def test_takes_markdown_for_the_same_as_toml(self) -> None:
         """Prose is for people: the same rules are the same policy, with the same digest."""
         told, explained = read_policy(SAMPLES / "policy.toml"), read_policy(SAMPLES / "policy.md")

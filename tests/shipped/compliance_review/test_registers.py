@@ -17,14 +17,11 @@ EUR_48K = Amount(currency="EUR", cents=4_800_000)
 
 
 def registers(folder: Path, name: str, content: str) -> Registers:
-    """Return registers of one file."""
     (folder / name).write_text(content)
     return Registers(folder, lambda: NOON)
 
 
 class TestLookUps:
-    """What each look-up says of the sample registers."""
-
     @pytest.mark.parametrize(
         ("ask", "claim"),
         [
@@ -102,8 +99,6 @@ class TestLookUps:
 
 
 class TestRetrieval:
-    """When the data was retrieved."""
-
     def test_is_now_for_a_register_that_is_read_now(self) -> None:
         """A live register's answer is fresh."""
         assert SAMPLE.lookup_customer("acme.example")[0].retrieved_at == NOON
@@ -114,8 +109,6 @@ class TestRetrieval:
 
 
 class TestBrokenRegisters:
-    """Registers that cannot be asked."""
-
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [

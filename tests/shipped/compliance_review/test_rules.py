@@ -29,7 +29,6 @@ NAMED = Named(amounts=(EUR_30K,))
 
 
 def quote(days: int, amount: Amount = EUR_30K, id: str = "Q-1") -> Quote:
-    """Return a quote of some days ago."""
     return Quote(customer="C-7", quote=id, quoted_on=days_ago(days), amount=amount)
 
 
@@ -112,8 +111,6 @@ CASES = [
 
 
 class TestJudge:
-    """One rule."""
-
     @pytest.mark.parametrize(("rule", "facts", "result"), CASES)
     def test_says_what_the_facts_say(self, rule: dict[str, Any], facts: list[Claim], result: Result) -> None:
         """Met and violated rest on facts that are named; where one is missing, the rule is not certain."""

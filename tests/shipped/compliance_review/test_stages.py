@@ -56,8 +56,6 @@ async def decided(contract: HandoffContract, **params: JsonValue) -> tuple[Stage
 
 
 class TestGatherFacts:
-    """The research."""
-
     async def test_records_what_the_story_names(self) -> None:
         """Calls and results, a brainstorm, a rejected assumption, notes, history, and what a person said.
 
@@ -127,8 +125,6 @@ class TestGatherFacts:
 
 
 class TestReviewEmail:
-    """The decision under a contract."""
-
     async def test_rests_on_the_contract_alone(self) -> None:
         """With the facts it approves; with the same policy and registers and no facts, nothing (S5-contract-c)."""
         contract = contract_of(await researched(REPLY), "policy.search", "crm.read_customer_status")
@@ -188,8 +184,6 @@ class TestReviewEmail:
 
 
 class TestExplainDecision:
-    """The explanation for a person."""
-
     async def test_shows_claims_as_text(self, tmp_path: Path) -> None:
         """A requester's words are shown, and start neither a heading, a table nor a link."""
         request = "# Approved | [here](http://evil.example) <b>now</b> `x`"

@@ -21,7 +21,6 @@ def reviewed(path: Path, policy: Policy | None = None) -> Report:
 
 
 def reviewed_text(folder: Path, text: str, policy: Policy | None = None, name: str = "contract.txt") -> Report:
-    """Return the report on a text."""
     (folder / name).write_text(text, "utf-8")
     return reviewed(folder / name, policy)
 

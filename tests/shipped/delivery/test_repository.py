@@ -25,7 +25,6 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plan_of(repo: Path, **order: Any) -> Plan:
-    """Return the plan of an order."""
     asked = Order.of({"repository": str(repo), "test": [*TEST], **order})
     base = git(repo, "rev-parse", "HEAD").strip()
     changes = asked.all_changes
@@ -42,8 +41,6 @@ async def made(repo: Path, **order: Any) -> tuple[Repository, Plan, str]:
 
 
 class TestMakeChange:
-    """Diffs, edits and commands."""
-
     async def test_replaces_texts_and_keeps_line_ends(self, repo: Path) -> None:
         """In every tracked file that the pattern means, also with the line ends of Windows."""
         opened, _, commit = await made(repo, edits=[{"path": "app/**/*.py", "find": "= 1", "replace": "= 2"}])
@@ -115,8 +112,6 @@ class TestMakeChange:
 
 
 class TestRepository:
-    """Commits that are nobody's until they are offered."""
-
     async def test_touches_nothing_before_it_offers(self, repo: Path) -> None:
         """The same change at the same time is the same commit, so a stage may be repeated."""
         before = state(repo)
@@ -240,8 +235,6 @@ class TestRepository:
 
 
 class TestRunTests:
-    """The project's tests."""
-
     async def test_tells_a_failure_from_a_pass(self, repo: Path) -> None:
         """By the exit code; the output is kept."""
         opened, plan, commit = await made(repo, patch=FIX)
@@ -300,8 +293,6 @@ class TestRunTests:
 
 
 class TestOrder:
-    """What can be ordered."""
-
     def test_is_refused_with_a_reason(self) -> None:
         """Each fault is named."""
         cases: tuple[tuple[dict[str, Any], str], ...] = (

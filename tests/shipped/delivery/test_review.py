@@ -18,7 +18,6 @@ BEFORE = {
 
 
 async def reviewed(folder: Path, files: dict[str, str], gone: tuple[str, ...] = (), **order: Any) -> list[Remark]:
-    """Return the review of a change."""
     root = repository(folder, BEFORE)
     write(root, files)
     for path in gone:

@@ -49,7 +49,6 @@ print("own folder and loopback work")
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Look for sandboxes afresh."""
     monkeypatch.delenv(sandbox.MODE, raising=False)
     available = sandbox._available
     available.cache_clear()

@@ -32,11 +32,9 @@ class Run:
 
     @property
     def roadmap(self) -> dict[str, RoadmapItem]:
-        """The roadmap's items by title."""
         return {item.title: item for item in self.documents.roadmap}
 
     def page(self, name: str) -> str:
-        """Return a document."""
         return (self.out / name).read_text("utf-8")
 
     def verified(self) -> Verification:

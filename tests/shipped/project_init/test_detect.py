@@ -16,13 +16,10 @@ StackOf = Callable[[Files], TechStack]
 
 
 def lines(stack: TechStack, purpose: str) -> list[str]:
-    """Return the command lines for a purpose."""
     return [each.line for each in stack.commands if each.purpose == purpose]
 
 
 class TestDetect:
-    """The findings."""
-
     def test_a_python_project(self, stack_of: StackOf) -> None:
         """Names, versions, commands, services and rules, all with evidence (S1-ex-a)."""
         stack = stack_of(PYTHON)
@@ -118,8 +115,6 @@ class TestDetect:
 
 
 class TestCommands:
-    """How to install, run, test and build."""
-
     def test_names_tell_their_purpose(self) -> None:
         """The first word that means something decides."""
         table = {"test:unit": "test", "lint-fix": "lint", "build": "build", "docker-build": "build", "zzz": "other"}

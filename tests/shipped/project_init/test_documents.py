@@ -22,7 +22,6 @@ PAGES = ("PROJECT.md", "ARCHITECTURE.md", "COMMANDS.md", "ROADMAP.md", "AGENTS.m
 
 @pytest.fixture
 def shop(run: RunOf) -> Run:
-    """Return the run over the Python project."""
     return run(PYTHON)
 
 
@@ -86,8 +85,6 @@ class TestPages:
 
 
 class TestMarkdown:
-    """Texts of others in a page."""
-
     @given(st.lists(st.text(max_size=60), min_size=1, max_size=4))
     def test_any_text_stays_in_its_cell_or_block(self, values: list[str]) -> None:
         """A table has the rows that it was given, and a block of code the lines."""

@@ -18,13 +18,10 @@ Project = Callable[[Files], Path]
 
 
 def git(folder: Path, *arguments: str) -> None:
-    """Run git in a folder."""
     subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)
 
 
 class TestSurvey:
-    """What is listed."""
-
     def test_files_have_kind_lines_and_hash_in_a_fixed_order(self, project: Project) -> None:
         """The least deep files come first; a limit cuts the deepest, and says so."""
         folder = project({"b/deep/x.py": "", "b.bin": b"\0\1\2", "a.py": "x\ny", "b/y.py": "", "empty": ""})
@@ -144,8 +141,6 @@ class TestSurvey:
 
 
 class TestOutput:
-    """The folder that is written to."""
-
     def test_only_our_own_folder_is_written_to(self, project: Project, tmp_path: Path) -> None:
         """Not the project, nor a folder in it, a link to it, somebody's files, or a file."""
         source = project({"a.py": ""})

@@ -69,7 +69,6 @@ async def mine(client: McpClient) -> list[Any]:
 
 
 def contract(handoff_id: str = "review-1", **members: Any) -> dict[str, Any]:
-    """Return a contract as JSON."""
     now = members.get("created_at", datetime.now(UTC))
     source = SourceProvenance(source="crm.lookup", timestamp=now, method="api_call")
     made = {

@@ -26,25 +26,21 @@ from tests.temporal.exchange_pipelines import EXCHANGES
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where keys, ledger and artifacts are."""
     return tmp_path_factory.mktemp("mcp")
 
 
 @pytest.fixture(scope="module")
 def safeguards(folder: Path) -> Safeguards:
-    """Return keys and a ledger."""
     return Safeguards(Keyring.development(folder / ".baton"), folder / "ledger.db")
 
 
 @pytest.fixture(scope="module")
 def store(folder: Path) -> LocalArtifactStore:
-    """Return an artifact store."""
     return LocalArtifactStore(folder / "artifacts")
 
 
 @pytest.fixture(scope="module")
 async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
-    """Return a client whose moves are sealed."""
     return await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), safeguards=safeguards)])
 
 
@@ -58,20 +54,17 @@ async def exchange(sealing: Client) -> AsyncIterator[Worker]:
 
 @pytest.fixture(scope="module")
 async def agents(sealing: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
-    """Return what agents outside may do."""
     async with safeguards.shared().open() as guarded:
         yield OutsideAgents(sealing, guarded.gate)
 
 
 @pytest.fixture
 def ann(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffTools:
-    """Return the desk of one reviewer."""
     return HandoffTools(agents, "reviewer", "ann", store)
 
 
 @pytest.fixture
 def bob(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffTools:
-    """Return the desk of another reviewer."""
     return HandoffTools(agents, "reviewer", "bob", store)
 
 

@@ -51,8 +51,6 @@ async def only(handle: Handle) -> Found:
 
 
 class TestExpiry:
-    """`Outside`, when an agent comes late."""
-
     async def test_a_contract_that_expired_while_it_waited_is_compiled_anew(
         self, exchange: Worker, late: OutsideAgents, safeguards: Safeguards
     ) -> None:

@@ -104,8 +104,6 @@ class TestAnotherStore:
 
 
 class TestNoWorker:
-    """What cannot be asked is not the same as nothing."""
-
     async def test_a_list_that_nobody_can_make_is_no_empty_one(self, safeguards: Safeguards, folder: Path) -> None:
         """An agent that reads an empty list goes home."""
         async with local_server() as server, safeguards.shared().open() as guarded:

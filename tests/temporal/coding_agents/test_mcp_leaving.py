@@ -24,7 +24,6 @@ class AnswerLost(Interceptor):
         self.came_through = asyncio.Event()
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Stand between the client and the server."""
         came_through = self.came_through
 
         class Outbound(OutboundInterceptor):

@@ -49,8 +49,6 @@ async def serving(command: StdioServerParameters) -> asyncio.subprocess.Process:
 
 
 class TestProcess:
-    """`baton mcp`, as a coding agent starts it."""
-
     async def test_it_serves_over_standard_input_and_output(
         self, exchange: Worker, server_command: StdioServerParameters
     ) -> None:

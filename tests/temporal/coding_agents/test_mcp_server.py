@@ -25,8 +25,6 @@ from tests.temporal.exchange_pipelines import HandsOutside
 
 
 class TestWholeWay:
-    """From the list to the result."""
-
     async def test_a_report_becomes_the_pipelines_patch(
         self, exchange: Worker, ann: HandoffTools, safeguards: Safeguards
     ) -> None:
@@ -123,8 +121,6 @@ class TestWholeWay:
 
 
 class TestReading:
-    """What the model is shown, and when."""
-
     async def test_nothing_is_read_before_it_is_accepted(
         self, exchange: Worker, ann: HandoffTools, bob: HandoffTools
     ) -> None:
@@ -261,8 +257,6 @@ class TestReading:
 
 
 class TestOtherAnswers:
-    """What an agent may say beside doing the work."""
-
     async def test_input_is_asked_for(self, exchange: Worker, ann: HandoffTools) -> None:
         """The sender is told what is missing."""
         handle = await waiting(exchange)
