@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowQueryFailedError, WorkflowUpdateFailedError
-from temporalio.service import RPCError
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 
 from baton.client import read_run
 from baton.core.messages import Decision, PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, run_pipeline, signal_raw
+from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
 from baton.wire.names import DECIDE, QUERY_STATUS
 from tests.acceptance.errands import STAGES, STAY, Errand
 from tests.support import GOAL, LIMIT, Handle, answer_to, approve, event, undated, until, until_waiting
@@ -219,12 +218,3 @@ class TestGarbage:
             assert await handle.query(QUERY_STATUS)
             await approve(client, handle)
             assert await ended(client, handle) == await undisturbed(client, ask=True)
-
-    async def test_signals_after_the_end(self, client: Client) -> None:
-        """The server refuses them; the run stays as it ended."""
-        async with pipeline_worker(client, [Errand], STAGES) as worker:
-            run = await run_pipeline(worker, Errand.run, PipelineInput(goal=GOAL))
-
-            with pytest.raises(RPCError, match="already completed"):
-                await run.handle.signal(DECIDE, YES)
-            assert (await run.handle.describe()).status is WorkflowExecutionStatus.COMPLETED

@@ -4,7 +4,7 @@ import ast
 import copy
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -160,37 +160,21 @@ class TestTampering:
     """Every change of a sealed message, in our own spelling and in another (S3-13.1-e, S3-10.2-a)."""
 
     @pytest.mark.parametrize("keyring", KEYRINGS)
-    @pytest.mark.parametrize("member", MEMBERS)
-    @pytest.mark.parametrize(
-        "tamper",
-        [
-            pytest.param(lambda message, name: message.__setitem__(name, OTHER[name]), id="changed"),
-            pytest.param(lambda message, name: message.__setitem__(name, None), id="made null"),
-            pytest.param(lambda message, name: message.pop(name), id="dropped"),
-            pytest.param(lambda message, name: message.__setitem__(name + "x", message.pop(name)), id="renamed"),
-        ],
-    )
-    def test_no_member_can_be_touched(
-        self, keyring: Keyring, member: str, tamper: Callable[[dict[str, Any], str], None]
-    ) -> None:
-        """Changed, emptied, removed or renamed: the seal is over all of them (S3-13.1-e)."""
-        message = read(seal(MESSAGE, keyring))
-        tamper(message, member)
-
-        for raw in both_spellings(message):
-            with pytest.raises(SealError):
-                open_sealed(raw, keyring)
-
-    @pytest.mark.parametrize("keyring", KEYRINGS)
-    @pytest.mark.parametrize("member", [name for name in MEMBERS if name != "keyId"])
-    def test_no_member_can_be_swapped_between_two_sealed_messages(self, keyring: Keyring, member: str) -> None:
-        """Both are genuine, the mixture is not (S3-13.1-e)."""
-        one, other = read(seal(MESSAGE, keyring)), read(seal(OTHER, keyring))
-        one[member] = other[member]
-
-        for raw in both_spellings(one):
-            with pytest.raises(SealError, match="its seal does not hold"):
-                open_sealed(raw, keyring)
+    def test_no_member_can_be_touched(self, keyring: Keyring) -> None:
+        """Changed, emptied, removed, renamed, or taken from another genuine one: the seal is over all (S3-13.1-e)."""
+        message, other = read(seal(MESSAGE, keyring)), read(seal(OTHER, keyring))
+        for name in MEMBERS:
+            rest = {key: value for key, value in message.items() if key != name}
+            forged = [
+                {**rest, name: OTHER[name]},
+                {**rest, name: None},
+                rest,
+                {**rest, name + "x": message[name]},
+                *([{**rest, name: other[name]}] if name != "keyId" else []),
+            ]
+            for raw in (spelling for one in forged for spelling in both_spellings(one)):
+                with pytest.raises(SealError):
+                    open_sealed(raw, keyring)
 
     @pytest.mark.parametrize("keyring", KEYRINGS)
     @pytest.mark.parametrize(

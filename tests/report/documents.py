@@ -97,8 +97,9 @@ def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
     def objects(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         if "properties" not in node:
-            pattern = node.get("propertyNames", {}).get("pattern")
-            names = texts if pattern is None else st.from_regex(pattern.replace("$", r"\Z"), fullmatch=True)
+            rule = node.get("propertyNames", {})
+            pattern = rule.get("pattern")
+            names = strings(rule) if pattern is None else st.from_regex(pattern.replace("$", r"\Z"), fullmatch=True)
             return st.dictionaries(names, values(node["additionalProperties"]), max_size=3)
         members = {name: values(one) for name, one in node["properties"].items()}
         required = {name: members.pop(name) for name in node.get("required", ())}

@@ -10,9 +10,10 @@ from baton import WorkerParts
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.testing import pipeline_worker
+from baton.testing import local_server, pipeline_worker
 from tests.temporal.exchange_pipelines import EXCHANGES
 from tests.temporal.handoff_stages import extract
 from tests.temporal.pipelines import PIPELINES
@@ -54,3 +55,17 @@ async def exchange(sealing: Client) -> AsyncIterator[Worker]:
     """Return a running worker of the pipelines that hand on to each other."""
     async with pipeline_worker(sealing, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
         yield it
+
+
+@pytest.fixture(scope="module")
+async def agents(sealing: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
+    """Return what the agents of a module's own pipelines list and move their handoffs with."""
+    async with safeguards.shared().open() as guarded:
+        yield OutsideAgents(sealing, guarded.gate)
+
+
+@pytest.fixture
+async def own_server() -> AsyncIterator[DevServer]:
+    """Return a server without the runs of other tests, for what looks at all runs."""
+    async with local_server() as server:
+        yield server

@@ -24,7 +24,6 @@ from tests.support import (
     assert_reads_back,
     event,
     failure,
-    overview,
     start,
     until,
     until_waiting,
@@ -325,17 +324,3 @@ class TestGarbage:
             await handle.execute_update(update, None)
         assert str(refused.value.cause).startswith("DecisionRefused: this update takes one decision")
         await handle.terminate()
-
-    @pytest.mark.parametrize("given", GARBAGE, ids=str)
-    async def test_it_is_refused_and_changes_nothing(self, client: Client, worker: Worker, given: object) -> None:
-        """The sender is told, and the gate still waits."""
-        handle = await start(worker, Gated.run)
-        await until_waiting(handle, "release manager")
-
-        with pytest.raises(Exception, match="Workflow update failed"):
-            await handle.execute_update(DECIDE, given)
-        assert (await overview(handle)).notes == []
-        await approve(client, handle)
-        await handle.result()
-        run = await assert_reads_back(client, handle)
-        assert [entry.stage_id for entry in run.state.entries] == ["plan", "release manager", "conclude"]

@@ -24,7 +24,6 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_schema import handoff_gate
 from baton.handoff.store_signing import open_sealed
-from baton.keys.store_keyring import Keyring
 from baton.ledger.records import AuditRecord
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
@@ -36,11 +35,6 @@ from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, HandsOutside,
 from tests.temporal.handoff_pipelines import PIPELINES, FourAgents, Miscounts
 from tests.temporal.handoff_stages import INJECTION, STAGES
 from tests.temporal.stages import EXECUTED
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("boundaries") / "ledger.db")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -34,13 +33,6 @@ from tests.support import (
     until_waiting,
 )
 from tests.temporal.undoing import PIPELINES, STAGES, Books, HasItBooked, Reserves, WorksBesideItsChild
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
-    folder: Path = tmp_path_factory.mktemp("undoing")
-    return Safeguards.development(folder)
 
 
 @pytest.fixture(scope="module")

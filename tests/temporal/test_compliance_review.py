@@ -49,11 +49,6 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    return Safeguards.development(tmp_path_factory.mktemp("compliance"))
-
-
-@pytest.fixture(scope="module")
 def plugin(stored: Path, safeguards: Safeguards) -> BatonPlugin:
     return BatonPlugin(WorkerParts(artifacts=LocalArtifactStore(stored), schemas=SCHEMAS), safeguards=safeguards)
 

@@ -40,12 +40,6 @@ async def _scribe(prompt: str, max_tokens: int) -> Summary:
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
-    return Safeguards.development(tmp_path_factory.mktemp("safeguards"))
-
-
-@pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards, and no model for summaries."""
     async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:

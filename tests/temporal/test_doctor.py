@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting as waiting
-from baton.testing import local_server, pipeline_worker
+from baton.testing import pipeline_worker
 from tests.support import GOAL, LIMIT, start, until_waiting
 from tests.temporal.line_pipelines import Lines
 from tests.temporal.line_stages import STAGES
@@ -28,13 +27,6 @@ from tests.temporal.mishaps import Stumbles
 from tests.temporal.pipelines import Gated, Linear
 from tests.temporal.stages import STAGES as LINEAR_STAGES
 from tests.temporal.test_builds import make_current, versioned
-
-
-@pytest.fixture
-async def own_server() -> AsyncIterator[DevServer]:
-    """Return a server without the runs of other tests: doctor looks at all."""
-    async with local_server() as server:
-        yield server
 
 
 async def seen(client: Client, queue: str) -> Finding:

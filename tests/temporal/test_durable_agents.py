@@ -23,7 +23,6 @@ from baton.contract.records import TOOL_DENIED
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
-from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
@@ -47,11 +46,6 @@ from tests.temporal.durable_agents import (
     Thinks,
     ThinksLong,
 )
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("durable") / "ledger.db")
 
 
 @pytest.fixture(scope="module")

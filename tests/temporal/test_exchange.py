@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -34,13 +33,6 @@ from tests.temporal.exchange_pipelines import (
     ThereAndBack,
 )
 from tests.temporal.handoff_stages import INJECTION
-
-
-@pytest.fixture(scope="module")
-async def exchange(sealing: Client) -> AsyncIterator[Worker]:
-    """Return a worker that knows the pipelines of these tests."""
-    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
-        yield it
 
 
 async def sealed_signal(handle: Handle) -> Payload:

@@ -5,7 +5,6 @@ import hmac
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,12 +25,6 @@ from tests.support import Handle, event, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff
 
 MARKED = {**JSON_PLAIN, "baton-record": b"sealed-handoff"}
-
-
-@pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    folder: Path = tmp_path_factory.mktemp("elsewhere")
-    return Safeguards(Keyring.generate(), folder / "ledger.db")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import re
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,13 +27,6 @@ from baton.testing import pipeline_worker
 from tests.patience import IN_TIME
 from tests.support import GOAL, start, until
 from tests.temporal.exchange_pipelines import EXCHANGES, Broadcasts, Receives, StreamsIn, StreamsOut, ThereAndBack
-
-
-@pytest.fixture(scope="module")
-async def exchange(sealing: Client) -> AsyncIterator[Worker]:
-    """Return a worker that knows the pipelines of these tests."""
-    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
-        yield it
 
 
 def message(to: str | None, *, agent: str = "risk", at: datetime | None = None, task_id: str | None = None) -> Handoff:

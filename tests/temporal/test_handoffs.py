@@ -43,12 +43,6 @@ from tests.temporal.stages import EXECUTED
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
-    return Safeguards.development(tmp_path_factory.mktemp("safeguards"))
-
-
-@pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
         yield it

@@ -18,7 +18,6 @@ from temporalio.worker import Worker
 
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.errors import PipelineError
-from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import OutsideAgents
 from baton.exchange.client_http import outside_app, serve_outside
 from baton.handoff.pending import LONGEST_REASON
@@ -26,28 +25,15 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.testing import assert_replays, pipeline_worker
+from baton.testing import assert_replays
 from tests.support import Handle, failure, overview, start, until
-from tests.temporal.exchange_pipelines import EXCHANGES, HandsOutside
+from tests.temporal.exchange_pipelines import HandsOutside
 
 LONG = "".join(
     random.Random(7).choices([chr(code) for code in range(33, 127) if chr(code) not in '"\\\\'], k=1_500_000)
 )
 """A text that cannot be compressed much."""
 TOKENS = {"reviewer": "reviewer-token-0123456789", "painter": "painter-token-0123456789"}
-
-
-@pytest.fixture(scope="module")
-async def exchange(sealing: Client) -> AsyncIterator[Worker]:
-    """Return a worker that knows the pipelines of these tests."""
-    async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
-        yield it
-
-
-@pytest.fixture(scope="module")
-async def agents(sealing: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
-    async with safeguards.shared().open() as guarded:
-        yield OutsideAgents(sealing, guarded.gate)
 
 
 @pytest.fixture(scope="module")

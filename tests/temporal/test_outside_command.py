@@ -7,13 +7,9 @@ import sys
 import urllib.error
 import urllib.request
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
 from baton.devserver import DevServer
-from baton.testing import local_server
 
 TOKEN = "0123456789abcdef-reviewer"
 
@@ -27,13 +23,6 @@ def listed(url: str, token: str) -> tuple[int, object]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)
-
-
-@pytest.fixture
-async def own_server() -> AsyncIterator[DevServer]:
-    """Return a server without the runs of other tests, whose workers are gone: the service asks all."""
-    async with local_server() as server:
-        yield server
 
 
 async def test_the_service_is_a_command(own_server: DevServer, tmp_path: Path) -> None:

@@ -35,11 +35,6 @@ SEALED_MOVE = {**PLAIN, "baton-record": b"sealed-move"}
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    return Safeguards(Keyring.generate(), tmp_path_factory.mktemp("moves") / "ledger.db")
-
-
-@pytest.fixture(scope="module")
 async def exchange(server: DevServer, safeguards: Safeguards, store: ArtifactStore) -> AsyncIterator[Worker]:
     """Return a worker that knows the pipeline of these tests."""
     plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)

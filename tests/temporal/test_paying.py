@@ -39,12 +39,6 @@ REFUSED = [{"spend": 400, "end": "refused"}, {"spend": 7}]
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
-    return Safeguards.development(tmp_path_factory.mktemp("safeguards"))
-
-
-@pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards, and a model for summaries."""
     price = Price(input=Decimal("0.001"), output=Decimal("0.001"))

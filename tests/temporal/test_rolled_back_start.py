@@ -23,11 +23,6 @@ from tests.temporal.exchange_pipelines import HandsOutside
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    return Safeguards.development(tmp_path_factory.mktemp("back"))
-
-
-@pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as it:

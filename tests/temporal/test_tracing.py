@@ -16,9 +16,9 @@ from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.telemetry.interceptors import tracing_interceptors
 from baton.telemetry.tracing import open_tracing
-from tests.collector import attributes, collecting
+from tests.collector import collecting
 from tests.support import LIMIT
-from tests.temporal.measured import SPEND, Traced, traced
+from tests.temporal.measured import Traced, traced
 
 
 @dataclass(frozen=True)
@@ -58,30 +58,9 @@ async def told(server: DevServer) -> AsyncIterator[Told]:
 
 
 class TestOneTrace:
-    async def test_it_holds_the_service_and_every_agent(self, told: Told) -> None:
-        """S3-5.2-x: the traceparent is real: start, handoffs and stages are in the trace of the service."""
-        trace_id, span_id = told.service
-        (start,) = told.named("pipeline start Traced")
-
-        assert {span.trace_id.hex() for span in told.spans} == {trace_id}
-        assert start.parent_span_id.hex() == span_id
-        assert [span.name for span in told.named("handoff")] == [
-            "handoff start to extract",
-            "handoff extract to analyse",
-            "handoff analyse to extract",
-            "handoff extract to analyse",
-        ]
-        assert len(told.named("invoke_agent")) == 4
-
     async def test_replays_record_nothing_twice(self, told: Told) -> None:
         """Every task of these workflows ran their code from the start; spans are made outside of it."""
         assert len({span.span_id for span in told.spans}) == len(told.spans) == 9
-
-    async def test_every_parent_is_a_span_that_exists(self, told: Told) -> None:
-        """A trace with a gap shows as two; the one parent from elsewhere is the service's own span."""
-        known = {span.span_id.hex() for span in told.spans} | {told.service[1]}
-
-        assert [span.name for span in told.spans if span.parent_span_id.hex() not in known] == []
 
     async def test_a_child_pipeline_is_linked_and_not_nested(self, told: Told) -> None:
         """The child's handoffs hang from the same start, and its first one links to the parent's last."""
@@ -91,15 +70,3 @@ class TestOneTrace:
 
         assert {span.parent_span_id for span in handoffs} == {start.span_id}
         assert links == [[], *([before.span_id] for before in handoffs[:-1])]
-
-    async def test_stages_tell_their_tokens(self, told: Told) -> None:
-        """What a stage returned is on its span, by the GenAI names."""
-        for span in told.named("invoke_agent"):
-            found = attributes(span.attributes)
-
-            assert found["gen_ai.usage.input_tokens"] == SPEND.prompt_tokens
-            assert found["gen_ai.usage.output_tokens"] == SPEND.completion_tokens
-
-    async def test_no_text_leaves_by_a_span(self, told: Told) -> None:
-        """Goal and task description stay in what Temporal stores, which is encrypted."""
-        assert b"house" not in b"".join(span.SerializeToString() for span in told.spans)

@@ -31,11 +31,6 @@ from tests.temporal.test_outside import TOKENS, call
 
 
 @pytest.fixture(scope="module")
-def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    return Safeguards.development(tmp_path_factory.mktemp("unread"))
-
-
-@pytest.fixture(scope="module")
 async def client(server: DevServer, safeguards: Safeguards) -> Client:
     return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
 

@@ -52,12 +52,6 @@ async def exchange(sealing: Client) -> AsyncIterator[Worker]:
         yield it
 
 
-@pytest.fixture(scope="module")
-async def agents(sealing: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
-    async with safeguards.shared().open() as guarded:
-        yield OutsideAgents(sealing, guarded.gate)
-
-
 @pytest.fixture
 def ann(agents: OutsideAgents, store: LocalArtifactStore) -> HandoffTools:
     return HandoffTools(agents, "reviewer", "ann", store)
