@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import os
-import sys
+from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -32,36 +32,18 @@ from tests.acceptance.handoff_errands import (
     trace_of,
 )
 from tests.support import GOAL, LIMIT, Handle
+from tests.support.processes import working
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["draft", "build", "verify"]
 
 
-@asynccontextmanager
-async def process(
+def process(
     address: str, queue: str, folder: Path, role: str = "stages", **environment: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AbstractAsyncContextManager[Process]:
     """Run a worker process that works when the block begins and has been killed when it ends."""
-    worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.acceptance.handoff_worker", address, queue, str(folder), role),
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        await said(worker, "ready")
-        yield worker
-    finally:
-        if worker.returncode is None:
-            worker.kill()
-        await worker.wait()
-
-
-async def said(worker: asyncio.subprocess.Process, line: str) -> None:
-    """Wait until a worker process says something; the test's timeout bounds the wait."""
-    assert worker.stdout is not None
-    while (heard := (await worker.stdout.readline()).decode().strip()) != line:
-        assert heard, "the worker has ended"
+    command = ("-m", "tests.acceptance.handoff_worker", address, queue, str(folder), role)
+    return working(*command, once="ready", environment={**os.environ, **environment})
 
 
 @asynccontextmanager

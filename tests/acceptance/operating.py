@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import working
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("baton")
 WORKER = Path(__file__).with_name("operated_worker.py")
@@ -125,18 +127,9 @@ class Operator:
     @asynccontextmanager
     async def worker(self, queue: str = "baton") -> AsyncIterator[None]:
         """Run the worker of these tests for a task queue, as a process, while the context is open."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(WORKER),
-            env={**self.environment, "BATON_TASK_QUEUE": queue},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        try:
-            assert await process.stdout.readline() == b"working\n"
+        environment = {**self.environment, "BATON_TASK_QUEUE": queue}
+        async with working(str(WORKER), once="working", environment=environment) as process:
             yield
-        finally:
             if process.returncode is None:
                 process.terminate()
             await process.communicate()

@@ -5,10 +5,9 @@ Workers and servers here are processes of their own, killed with SIGKILL.
 
 import asyncio
 import os
-import sys
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from asyncio.subprocess import Process
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_ra
 from baton.wire.names import DECIDE, QUERY_STATUS
 from tests.acceptance.errands import STAGES, STAY, Errand
 from tests.support import GOAL, LIMIT, Handle, answer_to, approve, event, undated, until, until_waiting
+from tests.support.processes import working
 
 ROOT = Path(__file__).parents[2]
 YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
@@ -36,23 +36,10 @@ async def client(server: DevServer) -> Client:
     return await Client.connect(server.address, plugins=[BatonPlugin()])
 
 
-@asynccontextmanager
-async def process(address: str, queue: str, role: str = "both", **environment: str) -> AsyncIterator[Any]:
+def process(address: str, queue: str, role: str = "both", **environment: str) -> AbstractAsyncContextManager[Process]:
     """Run a worker process that works when the block begins and has been killed when it ends."""
-    worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.acceptance.worker_process", address, queue, role),
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert worker.stdout is not None
-    try:
-        assert await worker.stdout.readline() == b"ready\n"
-        yield worker
-    finally:
-        if worker.returncode is None:
-            worker.kill()
-        await worker.wait()
+    command = ("-m", "tests.acceptance.worker_process", address, queue, role)
+    return working(*command, once="ready", environment={**os.environ, **environment})
 
 
 async def errand(client: Client, queue: str, **params: Any) -> Handle:

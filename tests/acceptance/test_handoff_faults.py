@@ -28,7 +28,6 @@ from tests.acceptance.disturbing import (
     pipelines,
     process,
     returned,
-    said,
     warm_up,
     whole,
 )
@@ -38,6 +37,7 @@ from tests.acceptance.handoff_errands import (
     safeguards,
     trace_of,
 )
+from tests.support.processes import heard
 
 
 class TestLedgerDown:
@@ -115,7 +115,7 @@ class TestKilledWorkers:
         async with pipelines(server, tmp_path) as worker:
             handle = await errand(worker, tmp_path, queue)
             async with process(server.address, queue, tmp_path, **{STAY: "build:begun"}) as doomed:
-                await said(doomed, "build:begun")
+                await heard(doomed, "build:begun")
                 assert [act["accepted"] for act in journal(tmp_path)] == [1, 1, 1]
             assert [act["what"] for act in journal(tmp_path) if act["stage"] == "build"] == ["begun"]
             async with process(server.address, queue, tmp_path):
@@ -133,7 +133,7 @@ class TestKilledWorkers:
         async with pipelines(server, tmp_path) as worker:
             handle = await errand(worker, tmp_path, queue)
             async with process(server.address, queue, tmp_path, **{STAY: "build:done"}) as doomed:
-                await said(doomed, "build:done")
+                await heard(doomed, "build:done")
             async with process(server.address, queue, tmp_path):
                 _, task = await whole(worker.client, handle, tmp_path, {"build": 2})
 
@@ -146,7 +146,7 @@ class TestKilledWorkers:
         async with pipelines(server, tmp_path) as worker, Cable(server.address) as cable:
             handle = await errand(worker, tmp_path, queue)
             async with process(cable.address, queue, tmp_path, **{STAY: "build:done"}) as doomed:
-                await said(doomed, "build:done")
+                await heard(doomed, "build:done")
                 await cable.cut()
                 (tmp_path / "go").touch()
                 await returned(tmp_path, handle, worker.client, 1)
@@ -167,7 +167,7 @@ class TestKilledWorkers:
         async with pipelines(server, tmp_path) as worker:
             handle = await errand(worker, tmp_path, queue)
             async with process(server.address, queue, tmp_path, **{STAY: "build:done"}) as zombie:
-                await said(zombie, "build:done")
+                await heard(zombie, "build:done")
                 zombie.send_signal(signal.SIGSTOP)
                 async with process(server.address, queue, tmp_path):
                     await whole(worker.client, handle, tmp_path)
@@ -197,7 +197,7 @@ class TestKilledWorkers:
         ):
             handles = await asyncio.gather(*(errand(worker, tmp_path, queue) for _ in range(20)))
             for _ in range(5):
-                await said(doomed, "build:begun")
+                await heard(doomed, "build:begun")
             doomed.kill()
             for handle in handles:
                 run, task = await whole(worker.client, handle, tmp_path)
@@ -214,7 +214,7 @@ class TestMissingKey:
         async with pipelines(server, tmp_path, encrypt=True) as worker:
             async with process(server.address, queue, tmp_path, "stages+encrypt", **{STAY: "build:begun"}) as first:
                 handle = await errand(worker, tmp_path, queue)
-                await said(first, "build:begun")
+                await heard(first, "build:begun")
             other = {**keys, Purpose.ENCRYPT: Key.generate(Purpose.ENCRYPT, datetime.now(UTC))}
             write_file(file, KeyFile(tuple(other.values()), is_development=True), replace=True)
             meanwhile = replace(other[Purpose.ENCRYPT], retired_at=datetime.now(UTC))

@@ -4,11 +4,10 @@ import asyncio
 import json
 import os
 import random
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from asyncio.subprocess import Process
+from contextlib import AbstractAsyncContextManager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.ledger.chain import Verdict
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from tests.acceptance.disturbing import ROOT, said
 from tests.acceptance.handoff_errands import safeguards, trace_of
 from tests.acceptance.outside_service import TOKENS
 from tests.support import start
+from tests.support.processes import working
 from tests.temporal.exchange_pipelines import HandsOutside
 
 TOKEN = "reviewer-token-0123456789"
@@ -32,18 +31,11 @@ REFUSED, UNAVAILABLE = 409, 503
 PIPELINES = 8
 
 
-@asynccontextmanager
-async def service(server: DevServer, folder: Path, port: int) -> AsyncIterator[None]:
+def service(server: DevServer, folder: Path, port: int) -> AbstractAsyncContextManager[Process]:
     """Run the service; it answers when the block begins, and has been killed when it ends."""
-    command = (sys.executable, "-m", "tests.acceptance.outside_service", server.address, str(folder), str(port))
+    command = ("-m", "tests.acceptance.outside_service", server.address, str(folder), str(port))
     environment = {**os.environ, TOKENS: json.dumps({"reviewer": TOKEN})}
-    it = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE)
-    try:
-        await said(it, "ready")
-        yield
-    finally:
-        it.kill()
-        await it.wait()
+    return working(*command, once="ready", environment=environment)
 
 
 async def call(url: str, body: Any = None) -> tuple[int, Any]:

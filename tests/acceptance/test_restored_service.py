@@ -14,9 +14,10 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.handoff.pending import PendingHandoff
 from baton.ledger.chain import ChainHead, Verdict
 from baton.plugin import BatonPlugin
-from tests.acceptance.disturbing import process, said
+from tests.acceptance.disturbing import process
 from tests.acceptance.handoff_errands import STAY, Relayed, journal, safeguards, trace_of
 from tests.support import GOAL
+from tests.support.processes import heard
 
 
 def copied(source: Path, target: Path) -> None:
@@ -48,7 +49,7 @@ class TestRestoredService:
             start = PipelineInput(goal=GOAL, params={"folder": str(tmp_path), "queue": queue})
             handle = await client.start_workflow(Relayed.run, start, id="relayed", task_queue=queue)
             async with process(server.address, queue, tmp_path, **{STAY: "draft:begun"}) as staying:
-                await said(staying, "draft:begun")
+                await heard(staying, "draft:begun")
                 copied(file, backup)
                 (tmp_path / "go").touch()
                 task_id = (await handle.result()).task_id

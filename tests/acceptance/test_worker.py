@@ -18,6 +18,7 @@ from baton.devserver import DevServer
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from tests.acceptance.operating import ROOT
+from tests.support.processes import ran
 
 LIMIT = 60
 """How many seconds a process may take that is expected to end."""
@@ -160,17 +161,10 @@ class TestWorker:
             "import gc; from baton import worker; worker.work(worker.Served([], [])); "
             "print(gc.get_threshold()[0], worker.COLLECT_AFTER)"
         )
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code),
-            cwd=tmp_path,
-            env={**environment, "PYTHONPATH": str(ROOT), "TEMPORAL_ADDRESS": "127.0.0.1:1"},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        async with asyncio.timeout(LIMIT):
-            said, _ = await process.communicate()
+        nowhere = {**environment, "PYTHONPATH": str(ROOT), "TEMPORAL_ADDRESS": "127.0.0.1:1"}
+        ended = await ran(sys.executable, "-c", code, folder=tmp_path, environment=nowhere)
 
-        assert said.split() == [b"5000", b"5000"]
+        assert ended.said.split() == ["5000", "5000"], ended.beside
 
     @pytest.mark.parametrize(
         ("settings", "ends", "what"),

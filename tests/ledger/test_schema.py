@@ -3,8 +3,6 @@
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import Database
 from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, open_database, revision
 from tests.ledger.material import entry
+from tests.support.processes import started
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,12 +31,6 @@ def dump(path: Path) -> str:
     dumped = "\n".join(connection.iterdump())
     connection.close()
     return dumped
-
-
-def appender(path: Path) -> subprocess.Popen[bytes]:
-    """Start a process that opens a ledger and appends one record."""
-    command = [sys.executable, "-m", "tests.ledger.appender", str(path), "p", "1", "1"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
 
 
 class TestMigrate:
@@ -97,7 +90,7 @@ class TestMigrate:
     @pytest.mark.slow
     async def test_many_processes_may_do_it_at_once(self, path: Path) -> None:
         """The first ones to open a new ledger do not get into each other's way."""
-        processes = [appender(path) for _ in range(6)]
+        processes = [started("tests.ledger.appender", str(path), "p", "1", "1") for _ in range(6)]
 
         outputs = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
 

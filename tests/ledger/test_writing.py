@@ -17,6 +17,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import SqliteDatabase
 from baton.ledger.store_writer import Prepared, Writer
 from tests.ledger.material import KEY, KEYS, NOW, TASK, entry
+from tests.support.processes import started
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,8 +33,7 @@ class Told:
 
 
 def appender(path: Path, who: str, tasks: int, records: int, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.ledger.appender", str(path), who, str(tasks), str(records), *more]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return started("tests.ledger.appender", str(path), who, str(tasks), str(records), *more)
 
 
 def told(output: str) -> list[Told]:

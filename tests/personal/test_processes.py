@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,12 +12,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY, Erased
 from baton.personal.store import Vault, VaultOptions
 from tests.personal.material import MARKER, SUBJECT, TASK, everything_in
-
-
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """Start a process that works on the vault of a folder."""
-    command = [sys.executable, "-m", "tests.personal.eraser", str(folder), *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+from tests.support.processes import started
 
 
 class TestCrash:
@@ -37,7 +30,7 @@ class TestCrash:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
             wrapped = await vault._file.read(lambda one: one.execute("SELECT bytes FROM wrapped_key").fetchone()[0])
 
-        dead = started(tmp_path, how, SUBJECT)
+        dead = started("tests.personal.eraser", str(tmp_path), how, SUBJECT)
         dead.communicate()
         assert dead.returncode == -signal.SIGKILL
         assert (wrapped in everything_in(tmp_path)) is owed
@@ -59,7 +52,7 @@ class TestSeveralProcesses:
     async def test_an_erasure_holds_for_a_process_that_goes_on_sealing(self, tmp_path: Path) -> None:
         """(e) What the other process sealed before is unreadable, and it can seal no more (C-24)."""
         async with Vault(tmp_path / "vault.db", Keyring.development(tmp_path)) as vault:
-            other = started(tmp_path, "seal", SUBJECT, "100000")
+            other = started("tests.personal.eraser", str(tmp_path), "seal", SUBJECT, "100000")
             assert other.stdout is not None
             first = json.loads(other.stdout.readline())
             assert list((await vault.open(first, TASK)).values()) == [{"at": 0}]
@@ -75,7 +68,7 @@ class TestSeveralProcesses:
     async def test_processes_that_start_together_make_one_key(self, tmp_path: Path) -> None:
         """A new subject of two processes is one subject, with a count that misses nothing (C-24)."""
         keyring = Keyring.development(tmp_path)
-        processes = [started(tmp_path, "seal", SUBJECT, "20") for _ in range(3)]
+        processes = [started("tests.personal.eraser", str(tmp_path), "seal", SUBJECT, "20") for _ in range(3)]
         lines = [line for one in processes for line in one.communicate()[0].splitlines()]
 
         assert [one.returncode for one in processes] == [0, 0, 0]

@@ -1,6 +1,5 @@
 """The codec server as Temporal's own command line uses it."""
 
-import asyncio
 import json
 import uuid
 from dataclasses import replace
@@ -12,18 +11,16 @@ from baton.codec.encryption import CompressionCodec
 from baton.codec.server import serve_codec
 from baton.devserver import DevServer
 from baton.devserver.processes import find_temporal
+from tests.support.processes import ran
 
 GOAL = "Add OAuth2 login. " * 60
 TOKEN = "open sesame"
 
 
 async def _cli(*arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        str(find_temporal()), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()
-    return output.decode()
+    code, output, beside = await ran(str(find_temporal()), *arguments)
+    assert code == 0, output + beside
+    return output
 
 
 class TestCodecEndpoint:

@@ -1,6 +1,5 @@
 """The programs of docker-compose.yml and deploy/, run against a real Temporal server."""
 
-import asyncio
 import os
 import shutil
 import socket
@@ -20,6 +19,7 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton.wire.names import SEARCH_ATTRIBUTES
+from tests.support.processes import ran
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
@@ -36,19 +36,13 @@ async def client() -> AsyncIterator[Client]:
 
 async def run(client: Client, *command: str, **variables: str) -> tuple[int, str]:
     """Run a program as a container would, told where the server is; return its exit code and what it wrote."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env={
-            "PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]),
-            "TEMPORAL_ADDRESS": client.service_client.config.target_host,
-            **variables,
-        },
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode or 0, output.decode()
+    environment = {
+        "PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]),
+        "TEMPORAL_ADDRESS": client.service_client.config.target_host,
+        **variables,
+    }
+    code, output, beside = await ran(*command, environment=environment)
+    return code or 0, output + beside
 
 
 class TestSetupJob:

@@ -17,21 +17,16 @@ from baton.testing import pipeline_worker
 from baton.worker import discover
 from tests.acceptance.operating import Operator
 from tests.support import approve
+from tests.support.processes import ran
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 async def test_hello_runs_as_a_script(server: DevServer, tmp_path: Path) -> None:
     """It needs nothing but a server, or starts one."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(EXAMPLES / "hello.py")),
-        cwd=tmp_path,
-        env={**os.environ, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(EXAMPLES.parent)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, progress = await process.communicate()
-    assert (process.returncode, said.decode().strip()) == (0, "Good morning, Ada."), progress.decode()
+    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(EXAMPLES.parent)}
+    ended = await ran(sys.executable, str(EXAMPLES / "hello.py"), folder=tmp_path, environment=environment)
+    assert (ended.code, ended.said.strip()) == (0, "Good morning, Ada."), ended.beside
 
 
 async def test_three_agents_write_an_article_in_one_file(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """Workers that are killed while a handoff is accepted, and a ledger that cannot be written."""
 
-import asyncio
 import signal
 import sqlite3
-import sys
 import uuid
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +20,7 @@ from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.support import GOAL, LIMIT, event, overview, start
+from tests.support.processes import working
 from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives
 
 ROOT = Path(__file__).parents[2]
@@ -35,34 +34,25 @@ async def test_a_worker_killed_around_the_record_loses_nothing_and_doubles_nothi
     """The next worker accepts: one record, one answer, one execution (S3-5.1-d, F1)."""
     safeguards, queue = Safeguards.development(tmp_path), f"queue-{uuid.uuid4()}"
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    doomed = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.temporal.exchange_worker", server.address, queue, str(tmp_path), moment),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert doomed.stdout is not None
-        assert await doomed.stdout.readline() == b"up\n"
-        async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:
-            receiver = await client.start_workflow(
-                Receives.run,
-                PipelineInput(goal=GOAL),
-                id=f"risk-{uuid.uuid4()}",
-                task_queue=queue,
-                task_timeout=QUICK,
-                execution_timeout=LIMIT,
-            )
-            sender = await start(worker, HandsOff.run, to=receiver.id)
-            assert await doomed.wait() == -signal.SIGKILL
-            async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
-                sent: Any = await sender.result()
-                [ack] = sent.output
-                result = await receiver.result()
-    finally:
-        if doomed.returncode is None:
-            doomed.kill()
-            await doomed.wait()
+    program = ("-m", "tests.temporal.exchange_worker", server.address, queue, str(tmp_path), moment)
+    async with (
+        working(*program, once="up") as doomed,
+        pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker,
+    ):
+        receiver = await client.start_workflow(
+            Receives.run,
+            PipelineInput(goal=GOAL),
+            id=f"risk-{uuid.uuid4()}",
+            task_queue=queue,
+            task_timeout=QUICK,
+            execution_timeout=LIMIT,
+        )
+        sender = await start(worker, HandsOff.run, to=receiver.id)
+        assert await doomed.wait() == -signal.SIGKILL
+        async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+            sent: Any = await sender.result()
+            [ack] = sent.output
+            result = await receiver.result()
 
     output: Any = result.output
     [received] = output

@@ -1,6 +1,5 @@
 """`@pipeline`: a pipeline that is one async function."""
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from baton import BatonPlugin, PipelineInput
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion
+from tests.support.processes import ROOT, ran
 from tests.temporal import function_pipelines as kinds
 
 STAGES = [kinds.gather, kinds.compose]
@@ -153,15 +153,9 @@ async def run_file(text: str, folder: Path) -> tuple[int | None, str, str]:
     """Run a file that calls `baton.run` as a process; return its exit code, output and standard error."""
     script = folder / "article.py"
     script.write_text(text, encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(script)),
-        cwd=folder,
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(folder), "PATH": "/usr/bin:/bin"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, progress = await process.communicate()
-    return process.returncode, said.decode().strip(), progress.decode()
+    environment = {"PYTHONPATH": str(ROOT), "HOME": str(folder), "PATH": "/usr/bin:/bin"}
+    code, said, progress = await ran(sys.executable, str(script), folder=folder, environment=environment)
+    return code, said.strip(), progress
 
 
 async def test_it_runs_where_a_loop_runs_already(
