@@ -95,7 +95,7 @@ class TestMigrate:
         outputs = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
 
         assert len({output for output, _ in outputs}) == 1
-        assert outputs[0][0].startswith(b"acknowledged")
+        assert outputs[0][0].startswith("acknowledged")
 
 
 ROW = "SELECT position, task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature FROM handoff_audit"  # noqa: E501

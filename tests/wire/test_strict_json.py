@@ -1,6 +1,5 @@
 """The one reader of received JSON, and what it refuses because two readers could disagree about it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +77,6 @@ class TestLoadsStrict:
         canonical = rfc8785.dumps(value)
 
         assert rfc8785.dumps(loads_strict(canonical)) == canonical
-
-    @given(json_values)
-    def test_a_text_and_its_bytes_are_read_alike(self, value: Any) -> None:
-        """It does not matter how the text arrived."""
-        text = json.dumps(value)
-
-        assert loads_strict(text) == loads_strict(text.encode()) == value
 
     @pytest.mark.parametrize("path", sorted(DOCUMENTS.glob("*.json")), ids=lambda path: path.stem)
     def test_the_published_canonical_documents_are_read(self, path: Path) -> None:
