@@ -20,8 +20,8 @@ from rich.rule import Rule
 from temporalio.client import Client, WorkflowHandle
 
 from baton import BatonPlugin, Budget, Decision, PipelineInput, WorkerParts, open_store
-from baton.cli.dev import worker_environment
 from baton.cli.output import make_console
+from baton.cli.supervision import worker_environment
 from baton.client import Ledger, LedgerOptions, News, NewsKind, RunRecord, RunStatus, decide, follow, read_run
 from baton.core.history import StepKind
 from baton.devserver import DevServer, DevServerOptions

@@ -44,7 +44,7 @@ def install(place: Path) -> Installed:
     plain = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     wheels, home = place / "wheels", place / "venv"
     wheels.mkdir(parents=True)
-    build = "import uv_build, sys; print(uv_build.build_wheel(sys.argv[1]))"
+    build = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv[1]))"
     run([sys.executable, "-c", build, wheels], ROOT, plain)
     [wheel] = wheels.glob("*.whl")
     run([sys.executable, "-m", "venv", "--without-pip", home], place, plain)

@@ -78,7 +78,7 @@ def check_installed() -> None:
     if missing:
         raise CodeReviewError(
             f"code_review needs {', '.join(NEEDED)} on the worker; missing: {', '.join(missing)}. "
-            "Install them with: pip install 'temporal-baton[code-review]'"
+            "Install them with: pip install 'temporal-baton[pipelines]'"
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID, uuid4
@@ -78,17 +79,31 @@ async def run(  # noqa: PLR0913 - each is an option of the command
     budget: BudgetOption = None,
     task_queue: QueueOption = DEFAULT_TASK_QUEUE,
     watch: WatchOption = False,
+    here: Annotated[
+        bool,
+        typer.Option(
+            "--here", help="Start a server and a worker for this run alone: a pipeline of an installed package."
+        ),
+    ] = False,
 ) -> None:
     """Start a pipeline.
 
     The goal may also stand in the baton's file. No code of the pipeline is needed here; a worker of the task
-    queue has it.
+    queue has it. With --here, the pipeline is one of an installed package, such as code_review, and nothing else need
+    run: the server and its worker end with the run, which is followed to its end.
     """
     start = start_of(goal, param, input, baton, budget)
     if task_id is not None:
         start = start.model_copy(update={"task_id": _task(task_id)})
-    client = await session.client()
     workflow_id = id or f"{slug(pipeline)}-{uuid4().hex[:8]}"
+    if here:
+        # Imported only now: it brings the embedded server, which no other start needs.
+        async with import_module("baton.cli.here").served_here(session, pipeline, task_queue) as own:
+            client = await own.client()
+            handle = await _started(own, client, pipeline, start, workflow_id, task_queue)
+            await _report(own, client, handle, pipeline, watch=True)
+        return
+    client = await session.client()
     with session.progress("starting"):
         handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
         has_worker = await has_pollers(client, task_queue)

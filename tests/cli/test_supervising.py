@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.dev import WorkerProgram, find_worker, supervise, worker_environment
+from baton.cli.supervision import WorkerProgram, find_worker, supervise, worker_environment
 from baton.errors import BatonError
 
 RUNS = """\

@@ -216,11 +216,13 @@ class TestWorkerImage:
         assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", bases.pop())
 
     def test_it_installs_what_the_pins_hold_and_nothing_else(self) -> None:
-        """Every install is checked against its hash, or is the checkout itself, offline."""
+        """Every install is checked against its hash, or is the wheel of the checkout, offline."""
         steps = re.findall(r"pip install (.+)", DOCKERFILE)
 
         assert len(steps) == 3
-        assert [step for step in steps if "--require-hashes" not in step and "--no-deps --offline ." not in step] == []
+        assert [
+            step for step in steps if "--require-hashes" not in step and "--no-deps --offline /wheels/*.whl" not in step
+        ] == []
 
     def test_it_does_not_run_as_root(self) -> None:
         """The last stage gives root up before its entry point, and compose asks for the same user."""
@@ -254,7 +256,7 @@ class TestWorkerImage:
     def test_it_tells_its_health_and_starts_the_worker(self) -> None:
         """The container's health is the worker's, asked of the service; its main process is the worker."""
         assert re.search(r'(?m)^HEALTHCHECK .+ CMD \["python", "healthcheck\.py"\]$', DOCKERFILE)
-        assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["python", "worker.py"]')
+        assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["python", "-m", "baton.shipped"]')
 
     def test_the_builder_is_sent_what_is_copied_and_nothing_else(self) -> None:
         """Everything copied is let through, by name; all else stays out: .env, .git, run data."""

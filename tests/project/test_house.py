@@ -171,7 +171,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
     # The backend looks for its program on PATH.
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    build = [sys.executable, "-c", "import sys, uv_build; uv_build.build_wheel(sys.argv[1])", str(folder)]
+    build = [sys.executable, "-c", "import sys, hatchling.build; hatchling.build.build_wheel(sys.argv[1])", str(folder)]
     done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (path,) = folder.glob("*.whl")
@@ -182,12 +182,16 @@ class TestWheel:
     """What `pip install temporal-baton` puts on a team's machine."""
 
     def test_it_holds_the_library_and_nothing_else(self, wheel: zipfile.ZipFile) -> None:
-        """The wheel takes no other name in site-packages: not workflows, not activities, not tests."""
+        """It takes no other name in site-packages; the shipped pipelines are below `baton`, as in the checkout."""
         files = {name for name in wheel.namelist() if not name.endswith("/")}
         version = PROJECT["project"]["version"]
         library = {name for name in files if not name.startswith(f"temporal_baton-{version}.dist-info/")}
 
-        assert library == {path.relative_to(ROOT).as_posix() for path in committed("baton")}
+        shipped = {
+            f"baton/shipped/{path.relative_to(ROOT).as_posix()}"
+            for path in committed("workflows", "activities", "worker.py")
+        }
+        assert library == {path.relative_to(ROOT).as_posix() for path in committed("baton")} | shipped
 
     def test_it_is_typed_and_starts_the_command(self, wheel: zipfile.ZipFile) -> None:
         """Type checkers of its users read its annotations, and `baton` is on their path."""
@@ -242,7 +246,7 @@ class TestImport:
         """A package that the import contracts do not name could be imported from anywhere unnoticed."""
         contracts = {contract["type"]: contract for contract in PROJECT["tool"]["importlinter"]["contracts"]}
         layers = {name.strip("() ") for layer in contracts["layers"]["layers"] for name in layer.split("|")}
-        unchecked = {"baton.codec", "baton.devserver", "baton.sdk", "baton.telemetry"}
+        unchecked = {"baton.codec", "baton.devserver", "baton.sdk", "baton.shipped", "baton.telemetry"}
         named = layers | {f"baton.{room}" for room in contracts["sides"]["rooms"]} | unchecked
         packages = {
             f"baton.{path.parent.name}"
