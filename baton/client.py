@@ -7,6 +7,7 @@ ordinary Temporal client, with `BatonPlugin` among its plugins.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from baton.core.messages import Waiting as Waiting
     from baton.exchange.client import hand_off_to as hand_off_to
     from baton.exchange.client_external import OutsideAgents as OutsideAgents
     from baton.exchange.client_http import serve_outside as serve_outside

@@ -13,18 +13,20 @@ from baton.runs.client_waiting import Build, has_pollers, pinned_build
 
 AnswerT = TypeVar("AnswerT")
 
-_ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 _NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
 
 
-async def answer_of(client: Client, workflow_id: str, asking: Awaitable[AnswerT]) -> AnswerT:
+async def answer_of(
+    client: Client, workflow_id: str, asking: Awaitable[AnswerT], *, within: float = ANSWER_SECONDS
+) -> AnswerT:
     """Return what a worker answers.
 
     Raises:
-        PipelineError: No worker answers in ten seconds.
+        PipelineError: No worker answers within so many seconds.
     """
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(within):
             return await asking
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
         pass
