@@ -8,7 +8,7 @@ BatonError                    catch this for "anything Baton itself refused"
 │   ├── ArtifactNotFoundError     no artifact with that hash
 │   ├── ArtifactCorruptError      the stored bytes no longer have their hash
 │   └── ArtifactConflictError     an id that is taken, with another hash
-├── PipelineError             a pipeline cannot go on
+├── PipelineError             a pipeline cannot continue
 │   ├── StageFailedError          a stage failed, or was refused as often as allowed
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
 │   ├── OutcomeMismatchError      the code asks for another stage than the one recorded
@@ -66,7 +66,7 @@ class ArtifactConflictError(ArtifactError):
 
 
 class PipelineError(BatonError):
-    """A pipeline cannot go on; it fails with this message."""
+    """A pipeline cannot continue; it fails with this message."""
 
 
 class StageFailedError(PipelineError):

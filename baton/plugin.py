@@ -152,7 +152,9 @@ class BatonPlugin(SimplePlugin):
             _check_init(kind)
         for one in config.get("activities") or []:
             if not hasattr(one, _DEFINITION):
-                raise TypeError(f"{one!r} is no stage: write @stage above it, or @activity.defn for a plain activity")
+                raise TypeError(
+                    f"{one!r} is not a stage: write @stage above it, or @activity.defn for a plain activity"
+                )
         # A stage's bill is in its heartbeats: by default the SDK keeps them back for 0.8 of the heartbeat timeout.
         pause = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_PAUSE)
         config["max_heartbeat_throttle_interval"] = min(pause, _HEARTBEAT_PAUSE)

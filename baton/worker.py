@@ -138,7 +138,7 @@ class Settings(BaseModel):
     @classmethod
     def _is_level(cls, given: str) -> str:
         if given.upper() not in logging.getLevelNamesMapping():
-            raise ValueError(f"{given!r} is no level: DEBUG, INFO, WARNING, ERROR and CRITICAL are")
+            raise ValueError(f"{given!r} is not a level: DEBUG, INFO, WARNING, ERROR and CRITICAL are")
         return given.upper()
 
     @classmethod

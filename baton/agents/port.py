@@ -162,7 +162,7 @@ class AgentWork:
 
 
 class Agent(Protocol):
-    """Whoever does a stage: the port.
+    """Anyone who does a stage: the port.
 
     Example:
         >>> class Echo:

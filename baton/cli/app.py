@@ -233,7 +233,7 @@ class _Schedules(_ListsByDefault):
     """The group of schedules: where a pipeline stands in place of a command, it is to be scheduled."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `add` before a name that is no command of the group."""
+        """Put `add` before a name that is not a command of the group."""
         adds = bool(args) and not args[0].startswith("-") and args[0] not in self.commands
         return super().parse_args(ctx, ["add", *args] if adds and not ctx.resilient_parsing else args)
 

@@ -147,7 +147,7 @@ class Waiting(CompactRecord):
         asks: Of an approval: what the person is asked.
         question: Of an approval: its id, the step and a nonce; a decision is about one question.
         shows: Of an approval: what the person is shown, long texts by their beginnings.
-        answer: Of an approval: the JSON Schema of the form that whoever approves fills in.
+        answer: Of an approval: the JSON Schema of the form that anyone who approves fills in.
         needs: Of an approval: how many different people have to approve.
         who: Of an approval: who may decide, names and `group:` names; anybody if there are none.
         proof: Of an approval: whether only signed decisions count.

@@ -46,7 +46,7 @@ async def admit(request: AcceptRequest) -> Admission:
         receipt=receipt,
         digest=message_digest(message),
         sender=agent if isinstance(agent, str) else "",
-        # Whoever sends a copy on needs no key. Its sender waits for the one it asked, and our no would come first.
+        # Anyone who sends a copy on needs no key. Its sender waits for the one it asked, and our no would come first.
         reply_to=None if strays(message) else reply_to_of(message),
         message=dict(message) if receipt.verdict else None,
     )

@@ -21,7 +21,7 @@ OPEN = "baton.open"
 REPLY_TO = "replyTo"
 """Member of a handoff's `step`: the workflow that its sender waits in."""
 ATTEMPT = "attempt"
-"""Member of a handoff's `step`: how often it was mended, from 1."""
+"""Member of a handoff's `step`: how often it was corrected, from 1."""
 
 
 def reply_to_of(message: Mapping[str, Any]) -> str | None:

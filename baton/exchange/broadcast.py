@@ -1,4 +1,4 @@
-"""A handoff to several receivers at once, and when their answers are enough to go on."""
+"""A handoff to several receivers at once, and when their answers are enough to continue."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""How a service that is no workflow hands a task to a pipeline: by the same signal, through the same gate."""
+"""How a service that is not a workflow hands a task to a pipeline: by the same signal, through the same gate."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from baton.keys.store_keys import PublicKeys
 from baton.runs.client_executions import asked, is_unknown
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds
-_ANEW = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+_AGAIN = WorkflowIDReusePolicy.ALLOW_DUPLICATE
 _NOT_YET = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED)
 
 
@@ -63,7 +63,7 @@ async def hand_off_to(
         starting: How to start the receiver; without it, it must run already.
 
     Returns:
-        The answer. A refusal is no exception.
+        The answer. A refusal is not an exception.
 
     Raises:
         ValueError: The message names no audience.
@@ -74,11 +74,11 @@ async def hand_off_to(
         raise ValueError("the message names no audience; build it with Delivery(audience=<the workflow id>)")
     try:
         async with asyncio.timeout(within.total_seconds()):
-            if not await _sent(client, message, message.audience, starting, anew=False):
+            if not await _sent(client, message, message.audience, starting, again=False):
                 earlier = await _answer(client, message, message.audience, keyring, waits=False)
                 if earlier is not None:
                     return earlier
-                if not await _sent(client, message, message.audience, starting, anew=True):
+                if not await _sent(client, message, message.audience, starting, again=True):
                     raise PipelineError(f"nothing runs as {message.audience!r}; start it, or say how with `starting`")
             answer = await _answer(client, message, message.audience, keyring)
     except TimeoutError as error:
@@ -90,7 +90,7 @@ async def hand_off_to(
     return answer
 
 
-async def _sent(client: Client, message: Handoff, workflow_id: str, starting: Starting | None, *, anew: bool) -> bool:
+async def _sent(client: Client, message: Handoff, workflow_id: str, starting: Starting | None, *, again: bool) -> bool:
     """Signal the message, together with the start of its receiver if that is wanted."""
     if starting is not None:
         definition: Any = starting.pipeline
@@ -100,7 +100,7 @@ async def _sent(client: Client, message: Handoff, workflow_id: str, starting: St
                 starting.start,
                 id=workflow_id,
                 task_queue=starting.task_queue,
-                id_reuse_policy=_ANEW if anew else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_reuse_policy=_AGAIN if again else WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 start_signal=HANDOFF,
                 start_signal_args=[message],
             )
@@ -127,7 +127,7 @@ async def _answer(
             try:
                 ack = Acknowledgement.from_json_object(open_sealed(said.raw, keyring).message)
             except ValidationError as error:
-                raise SealError("the answer's seal holds, but it is no acknowledgement") from error
+                raise SealError("the answer's seal holds, but it is not an acknowledgement") from error
             if ack.digest == digest:
                 return ack
         if was_asked and not waits:

@@ -86,7 +86,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class OutsideAgents:
-    """What agents outside may do. Whoever calls must know who the agent is: nothing here asks for a token.
+    """What agents outside may do. Anyone who calls must know who the agent is: nothing here asks for a token.
 
     Attributes:
         client: A client whose plugin has the safeguards: it seals the moves.
@@ -208,7 +208,7 @@ class OutsideAgents:
             PipelineError: The claim has run out, or was never made.
             LedgerUnavailableError: The answer could not be put on record; nothing was accepted.
         """
-        found = await self._move(found, agent, holder, ActionKind.CLAIM)  # whoever holds no claim leaves no record
+        found = await self._move(found, agent, holder, ActionKind.CLAIM)  # anyone who holds no claim leaves no record
         receipt, _ = await self.gate.accept(
             await self.read(found),
             ReceiverRequirements(agent, version, expects_work=False),
@@ -240,7 +240,7 @@ class OutsideAgents:
         """Return a patch for the baton, and a report if there is one; the handoff is done.
 
         Raises:
-            PipelineError: The patch breaks a rule of the pipeline, which the message names; mend it and try again.
+            PipelineError: The patch breaks a rule of the pipeline, which the message names; correct it and try again.
         """
         return await self._move(found, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report)
 
@@ -259,7 +259,7 @@ class OutsideAgents:
             at=self.gate.clock(),
             **members,
         )
-        if found.handoff.end is not None:  # whoever asks again has lost the answer, and the pipeline may have ended
+        if found.handoff.end is not None:  # anyone who asks again has lost the answer, and the pipeline may have ended
             return _as_before(found, move)
         try:
             return _as_brought(await self._made(found, move), move)

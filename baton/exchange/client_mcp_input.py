@@ -2,7 +2,7 @@
 
 A model may leave off in the middle of a character, and JSON can spell the half of one. The framework takes no line
 with one, and leaves its request without an answer: the agent would wait for as long as it has patience. Nor does it
-answer a line that is no JSON, or JSON that is no message, as JSON-RPC has it: so this does.
+answer a line that is no JSON, or JSON that is not a message, as JSON-RPC has it: so this does.
 """
 
 import json
@@ -34,7 +34,7 @@ class Lines(AsyncFile[str]):
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # it is no other stream
         super().__init__(sys.stdin)
         self.answer: Callable[[SessionMessage], Awaitable[None]] | None = None
-        """Sends what a line is answered that is no message; none of them is answered without it."""
+        """Sends what a line is answered that is not a message; none of them is answered without it."""
 
     async def readline(self) -> str:
         """Return the next line; an empty one at the end."""

@@ -83,7 +83,7 @@ class HandedOver:
                 faults.append(f"it is for another agent than {agent!r}")
         if faults:
             told = "; ".join(faults)
-            raise PipelineError(f"the contract may not be used: {told}; call ask_for_input, so that it is made anew")
+            raise PipelineError(f"the contract may not be used: {told}; call ask_for_input, so that it is made again")
         return self
 
     def text(self) -> str:
@@ -115,14 +115,14 @@ class HandedOver:
 
 
 def artifact_page(ref: ArtifactRef, data: bytes, offset: int) -> str:
-    """Return a part of a text artifact, fenced, and where it goes on."""
+    """Return a part of a text artifact, fenced, and where it continues."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ArtifactError(f"artifact {ref.id!r} is no text: {len(data):,} bytes of type {ref.type!r}") from None
+        raise ArtifactError(f"artifact {ref.id!r} is not a text: {len(data):,} bytes of type {ref.type!r}") from None
     if offset > len(text):
         raise ArtifactError(f"artifact {ref.id!r} has {len(text):,} characters; begin before {offset:,}")
     page = text[offset : offset + PAGE]
     end = offset + len(page)
-    more = f"; go on with offset={end}" if end < len(text) else ", its end"
+    more = f"; continue with offset={end}" if end < len(text) else ", its end"
     return f"{fence(page, secrets.token_hex(_NONCE_BYTES))}Characters {offset:,} to {end:,} of {len(text):,}{more}.\n"

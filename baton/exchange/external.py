@@ -1,7 +1,7 @@
 """Handoffs to agents outside: people's tools, other services, coding agents that come and fetch their work.
 
 A handoff waits in its pipeline until such an agent claims it for a while, accepts it, and returns a patch for the
-baton or a report. Whoever claims and does not come back loses the claim, not the handoff.
+baton or a report. Anyone who claims and does not come back loses the claim, not the handoff.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ MOVE = "handoff_outside"
 QUERY_OUTSIDE = "handoffs_outside"
 """Query: the handoffs that wait for agents outside, a list of `OutsideHandoff`."""
 QUERY_DONE = "handoffs_outside_done"
-"""Query: those that are done, a list of `OutsideHandoff` without what was returned: for whoever lost the answer."""
+"""Query: those that are done, a list of `OutsideHandoff` without what was returned: for anyone who lost the answer."""
 QUERY_MESSAGE = "handoff_outside_message"
 """Query: the sealed message of one of them, by its id."""
 
@@ -99,7 +99,7 @@ class AgentAction(OpenRecord):
     at: Instant = Field(alias="timestamp")
 
     def remembered(self) -> Self:
-        """Return the move without what it brought, for whoever lost the answer."""
+        """Return the move without what it brought, for anyone who lost the answer."""
         return self.model_copy(update={"work": _work_of(self), "patch": {}, "report": None})
 
     def brought(self, other: "AgentAction") -> bool:
@@ -202,7 +202,7 @@ class ExternalHandoffs:
         return self._waiting.get(handoff_id)
 
     def renew(self, message: Handoff) -> None:
-        """Let a handoff that waits go on waiting with another message, which nobody has accepted yet."""
+        """Let a handoff that waits keep waiting with another message, which nobody has accepted yet."""
         one = self._waiting[message.handoff_id]
         changes = {"digest": message_digest(message.to_json_object()), "accepted": False}
         self._waiting[one.handoff_id] = one.model_copy(update=changes)
@@ -240,7 +240,7 @@ class ExternalHandoffs:
         if holder is not None and holder != move.holder:
             return f"{holder!r} has claimed handoff {move.handoff_id!r} until {_time(one.leased_until)}"
         if move.kind is not ActionKind.CLAIM and holder is None:
-            return f"claim handoff {move.handoff_id!r} first; a claim that has run out can be made anew"
+            return f"claim handoff {move.handoff_id!r} first; a claim that has run out can be made again"
         if move.kind in (ActionKind.PATCH, ActionKind.REPORT) and not one.accepted:
             return f"accept handoff {move.handoff_id!r} before you return anything"
         if move.kind is ActionKind.NEEDS_INPUT and not move.unmet:

@@ -32,11 +32,11 @@ class Reply(StrEnum):
     """What a receiver answers to a handoff between pipelines."""
 
     ACCEPTED = "accepted"
-    """It is on record, and the receiver goes on with it."""
+    """It is on record, and the receiver continues with it."""
     REJECTED = "rejected"
     """It is not executed, and sending it again will not help."""
     NEEDS_INPUT = "needs_input"
-    """It is not executed; the sender can mend it, and `unmet` says by what."""
+    """It is not executed; the sender can correct it, and `unmet` says by what."""
 
 
 class Acknowledgement(OpenRecord):
@@ -66,12 +66,12 @@ class Acknowledgement(OpenRecord):
 
     @property
     def accepted(self) -> bool:
-        """Whether the receiver goes on with the handoff."""
+        """Whether the receiver continues with the handoff."""
         return self.answer is Reply.ACCEPTED
 
     @classmethod
     def of_verdict(cls, handoff_id: str, message: str, verdict: Verdict, *, by: str, at: datetime) -> "Acknowledgement":
-        """Return the answer that a verdict amounts to: what a sender can mend is needs-input, not rejected."""
+        """Return the answer that a verdict amounts to: what a sender can correct is needs-input, not rejected."""
         mendable = verdict.reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
         answer = Reply.ACCEPTED if verdict else Reply.NEEDS_INPUT if mendable else Reply.REJECTED
         unmet = [one.text for one in verdict.findings if one.code is verdict.reason] if mendable else []
@@ -102,7 +102,7 @@ class Sent(CompactRecord):
         workflow_id: Where it was sent.
         sent_at: When it was sent first.
         deadline: Until when an answer is waited for.
-        mended: How many messages under this id were answered with needs-input before.
+        corrected: How many messages under this id were answered with needs-input before.
         attempts: How often it was sent.
         answer: The first answer, once it is here.
         open: Whether somebody waits for the answer.
@@ -114,7 +114,7 @@ class Sent(CompactRecord):
     workflow_id: str
     sent_at: Timestamp
     deadline: Timestamp
-    mended: Whole = Field(default=0, ge=0)
+    corrected: Whole = Field(default=0, ge=0)
     attempts: Whole = Field(default=1, ge=1)
     answer: Acknowledgement | None = None
     open: bool = True
@@ -137,7 +137,7 @@ class AckMatch(StrEnum):
     OTHER_MESSAGE = "other_message"
     """It answers a message that was not sent under this id."""
     OTHER_AGENT = "other_agent"
-    """Somebody else accepts than was asked; a refusal counts from whoever the message has reached."""
+    """Somebody else accepts than was asked; a refusal counts from anyone who the message has reached."""
     UNKNOWN = "unknown"
     """No such handoff was sent, or it was so long ago that it is forgotten."""
 
@@ -151,13 +151,13 @@ class Outbox:
         self._sent = {one.handoff_id: one for one in (Sent.model_validate(each, strict=False) for each in carried)}
 
     def put(self, sent: Sent) -> None:
-        """Keep a handoff that is about to be sent for the first time, or a mended one under the id of before."""
+        """Keep a handoff that is about to be sent for the first time, or a corrected one under the id of before."""
         before = self._sent.pop(sent.handoff_id, None)
         if before is not None and (before.open or before.answer is None or before.answer.accepted):
             self._sent[sent.handoff_id] = before
             raise ValueError(f"handoff {sent.handoff_id!r} was sent before; use `again`, or give it an id of its own")
-        mended = 0 if before is None else before.mended + 1
-        self._sent[sent.handoff_id] = sent.model_copy(update={"mended": mended})
+        corrected = 0 if before is None else before.corrected + 1
+        self._sent[sent.handoff_id] = sent.model_copy(update={"corrected": corrected})
         closed = [one.handoff_id for one in self._sent.values() if not one.open]
         for old in closed[: max(len(self._sent) - MOST_REMEMBERED, 0)]:
             del self._sent[old]
@@ -165,9 +165,9 @@ class Outbox:
             self.take(early)
 
     def attempt(self, handoff_id: str) -> int:
-        """Return which attempt the next message under an id is, from 1; only a mended one is another."""
+        """Return which attempt the next message under an id is, from 1; only a corrected one is another."""
         before = self._sent.get(handoff_id)
-        return 1 if before is None else before.mended + 2
+        return 1 if before is None else before.corrected + 2
 
     def again(self, handoff_id: str) -> Sent:
         """Count another attempt of the same handoff; the message is the same."""

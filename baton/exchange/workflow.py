@@ -99,7 +99,7 @@ class Exchange:
         within: timedelta,
         constraints: Sequence[str] = (),
         state: Mapping[str, Json] | None = None,
-        mends: Acknowledgement | None = None,
+        corrects: Acknowledgement | None = None,
         attempts: int = ATTEMPTS,
     ) -> Acknowledgement:
         """Hand the task on to another pipeline, and wait until it answers.
@@ -110,22 +110,22 @@ class Exchange:
             within: How long to wait for the answer; the handoff expires then, unless a person is asked.
             constraints: Rules of the form `key:value`.
             state: What it is handed; the baton by default.
-            mends: The needs-input answer that this handoff mends: it keeps the id, and is its next attempt.
+            corrects: The needs-input answer that this handoff corrects: it keeps the id, and is its next attempt.
             attempts: How often it is sent in that time while nobody answers.
 
         Returns:
-            The answer: accepted, rejected, or needs-input with what is missing. A refusal is no exception.
+            The answer: accepted, rejected, or needs-input with what is missing. A refusal is not an exception.
 
         Raises:
-            StageFailedError: Nobody answered, and nobody decided to go on; the message could not be made; or
+            StageFailedError: Nobody answered, and nobody decided to continue; the message could not be made; or
                 the handoff would go round in circles.
         """
         name = f"hand off to {to.agent}"[:200]
 
         async def act(seq: int) -> StageReturn:
-            mended = None if mends is None else (mends.handoff_id, self._outbox.attempt(mends.handoff_id))
+            corrected = None if corrects is None else (corrects.handoff_id, self._outbox.attempt(corrects.handoff_id))
             expires = None if self.asks else within  # a person may have the same message sent much later
-            handoff = self.outgoing.message(to, description, constraints, state, expires, named=mended)
+            handoff = self.outgoing.message(to, description, constraints, state, expires, named=corrected)
             ack = await self.deliver(seq, to, handoff, within, attempts)
             return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
 
@@ -207,7 +207,7 @@ class Exchange:
             attempts: How often to send it in that time.
 
         Raises:
-            StageFailedError: Nobody answered, and nobody decided to go on.
+            StageFailedError: Nobody answered, and nobody decided to continue.
         """
         id = handoff.handoff_id
         with self.expecting(to, id, message_digest(handoff.to_json_object()), within):
@@ -294,7 +294,7 @@ class Exchange:
         return self._outbox.answer(id)
 
     async def _send_again(self, to: Receiver, handoff: Handoff) -> None:
-        """Send the same message again; whoever has answered it answers the same."""
+        """Send the same message again; anyone who has answered it answers the same."""
         self._outbox.again(handoff.handoff_id)
         await self._send(to, handoff, may_start=False)
 
@@ -366,7 +366,7 @@ class Exchange:
         """Answer a handoff of this pipeline: one sealed acknowledgement."""
         raw = message_of(given)
         if raw is None:
-            what = "no sealed answer of 4 MiB at most"
+            what = "not a sealed answer of 4 MiB at most"
             self.note(f"refused a signal {HANDOFF_ANSWER!r} that is {what}, marked as one by {MARK}")
         else:
             self._answers.put(raw)
@@ -379,7 +379,7 @@ class Exchange:
         except ActivityError as error:
             self.note(f"an answer could not be verified: {error.cause or error}")
         except ValidationError:
-            self.note("refused an answer that is no acknowledgement, though its seal holds")
+            self.note("refused an answer that is not an acknowledgement, though its seal holds")
         else:
             if ack is None:
                 self.note(f"refused an answer: {answer.fault}")

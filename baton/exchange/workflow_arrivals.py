@@ -188,7 +188,7 @@ class Arrivals:
         raw = message_of(given)
         if raw is None:
             self._note(
-                f"refused a signal {HANDOFF!r} that is no sealed handoff of 4 MiB at most, marked as one by {MARK}"
+                f"refused a signal {HANDOFF!r} that is not a sealed handoff of 4 MiB at most, marked as one by {MARK}"
             )
             return
         if _hash(raw) in self._bytes_answered:

@@ -1,4 +1,4 @@
-"""A handoff to several pipelines at once: each gets its own copy, and nothing goes on before enough have accepted."""
+"""A handoff to several pipelines at once: each gets its own copy, and nothing continues before enough have accepted."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ async def _gathered(
     answers: dict[str, Acknowledgement] = {}
     done: set[str] = set()
     silent: set[str] = set()
-    # A receiver whose start is cancelled is cancelled with it, and the start goes on until it is there.
+    # A receiver whose start is cancelled is cancelled with it, and the start continues until it is there.
     unsent = {to.agent for to, _ in copies}
 
     async def one(to: Receiver, copy: Handoff) -> None:

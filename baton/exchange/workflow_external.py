@@ -59,7 +59,7 @@ class _Waiting:
         return isinstance(contract, Mapping) and bool(expiry_findings(contract, now))
 
     def again(self) -> Handoff:
-        """Return the message made anew, as another attempt."""
+        """Return the message made again, as another attempt."""
         self.message = self.make(self.attempt + 1)
         self.attempt += 1
         self.answered = False
@@ -97,8 +97,8 @@ class Outside:
         """Hand the task to an agent outside, and wait for what it returns.
 
         A patch that it returns is checked by this pipeline's rules before it is taken, so that the agent can
-        mend it, and is applied like that of a stage. In a pipeline with contracts it gets one, as stages do;
-        one that expires before it is accepted is compiled anew when an agent claims the handoff.
+        correct it, and is applied like that of a stage. In a pipeline with contracts it gets one, as stages do;
+        one that expires before it is accepted is compiled again when an agent claims the handoff.
 
         Args:
             agent: The agent's name, by which its token knows it.
@@ -110,7 +110,7 @@ class Outside:
             tools: The tools that it has, of which its contract may allow some.
 
         Returns:
-            Its answer, with the patch or the report. A refusal is no exception.
+            Its answer, with the patch or the report. A refusal is not an exception.
 
         Raises:
             StageFailedError: Nothing came back in time; or no valid contract can be made, or the registry has no
@@ -173,7 +173,7 @@ class Outside:
         return None if one is None else one.end
 
     def _validate(self, *given: Any) -> None:
-        """Refuse what is no sealed move before it enters the history."""
+        """Refuse what is not a sealed move before it enters the history."""
         raw = raw_of(given)
         if raw is None or len(raw) > LARGEST_MESSAGE:
             raise _refused(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
@@ -210,7 +210,7 @@ class Outside:
                 raise _refused(said.fault)
             move = AgentAction.from_json_object(said.message)
         except ValidationError:
-            raise _refused("this is no move, though its seal holds") from None
+            raise _refused("this is not a move, though its seal holds") from None
         now = workflow.now()
         refusal = self._open.refusal(move, now) or self._patch_refusal(move, said.missing)
         if refusal:
@@ -228,7 +228,7 @@ class Outside:
         return after.model_copy(update={"end": after.end.remembered()})  # who moves knows what they brought
 
     def _renew_contract(self, claimed: OutsideHandoff, now: datetime) -> None:
-        """Make the contract of a claimed handoff anew if it has expired, unless somebody works under it."""
+        """Make the contract of a claimed handoff again if it has expired, unless somebody works under it."""
         id, waiting = claimed.handoff_id, self._waiting[claimed.handoff_id]
         works = claimed.accepted and claimed.held_by(now) is not None
         if works or not waiting.has_expired_contract(now):
@@ -238,7 +238,7 @@ class Outside:
         except StageFailedError as error:
             raise _refused(f"the contract of handoff {id!r} has expired: {error}") from error
         self._exchange.note(
-            f"the contract of the handoff to {claimed.agent!r} outside had expired; it is compiled anew"
+            f"the contract of the handoff to {claimed.agent!r} outside had expired; it is compiled again"
         )
 
     def _patch_refusal(self, move: AgentAction, missing: Sequence[str]) -> str | None:

@@ -212,7 +212,7 @@ class Streams:
             true()
 
     async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
-        """Tell the sender whether all of a stream is here; whoever sends it again is told the same."""
+        """Tell the sender whether all of a stream is here; anyone who sends it again is told the same."""
         if id in self._answered_before:  # by the run that this one continues
             return
         ack = Acknowledgement(
@@ -238,7 +238,7 @@ class Streams:
         """Hand a part of a streamed handoff to this pipeline: one sealed chunk."""
         raw = message_of(given)
         if raw is None:
-            self._exchange.note(f"refused a signal {HANDOFF_CHUNK!r} that is no sealed chunk of 4 MiB at most")
+            self._exchange.note(f"refused a signal {HANDOFF_CHUNK!r} that is not a sealed chunk of 4 MiB at most")
         else:
             self._opening.put(raw)
 

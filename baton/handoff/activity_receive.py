@@ -44,7 +44,7 @@ class ReceiversGate(Protocol):
         """The keys that open seals."""
 
     def unsafe(self, message: Any) -> list[str]:
-        """Return what the safety scan rejects in a message that is no handoff."""
+        """Return what the safety scan rejects in a message that is not a handoff."""
 
     async def accept(
         self,
@@ -121,7 +121,7 @@ async def accepted(
     """Answer the handoff that a stage was sent."""
     held: list[StageInput] = []  # read once: the checks and the stage use the same
     further = [not_empty(spec.requires), _of_this_workflow, _readable(held), contract_check(clock)]
-    # A short outage is no failure of the stage, whose own retries are for what it does itself: it is waited for here.
+    # A short outage is not a failure of the stage, whose own retries are for what it does itself: it is waited for.
     for pause in (*_PATIENCE, None):
         try:
             receipt, message = await gate.accept(

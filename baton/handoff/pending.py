@@ -1,6 +1,6 @@
 """Handoffs that wait for a person: dead letters, spent budgets, escalations; and what the person may decide.
 
-A handoff that was not accepted and cannot be mended by its sender is neither lost nor tried again by itself: the
+A handoff that was not accepted and cannot be corrected by its sender is neither lost nor tried again by itself: the
 task is `PENDING_HANDOFF`, its baton as it was before the handoff, until somebody decides.
 """
 
@@ -33,7 +33,7 @@ class HandoffAction(StrEnum):
     TOP_UP = "top_up"
     """Put money into the budget and send it again."""
     ABANDON = "abandon"
-    """Give it up: the stage fails, and the pipeline's code goes on from there."""
+    """Give it up: the stage fails, and the pipeline's code continues from there."""
 
 
 class PendingHandoff(CompactRecord):
@@ -93,7 +93,7 @@ class HandoffDecision(CompactRecord):
         handoff_id: The handoff, as the query `inbox` shows it.
         action: What to do.
         who: The person who decides.
-        why: Their reason; it goes on record.
+        why: Their reason; it is recorded.
         edit: Of an edit: the patch for the baton.
         micro_usd: Of a top-up: how much, in millionths of a US dollar.
         since: Since when the handoff waits, as they were shown it. It may wait again, with another message under the
@@ -110,7 +110,7 @@ class HandoffDecision(CompactRecord):
 
     @property
     def content(self) -> dict[str, JsonValue]:
-        """What goes on record of it beside who, what and why: the patch of an edit, the amount of a top-up."""
+        """What is recorded of it beside who, what and why: the patch of an edit, the amount of a top-up."""
         match self.action:
             case HandoffAction.EDIT:
                 return {"patch": self.edit or {}}
@@ -129,11 +129,11 @@ def reason_refusal(why: str) -> str | None:
 def name_refusal(who: str) -> str | None:
     """Return why a person's name cannot be taken, or None: terminals, logs and records show it to others."""
     if len(who) > _LONGEST_NAME:
-        return f"a person's name goes on record: {_LONGEST_NAME} characters are the most; found {len(who):,}"
+        return f"a person's name is recorded: {_LONGEST_NAME} characters are the most; found {len(who):,}"
     if is_shown(who) and who.strip():
         return None
     wanted = "give it in one line, without control characters" if who.strip() else "give one"
-    return f"a person's name goes on record: {wanted}; found {who[:_LONGEST_QUOTED]!a}"
+    return f"a person's name is recorded: {wanted}; found {who[:_LONGEST_QUOTED]!a}"
 
 
 def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | None:

@@ -2,7 +2,7 @@
 
 All eighteen members of the document are required and none has a default, because a default would fill in what a
 sender forgot. What came later is optional, and absent rather than null. The record is one reading of a
-message; signatures are made and verified over the received JSON itself, never over a record that was written anew.
+message; signatures are made and verified over the received JSON itself, never over a record that was written again.
 """
 
 from collections.abc import Mapping

@@ -40,7 +40,7 @@ class HandoffTerms:
 
     Attributes:
         constraints: Rules of the form `key:value` that go with every handoff.
-        attempts: How often a handoff that its sender can mend is tried before a person is asked.
+        attempts: How often a handoff that its sender can correct is tried before a person is asked.
         within: How long a person may take over a handoff that waits; then it counts as abandoned.
         ask_when_failed: Whether a stage that failed for good waits for a person as well; otherwise it raises
             in the pipeline's code.

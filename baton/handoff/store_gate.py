@@ -39,9 +39,9 @@ from baton.wire.canonical import digest_of, sha256
 from baton.wire.json_values import loads_strict
 
 START = "start"
-"""The kind of record of a first agent's start: no agent handed on to it, so it is no handoff record."""
+"""The kind of record of a first agent's start: no agent handed on to it, so it is not a handoff record."""
 LARGEST_ON_LOOP = 16 * 1024
-"""A longer message, in bytes, is checked in a thread: other activities of the worker go on meanwhile."""
+"""A longer message, in bytes, is checked in a thread: other activities of the worker continue meanwhile."""
 LONGEST_ERROR = 1_000
 """How much of what a receiver raised is put on record, in characters."""
 LONGEST_RAW = 64 * 1024
@@ -126,7 +126,7 @@ class Gate:
         detector: The safety detector.
         freshness: How old a handoff may be.
         clock: Tells the time.
-        redact: What goes on record as a commitment only, or None; see `Safeguards.redact`.
+        redact: What is recorded as a commitment only, or None; see `Safeguards.redact`.
     """
 
     keyring: Keyring
@@ -169,7 +169,7 @@ class Gate:
             actor=released,
             run_id=run_id,
         )
-        if not message:  # whoever wrote it chose its id: what really has it is not to be taken for a second one
+        if not message:  # anyone who wrote it chose its id: what really has it is not to be taken for a second one
             entry = entry.model_copy(update={"event_id": _second_id(entry.event_id, digest)})
         try:
             head, again = await self._answer(entry, shown)
@@ -216,7 +216,7 @@ class Gate:
         return Judged(verdict, message, flags)
 
     def unsafe(self, message: Any) -> list[str]:
-        """Return what the safety scan rejects in a message that is no handoff; none of it quotes the text."""
+        """Return what the safety scan rejects in a message that is not a handoff; none of it quotes the text."""
         return [f"{one.rule} at {one.at or '/'}" for one in scan(message, self.detector, self.policy).violations]
 
     async def returned(
@@ -291,12 +291,12 @@ class Gate:
             raise
 
     def _recorded(self, shown: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
-        """Return a handoff as it may go on record, with commitments under an INDEX key, the current one by default."""
+        """Return a handoff as it may be recorded, with commitments under an INDEX key, the current one by default."""
         event = shown.get("handoffId")
         return self._redacted(recordable(shown, lambda: self._salt(event, key)), event, key)
 
     def _redacted(self, message: dict[str, Any], event: object, key: Key | None = None) -> dict[str, Any]:
-        """Return a message as the data policy lets it go on record."""
+        """Return a message as the data policy lets it be recorded."""
         policy = self.redact
         if policy is None:
             return message
@@ -337,7 +337,7 @@ def _task_check(task_id: str) -> Check:
 
 
 def _second_id(event_id: str, digest: str) -> str:
-    """Return the id under which something else of an event that is on record already goes on record as well."""
+    """Return the id under which something else of an event that is on record already is recorded as well."""
     return f"{event_id[: LONGEST_NAME - 17]}{AGAIN}{digest[7:23]}"
 
 

@@ -36,7 +36,7 @@ class Safeguards:
         witness: A file that keeps a signed checkpoint of the ledger every minute, for `baton audit verify`; put it
             where the ledger's owner cannot write. Only for a ledger in a file: for Postgres, its keeper runs
             `baton audit checkpoint --witness`.
-        redact: The data policy of the ledger beyond `personalDataPayload`: JSON pointers into the messages that go on
+        redact: The data policy of the ledger beyond `personalDataPayload`: JSON pointers into the messages that are
             record (handoffs, what stages returned, what people decided), `*` for every member or item, such as
             `/currentState/work_scope` and `/baton_patch/work_scope`. In place of each value stands a commitment under
             a salt of the keyring; receivers get it in clear, and so does Temporal's history.
@@ -144,7 +144,7 @@ class SharedGate:
         async with self._lock:
             if self._guarded is None:
                 self._manager = self._safeguards.opened()
-                self._guarded = await self._manager.__aenter__()  # closed by whoever leaves last
+                self._guarded = await self._manager.__aenter__()  # closed by the last to leave
             self._users += 1
             guarded = self._guarded
         try:

@@ -2,7 +2,7 @@
 
 A trace of Baton is flat. Every handoff of a task carries the traceparent of the span that started the pipeline,
 through child pipelines and continued runs too, so one trace holds them all and nothing nests without end. What
-came of what is told by links: a handoff's own span id follows from its id and its receiver, so whoever knows
+came of what is told by links: a handoff's own span id follows from its id and its receiver, so anyone who knows
 `parentHandoffId` can link to the span of the handoff before, without anything more in the message.
 """
 
@@ -24,12 +24,12 @@ FOLLOWS = "follows"
 
 _SAMPLED = 0x01
 _SPAN_ID = re.compile("[0-9a-f]{16}")
-# Version 00 ends after the flags, later ones may go on after a dash (§3.2.4); ff is no version (§3.2.2.1).
+# Version 00 ends after the flags, later ones may continue after a dash (§3.2.4); ff is not a version (§3.2.2.1).
 _PARTS = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?")
 
 
 class TraceparentError(BatonError, ValueError):
-    """A text is no traceparent; it says what one looks like."""
+    """A text is not a traceparent; it says what one looks like."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def task_traceparent(task_id: str) -> str:
 
 
 def handoff_span_id(handoff_id: str, receiver: str) -> str:
-    """Return the id of the span that stands for a handoff; the same for whoever works it out."""
+    """Return the id of the span that stands for a handoff; the same for anyone who works it out."""
     name = hashlib.sha256(f"{handoff_id}\n{receiver}".encode("utf-8", "replace")).digest()
     return f"{int.from_bytes(name[:8], 'big') or 1:016x}"
 
@@ -109,8 +109,8 @@ class HandoffTrace:
         attempt: Which attempt of its stage it asks for, from 1.
         is_first: Whether it begins its pipeline's task, as the first step, and is the only copy of a fan-out's or the
             first.
-        hands_back: Whether its receiver is to mend what it had handed on; it has an id of its own, and goes on counting
-            the attempts.
+        hands_back: Whether its receiver is to correct what it had handed on; it has an id of its own, and continues
+            counting the attempts.
     """
 
     parent: TraceContext | None

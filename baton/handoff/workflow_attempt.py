@@ -49,9 +49,9 @@ class OutgoingHandoff:
         asked: How often a person was asked about it.
         outages: How often its stage could not begin for want of the ledger.
         unknown: How often its stage was given to a worker that does not have it.
-        rejected: How often it was not accepted and its sender was to mend it.
+        rejected: How often it was not accepted and its sender was to correct it.
         expired: How often its contract had expired when the receiver looked.
-        mended: What its sender answered meanwhile, to be recorded once the handoff is accepted.
+        corrected: What its sender answered meanwhile, to be recorded once the handoff is accepted.
         message: The message that was sent last.
         task_queue: Where the receiver's workers listen, or None for the pipeline's own queue.
     """
@@ -66,7 +66,7 @@ class OutgoingHandoff:
     unknown: int = 0
     rejected: int = 0
     expired: int = 0
-    mended: list[StageReturn] = field(default_factory=list)
+    corrected: list[StageReturn] = field(default_factory=list)
     message: Handoff | None = None
     task_queue: str | None = None
 

@@ -1,6 +1,6 @@
 """Handing the baton on: the message before each stage, and what becomes of it when it is not accepted.
 
-A rejection is a value (`baton.core.verdict`), and each code has one fate. What its sender can mend goes back to
+A rejection is a value (`baton.core.verdict`), and each code has one fate. What its sender can correct goes back to
 the sender, whose answer is kept aside until a receiver accepts it: so when the attempts are used up there is nothing
 to undo. Everything else waits for a person, with the baton as it was before the handoff.
 """
@@ -136,11 +136,11 @@ class HandoffCoordinator:
         return self._contracts.contracted(outgoing.spec, message, outgoing.handoff_id, workflow.now(), kept=kept)
 
     def base(self, outgoing: OutgoingHandoff, before: tuple[Baton, int]) -> tuple[Baton, int]:
-        """Return the baton to hand on, with what the sender mended, and how many steps will have ended by then."""
+        """Return the baton to hand on, with what the sender corrected, and how many steps will have ended by then."""
         baton, after = before
-        for returned in outgoing.mended:
+        for returned in outgoing.corrected:
             baton = patch_effect(baton, returned.baton_patch, self._state.stage_rules()).baton
-        return baton, after + len(outgoing.mended)
+        return baton, after + len(outgoing.corrected)
 
     async def afford(self, outgoing: OutgoingHandoff) -> None:
         """Set apart what the stage declared, after waiting for more money if that was agreed."""
@@ -153,12 +153,12 @@ class HandoffCoordinator:
         self.account.reserve(outgoing.key, outgoing.spec)
 
     def accepted(self, outgoing: OutgoingHandoff) -> bool:
-        """Record what the sender mended, now that the receiver has accepted the handoff; return whether it did."""
-        mended, outgoing.mended = outgoing.mended, []
-        for returned in mended:
+        """Record what the sender corrected, now that the receiver has accepted the handoff; return whether it did."""
+        corrected, outgoing.corrected = outgoing.corrected, []
+        for returned in corrected:
             why = f"the handoff to {outgoing.spec.name!r} was not accepted before"
             self._publish(self._state.record_amendment(returned, workflow.now(), why))
-        return bool(mended)
+        return bool(corrected)
 
     def arrived(self, outgoing: OutgoingHandoff, returned: StageReturn) -> None:
         """Note that a stage has done its work and will hand on next."""
@@ -178,7 +178,7 @@ class HandoffCoordinator:
             self._relay.sender = self._relay.sender.model_copy(update={"agent_id": name})
 
     def answered(self, returned: StageReturn) -> None:
-        """Note whether stages answer on record; from then on the pipeline's own events go on record as well."""
+        """Note whether stages answer on record; from then on the pipeline's own events are recorded as well."""
         is_on_record = returned.anchor is not None or returned.verdict is not None
         self.escalation.on_record = bool(self.escalation.on_record) or is_on_record
         if self._contracts is not None:
@@ -188,14 +188,14 @@ class HandoffCoordinator:
         """See to a handoff that was not accepted; on return it is to be sent again."""
         expired = self._contracts is not None and is_expired_contract(verdict)
         if expired and outgoing.expired < self._terms.attempts:
-            outgoing.expired += 1  # compiled anew with the next sending, and validated anew: never executed as it was
+            outgoing.expired += 1  # compiled again with the next sending, and validated again: never executed as it was
             self._handlers.note(f"the contract for {outgoing.spec.name!r} had expired; it is compiled again")
             return
         reason = verdict.reason or Code.SCHEMA_INVALID
         outgoing.rejected += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
         fate = disposition_of(reason, max(outgoing.rejected, 1), self._terms.attempts)
         if fate is Disposition.BACK_TO_SENDER and (self._sender is None or outgoing.given.branch):
-            fate = Disposition.ESCALATE  # nobody could mend it: it begins the task, or many wait for the same sender
+            fate = Disposition.ESCALATE  # nobody could correct it: it begins the task, or many wait for the same sender
         if expired and fate is Disposition.BACK_TO_SENDER:
             fate, outgoing.expired = (
                 Disposition.ESCALATE,
@@ -206,7 +206,7 @@ class HandoffCoordinator:
             return
         if fate is Disposition.TOP_UP and self.account.limited and self.account.budget.then is not OnExhaustion.PAUSE:
             raise BudgetExhaustedError(verdict.details or "the budget is used up")
-        outgoing.mended, outgoing.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
+        outgoing.corrected, outgoing.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
         await self._escalate(outgoing, verdict, fate)
 
     async def wait_for_ledger(self, outgoing: OutgoingHandoff) -> bool:
@@ -219,7 +219,7 @@ class HandoffCoordinator:
 
     async def failed(self, outgoing: OutgoingHandoff, error: StageExecutionError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again."""
-        outgoing.mended, reason = [], str(error)
+        outgoing.corrected, reason = [], str(error)
         escalation = self.escalation
         if escalation.on_record or (escalation.on_record is None and not error.is_outage):
             kind, status = Kind.ROLLBACK, "PENDING_HANDOFF"
@@ -261,7 +261,7 @@ class HandoffCoordinator:
                 if error.spend and self.escalation.on_record:
                     kind, status = Kind.ROLLBACK, "PENDING_HANDOFF"
                     await self.escalation.record(back, None, kind, status, str(error), spend=error.spend)
-            self._handlers.note(f"{spec.name!r} did not mend it: {error}")
+            self._handlers.note(f"{spec.name!r} did not correct it: {error}")
             return
         self.account.reserve(back.handoff_id, spec)
         self.account.charge(back.handoff_id, returned)
@@ -270,9 +270,9 @@ class HandoffCoordinator:
             try:
                 patch_effect(baton, returned.baton_patch, self._state.stage_rules())
             except PatchError as error:
-                self._handlers.note(f"{spec.name!r} did not mend it: {'; '.join(error.findings)}")
+                self._handlers.note(f"{spec.name!r} did not correct it: {'; '.join(error.findings)}")
             else:
-                outgoing.mended.append(returned)
+                outgoing.corrected.append(returned)
 
     def _returning(self, back: OutgoingHandoff, outgoing: OutgoingHandoff) -> StageInput | Handoff:
         """Return the message by which a receiver hands the work back to its sender."""

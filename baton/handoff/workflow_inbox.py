@@ -49,7 +49,7 @@ class Inbox:
         return [one.pending for one in self._open.values() if one.decision is None]
 
     def has_decision(self, handoff_id: str) -> bool:
-        """Return whether a handoff for which a person was asked was decided about; not if they are asked anew."""
+        """Return whether a handoff for which a person was asked was decided about; not if they are asked again."""
         one = self._open.get(handoff_id)
         return handoff_id in self._closed if one is None else one.decision is not None
 
@@ -81,7 +81,7 @@ class Inbox:
         self._undone.pop(handoff_id, None)
 
     def carried(self) -> list[JsonValue]:
-        """Return as JSON what was decided, the newest last, for whoever asks the run that continues this one."""
+        """Return as JSON what was decided, the newest last, for anyone who asks the run that continues this one."""
         newest: list[JsonValue] = []
         left = MOST_CARRIED_BYTES
         for one in reversed(self._closed.values()):

@@ -21,8 +21,8 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
         return None
     if not _UUID4.fullmatch(task_id):
         raise PipelineError(
-            f"task_id {task_id!r} is no random UUID (version 4, lower case), which handoffs need; leave it out to have "
-            "one made"
+            f"task_id {task_id!r} is not a random UUID (version 4, lower case), which handoffs need; leave it out to "
+            "have one made"
         )
     if start.budget is not None and start.budget.ceiling_micro_usd > MOST_USD * MICRO_PER_USD:
         raise PipelineError(

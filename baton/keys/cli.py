@@ -106,7 +106,7 @@ async def rotate(
     """Make new keys current; the old ones still open what they sealed.
 
     The old ones are retired: they verify and decrypt what was made with them, and make nothing new. Never remove
-    one that a history or a ledger was written with. Whoever shares the file takes the new keys up by itself; where
+    one that a history or a ledger was written with. Anyone who shares the file takes the new keys up by itself; where
     each has a file of its own, give everybody the new key first. `wrap` and `index` are the vault's, and are rotated
     only if they are named.
     """

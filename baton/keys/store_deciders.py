@@ -1,6 +1,6 @@
 """The file of deciders: who may decide about approvals, by which public keys, and who belongs to which group.
 
-It holds no secret, and whoever can write it decides who counts. `baton keys decider` makes an entry.
+It holds no secret, and anyone who can write it decides who counts. `baton keys decider` makes an entry.
 """
 
 import json

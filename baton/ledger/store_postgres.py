@@ -58,7 +58,7 @@ _SETTINGS = {
 _SET = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())
 """The same where a connection is lent for one transaction."""
 _ISOLATION = "read_committed"
-"""Whoever waited for a task's lock must see what its holder committed, whatever the default is."""
+"""Anyone who waited for a task's lock must see what its holder committed, whatever the default is."""
 _POOLED = (
     asyncpg.ProtocolViolationError,  # "unsupported startup parameter"
     asyncpg.InvalidSQLStatementNameError,

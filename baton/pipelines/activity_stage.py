@@ -51,7 +51,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AgentTerms(TypedDict, total=False):
-    """The terms of a stage that are its author's to set whoever does it, also an agent (`agent_stage`)."""
+    """The terms of a stage that its author sets, also for an agent (`agent_stage`)."""
 
     reads: Iterable[str] | None
     writes: Iterable[str] | None
@@ -89,7 +89,7 @@ class Stage(Generic[GivenT, AnswerT]):
         origin: Where its function is defined, `module.name`.
     """
 
-    __test__ = False  # a stage called `test` is no test for pytest to collect
+    __test__ = False  # a stage called `test` is not a test for pytest to collect
 
     def __init__(self, function: Callable[[GivenT], Awaitable[AnswerT]], spec: StageSpec) -> None:
         self._function = function
@@ -147,7 +147,7 @@ class Stage(Generic[GivenT, AnswerT]):
         parts = current_parts()
         gate = gate_of(parts.gate)
         beat = still_alive
-        # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would go on.
+        # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would continue.
         with heartbeats(self.spec.heartbeat, lambda: beat()):
             receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
             if given is None:
@@ -162,7 +162,7 @@ class Stage(Generic[GivenT, AnswerT]):
             except asyncio.CancelledError as error:
                 await canceled_on_record(gate, message, given, told_spend(error.args))
                 raise
-            # Shielded: what was paid for goes on record also where the run has given this attempt up meanwhile.
+            # Shielded: what was paid for is recorded also where the run has given this attempt up meanwhile.
             anchor = await asyncio.shield(returned_on_record(gate, message, returned, receipt.anchor))
         return returned.model_copy(update={"anchor": anchor})
 
@@ -219,7 +219,7 @@ class Stage(Generic[GivenT, AnswerT]):
             if not findings:
                 result = _written(result)
                 findings = _unwritable(result)
-        except (PatchError, ReportError) as error:  # the agent may mend what it answered
+        except (PatchError, ReportError) as error:  # the agent may correct what it answered
             findings = short_findings([str(one) for one in error.findings])
         except ValidationError as error:
             findings = _not_json(error) if error.title == StageResult.__name__ else []
@@ -382,7 +382,7 @@ def _excesses(result: StageResult) -> list[str]:
 
 
 def _unwritable(result: StageResult) -> list[str]:
-    """Return what of a written answer JSON cannot carry exactly, with a ledger or without; the agent may mend it."""
+    """Return what of a written answer JSON cannot carry exactly, with a ledger or without; the agent may correct it."""
     parts: dict[str, Any] = {
         "": result.baton_patch,
         "output": result.output,

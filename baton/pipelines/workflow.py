@@ -334,7 +334,7 @@ class Pipeline:
     async def sleep(self, duration: timedelta, *, name: str = "sleep") -> None:
         """Wait for a time; a step like any other, so a run that continues as new or is forked does not wait again.
 
-        The wait survives workers and servers. (`workflow.sleep` between steps is no step: it waits anew.)
+        The wait survives workers and servers. (`workflow.sleep` between steps is not a step: it waits again.)
 
         Args:
             duration: How long; not less than nothing.
@@ -448,7 +448,7 @@ class Pipeline:
     async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
         """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).
 
-        A run that continues this one is told again what was decided; nobody is asked twice.
+        A run that continues this one hears again what was decided; nobody is asked twice.
 
         Args:
             pending: The handoff.

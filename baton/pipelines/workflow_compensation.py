@@ -1,6 +1,6 @@
 """Compensation: what undoes effects outside, where rolling back the baton cannot.
 
-A stage that booked, paid or sent something leaves a trace that no reset of a workflow takes back. Whoever declares
+A stage that booked, paid or sent something leaves a trace that no reset of a workflow takes back. Anyone who declares
 how it is undone has that done, newest first, if the work fails later on.
 """
 

@@ -113,7 +113,7 @@ async def run_stage(
                 continue
             handoffs.account.charge(delivery.key, returned)
             if handoffs.accepted(delivery):
-                baton = base()[0]  # with what the sender mended in it
+                baton = base()[0]  # with what the sender corrected in it
             findings = returned.findings
             if not findings:
                 try:

@@ -57,10 +57,10 @@ class RecordedOutcomes:
             )
             if self._start.continued:  # as where it does not fit the history: a release must not fail every long run
                 raise workflow.NondeterminismError(
-                    f"{found} since the run that this one continues: it goes on once workers have code that fits"
+                    f"{found} since the run that this one continues: it continues once workers have code that fits"
                 )
             raise OutcomeMismatchError(f"{found}, so fork at an earlier step")
-        # In concurrent code, others asked for their first steps while this one ran: they ask before it goes on.
+        # In concurrent code, others asked for their first steps while this one ran: they ask before it continues.
         await workflow.wait_condition(lambda: True)
         if len(self._state.outcomes) != outcome.order:
             try:

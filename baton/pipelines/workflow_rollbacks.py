@@ -1,6 +1,6 @@
 """How a run that was reset learns of it: its random seed is another one, and an activity reads the history.
 
-A signal could tell the same and would need no key: whoever may write to the namespace could charge the run.
+A signal could tell the same and would need no key: anyone who may write to the namespace could charge the run.
 """
 
 import asyncio

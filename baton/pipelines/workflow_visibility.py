@@ -97,7 +97,7 @@ class Visibility:
             self._waits.remove(status)
 
     def goes_on(self, name: str | None = None) -> None:
-        """Show that a run goes on, or what else it waits for: people and agents find by that what is theirs."""
+        """Show that a run continues, or what else it waits for: people and agents find by that what is theirs."""
         self.became(self._gravest(PipelineStatus.RUNNING), name)
 
     def _gravest(self, usual: PipelineStatus) -> PipelineStatus:
@@ -106,7 +106,7 @@ class Visibility:
         return found[0] if found else usual
 
     def gave_up(self, name: str | None = None) -> None:
-        """Show a handoff that was not accepted, until the pipeline's code, which is told of it, goes on to a step."""
+        """Show a handoff that was not accepted, until the pipeline's code, which is told of it, continues to a step."""
         is_alone = self._status is not PipelineStatus.PENDING_HANDOFF
         self.became(PipelineStatus.PENDING_HANDOFF, name)
         self._given_up = is_alone
@@ -217,7 +217,7 @@ def upsert_memo(members: Mapping[str, Any]) -> None:
 
 
 def untyped_handler(handler: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
-    """Return a handler of a query or signal that the SDK does not inspect, which it would do anew for each run."""
+    """Return a handler of a query or signal that the SDK does not inspect, which it would do again for each run."""
 
     async def awaited(*given: Any) -> Any:
         return await cast("Any", handler)(*given)

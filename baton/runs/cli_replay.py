@@ -27,7 +27,7 @@ from baton.runs.client_events import decoded
 from baton.runs.client_list import RunFilter, list_runs
 from baton.worker import with_those_below
 
-_OF_THE_CODE = "the code "  # begins what only other code mends
+_OF_THE_CODE = "the code "  # begins what only other code corrects
 _DEFINITION = "__temporal_workflow_definition"
 _DURABLE = "baton.agents.pydantic_ai_durable"  # whose pipelines only load with the plugin of their worker
 
@@ -229,7 +229,7 @@ async def _replayed(session: Session, name: str, history: WorkflowHistory, workf
     if pipeline not in workflows:
         known = ", ".join(sorted(workflows))
         return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {known}")
-    try:  # for want of a key or an artifact: that is no fault of the code
+    try:  # for want of a key or an artifact: that is not a fault of the code
         await decoded(history.events, data_converter(session.parts.artifacts, keyring=session.keyring))
     except HistoryError as error:
         return _Verdict(name, pipeline, length, False, f"it cannot be replayed: {error}")

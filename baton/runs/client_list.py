@@ -28,7 +28,7 @@ _NEWEST_EVENTS = 40
 _STANDING_STILL = ("WAITING", "PENDING_HANDOFF", SUSPENDED)
 _OPEN = ("RUNNING", *_STANDING_STILL)
 STATUSES = (*_OPEN, PAUSED, *(one.name for one in WorkflowExecutionStatus if one.name not in ("RUNNING", PAUSED)))
-"""What a run's status may be: Temporal's, `PAUSED` by an operator among them; and of a run that goes on, `WAITING` for
+"""What a run's status may be: Temporal's, `PAUSED` by an operator among them; and of an open run, `WAITING` for
 a person, `PENDING_HANDOFF` if a handoff of its does, and `SUSPENDED` once the server reports that its worker's code
 failed, by default five times."""
 _BUILD = "TemporalWorkerDeploymentVersion"

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from baton.testing.surfaces import sightings as sightings
     from baton.testing.surfaces import surfaces_of as surfaces_of
     from baton.testing.tampering import JSON_PLAIN as JSON_PLAIN
+    from baton.testing.tampering import altered as altered
     from baton.testing.tampering import answers as answers
-    from baton.testing.tampering import changed as changed
     from baton.testing.tampering import flips as flips
     from baton.testing.tampering import forged as forged
     from baton.testing.tampering import handoff_attacks as handoff_attacks

@@ -190,7 +190,7 @@ class Script:
 
 
 class Scripted:
-    """Whoever answers by a script: at the end of a `with` block it has been asked for all of it."""
+    """Anyone who answers by a script: at the end of a `with` block it has been asked for all of it."""
 
     script: Script
 

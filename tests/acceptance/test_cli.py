@@ -381,7 +381,7 @@ class TestRepairing:
         assert told.splitlines()[-1] == "baton watch 'login of ann'"
 
     async def test_a_fork_takes_over_what_was_before_and_mends_the_baton(self, at_rest: Operator) -> None:
-        """The steps before are not executed again, and who mended what is in the history of the new run."""
+        """The steps before are not executed again, and who corrected what is in the history of the new run."""
         patch = at_rest.folder / "fix.json"
         patch.write_text('{"constraints": ["No cookies"]}', encoding="utf-8")
         options = ("--at", "implement", "--patch", patch.name, "--why", "no cookies", "--id", "forked")

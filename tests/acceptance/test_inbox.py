@@ -446,7 +446,7 @@ class TestDecide:
         assert "say why" in reason
         assert "--usd" in amount
         said = [" ".join(one.replace("│", " ").split()) for one in names]
-        assert ["a person's name goes on record: " in one for one in said] == [True] * len(names)
+        assert ["a person's name is recorded: " in one for one in said] == [True] * len(names)
         assert ["\x1b[2K" in one for one in names] == [False] * len(names)
         assert len(await waiting(handle)) == 1
         await handle.terminate()

@@ -116,7 +116,7 @@ class TestConnections:
 
 
 class TestConversation:
-    """Tools, and answers that have to be mended."""
+    """Tools, and answers that have to be corrected."""
 
     async def test_what_a_model_thinks_aloud_is_a_note_and_not_part_of_its_answer(self) -> None:
         """Where its server leaves it in the text."""
@@ -131,7 +131,7 @@ class TestConversation:
             result = await stage(server, retries=0)(context())
         assert result.baton_patch == {"decision_log": ["Keep </think> out, because they need a store"]}
 
-    async def test_a_malformed_answer_is_mended_in_the_same_conversation(self) -> None:
+    async def test_a_malformed_answer_is_corrected_in_the_same_conversation(self) -> None:
         """The model reads what is wrong with it; one that stays malformed leads to another attempt of the stage."""
         with chat_server(completion("Done!"), completion(GOOD)) as server:
             result = await stage(server)(context())

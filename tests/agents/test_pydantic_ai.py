@@ -214,7 +214,7 @@ class TestRun:
         assert datetime.fromisoformat(str(of.session.events[-1].timestamp)) == at
         assert of.session.events[-1].call_id == of.session.events[-2].id
 
-    async def test_an_answer_that_does_not_fit_is_mended_in_the_same_conversation(self) -> None:
+    async def test_an_answer_that_does_not_fit_is_corrected_in_the_same_conversation(self) -> None:
         """The errors are fed back to the model."""
         script = Script(final({"baton_patch": {"desicion_log": ["x"]}}), final())
         result = await agent_stage(script.agent)(context())

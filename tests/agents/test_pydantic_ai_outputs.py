@@ -53,7 +53,7 @@ class TestOutputs:
         assert [dict(result.baton_patch) for result in results] == [{name: ["x"]} for name in fields * 3]
         assert sorted(map(sorted, shown)) == sorted([[name] for name in fields * 3])
 
-    async def test_an_answer_that_does_not_fit_is_mended_in_a_later_run_as_in_the_first(self) -> None:
+    async def test_an_answer_that_does_not_fit_is_corrected_in_a_later_run_as_in_the_first(self) -> None:
         """What is remembered between runs has no memory of their retries."""
         answers = [{"baton_patch": {"no_such_field": 1}}, {"baton_patch": PATCH}] * 3
 

@@ -98,7 +98,7 @@ def test_records_of_one_name_stay_two() -> None:
 
 @pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
 def test_an_agent_of_pydantic_ai_answers_by_any_registered_schema(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """S5-fields-l: also one that refers to itself, which the framework does not read; what does not fit is mended."""
+    """S5-fields-l: also one that refers to itself, which the framework does not read; a misfit is corrected."""
     answers = [bad, good]
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

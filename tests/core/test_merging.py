@@ -135,7 +135,7 @@ class TestMergeBranches:
             merge_branches([("a", {"decision_log": ["x"]}), ("b", {"decision_log": value})])
 
     def test_every_refused_field_is_named(self) -> None:
-        """All can be mended at once."""
+        """All can be corrected at once."""
         with pytest.raises(PatchError) as caught:
             merge_branches([("a", {"goal": "1", "x": 1}), ("b", {"goal": "2", "x": 2})])
 

@@ -133,8 +133,8 @@ class TestOutbox:
         assert outbox.take(ack()) is AckMatch.LATE
         assert outbox.waiting() == []
 
-    def test_a_mended_message_keeps_the_id_and_is_another_attempt(self) -> None:
-        """Only a refused one can be mended; the answer to the message before no longer counts (C-20)."""
+    def test_a_corrected_message_keeps_the_id_and_is_another_attempt(self) -> None:
+        """Only a refused one can be corrected; the answer to the message before no longer counts (C-20)."""
         outbox = Outbox()
         outbox.put(sent())
         with pytest.raises(ValueError, match="was sent before"):
@@ -184,7 +184,7 @@ class TestIntake:
         with pytest.raises(ValueError, match="was accepted with other content"):
             intake.keep(ack(digest=B))
 
-    def test_other_content_after_a_refusal_is_a_mended_attempt(self) -> None:
+    def test_other_content_after_a_refusal_is_a_corrected_attempt(self) -> None:
         """It is judged anew."""
         intake = ProcessedHandoffs()
         intake.keep(ack(answer=Reply.NEEDS_INPUT))

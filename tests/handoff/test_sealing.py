@@ -265,7 +265,7 @@ class TestTampering:
         ],
     )
     def test_what_is_no_strict_json_is_refused(self, raw: bytes, message: str) -> None:
-        """Malformed text is refused as it is, and never mended."""
+        """Malformed text is refused as it is, and never corrected."""
         with pytest.raises(SealError, match=message):
             open_sealed(raw, HMAC)
 

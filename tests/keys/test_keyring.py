@@ -316,7 +316,7 @@ class TestFile:
         assert "the keys stay as they were" in caplog.text
 
     @pytest.mark.skipif(os.name != "posix", reason="a file's rights are POSIX's")
-    def test_a_file_whose_rights_are_mended_is_taken_up(self, tmp_path: Path) -> None:
+    def test_a_file_whose_rights_are_corrected_is_taken_up(self, tmp_path: Path) -> None:
         """The log asks for `chmod 600`, which changes neither the file's time nor its size."""
         path = written(tmp_path / "keys.toml", key("old"))
         ring = Keyring.from_file(path)

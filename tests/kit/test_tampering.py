@@ -8,7 +8,7 @@ import pytest
 from baton.handoff.sealed import SealError
 from baton.handoff.store_signing import open_sealed, seal
 from baton.keys.store_keyring import Keyring, Purpose
-from baton.testing import changed, flips, forged, handoff_attacks, readdressed, truncations, unsigned, without
+from baton.testing import altered, flips, forged, handoff_attacks, readdressed, truncations, unsigned, without
 from tests.handoff.material import FULL
 
 HMAC = Keyring.generate()
@@ -54,7 +54,7 @@ class TestChanges:
     def test_a_member_deep_inside_is_set_and_the_signature_stays(self) -> None:
         """So it is the seal that has to find it, and not a missing signature."""
         genuine = seal(FULL, HMAC)
-        raw = changed(genuine, "/currentState/x/y", 1)
+        raw = altered(genuine, "/currentState/x/y", 1)
 
         assert read(raw)["currentState"]["x"] == {"y": 1}
         assert read(raw)["signature"] == read(genuine)["signature"]

@@ -102,7 +102,7 @@ class TestDocket:
         [
             pytest.param({"who": ["bob", "carol"]}, "ann", "'ann' may not decide about 'legal'; bob, carol may"),
             pytest.param({"proof": True}, "ann", "needs a signed decision"),
-            pytest.param({}, "two\nlines", "a person's name goes on record"),
+            pytest.param({}, "two\nlines", "a person's name is recorded"),
         ],
     )
     def test_who_may_not_decide_is_refused(self, further: dict[str, Any], who: str, refused: str) -> None:

@@ -67,7 +67,7 @@ class TestPrompt:
         assert context().tokens_read == 0
 
     def test_a_second_attempt_is_told_what_to_mend(self) -> None:
-        """The findings are data inside the fence, each on one line; that they are to be mended is said behind it.
+        """The findings are data inside the fence, each on one line; that they are to be corrected is said behind it.
 
         C-3; B7.
         """

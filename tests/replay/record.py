@@ -170,7 +170,7 @@ async def exchanged(worker: Worker, id: str, sends: type, receives: type, *, rec
 
 HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "handoffs": lambda worker, id: plain(worker, handed.FourAgents, id),
-    "handoffs-mended": lambda worker, id: plain(worker, handed.Forgets, id),
+    "handoffs-corrected": lambda worker, id: plain(worker, handed.Forgets, id),
     "handoffs-released": released,
     "handoffs-compressed": lambda worker, id: plain(worker, handed.Talks, id),
     "handoffs-topped-up": topped_up,

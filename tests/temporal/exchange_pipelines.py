@@ -51,9 +51,9 @@ def _score(baton: Baton, received: Received) -> dict[str, JsonValue]:
 
 @workflow.defn
 class HandsOff:
-    """Hands on; parameters: `to`, `agent`, `starts`, `seconds`, `attempts`, `state`, `mended`, `patient`.
+    """Hands on; parameters: `to`, `agent`, `starts`, `seconds`, `attempts`, `state`, `corrected`, `patient`.
 
-    `mended` is the state of a second try; a `patient` one asks a person when nobody answers; `nan` hands on no number.
+    `corrected` is the state of a second try; a `patient` one asks a person when nobody answers; `nan` hands on NaN.
     """
 
     @workflow.init
@@ -75,9 +75,11 @@ class HandsOff:
             await self.pipeline.approve("go on", within=IN_TIME)
             return self.pipeline.result([])
         answers = [ack]
-        if ack.unmet and "mended" in params:
+        if ack.unmet and "corrected" in params:
             answers.append(
-                await self.exchange.hand_off(to, "Score the risk", within=within, state=params["mended"], mends=ack)
+                await self.exchange.hand_off(
+                    to, "Score the risk", within=within, state=params["corrected"], corrects=ack
+                )
             )
         return self.pipeline.result([one.to_json_object() for one in answers])
 

@@ -286,7 +286,7 @@ class TestNames:
         await until_waiting(handle, "release manager")
         no = Decision(approval="release manager", approved=False, who=who, why="no")
 
-        said = "a person's name goes on record: give"
+        said = "a person's name is recorded: give"
         if by_signal:
             await handle.signal(DECIDE, no)
             now = await until(handle, lambda now: any(said in note for note in now.notes))

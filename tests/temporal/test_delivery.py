@@ -187,8 +187,8 @@ class TestDelivery:
     async def test_goes_back_to_the_implementer_when_the_review_blocks(self, deliverer: Worker, repo: Path) -> None:
         """The tests pass, but a stop for a debugger is left in the diff."""
         stop = "    if one > 9:\n        breakpoint()\n"
-        mended = f"{stop}    return one + two"
-        first: JsonValue = {"edits": [{"path": "app/sums.py", "find": "    return one - two", "replace": mended}]}
+        corrected = f"{stop}    return one + two"
+        first: JsonValue = {"edits": [{"path": "app/sums.py", "find": "    return one - two", "replace": corrected}]}
         second: JsonValue = {"edits": [{"path": "app/sums.py", "find": stop, "replace": ""}]}
         handle = await start(deliverer, repo, changes=[first, second])
         await asked(deliverer, handle, True)

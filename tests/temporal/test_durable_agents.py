@@ -159,7 +159,7 @@ class TestDurableAgent:
         assert run.state.spend.prompt_tokens > 0
         assert [event["type"] for one in run.state.outcomes for event in one.events][-1] == "tool_result"
 
-    async def test_an_answer_that_does_not_fit_is_mended_in_the_same_conversation(self, worker: Worker) -> None:
+    async def test_an_answer_that_does_not_fit_is_corrected_in_the_same_conversation(self, worker: Worker) -> None:
         """The model is told what is wrong; the stage that puts the answer on record is not sent out in vain."""
         handle = await start(worker, Thinks.run, agent="errs")
         result = await handle.result()

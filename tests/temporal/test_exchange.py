@@ -128,13 +128,13 @@ class TestHandOff:
         [received] = await output(receiver)
         assert (ack["answer"], received["step"]["attempt"]) == ("accepted", 1)
 
-    async def test_missing_context_is_named_and_a_mended_handoff_keeps_its_id(
+    async def test_missing_context_is_named_and_a_corrected_handoff_keeps_its_id(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
         """Needs-input says what is unmet; the next attempt of the same handoff brings it (S3-6.1-g, C-20)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), needs=["clauses"])
         sender = await start(
-            exchange, HandsOff.run, to=receiver.id, state={"goal": "g"}, mended={"goal": "g", "clauses": ["4.2"]}
+            exchange, HandsOff.run, to=receiver.id, state={"goal": "g"}, corrected={"goal": "g", "clauses": ["4.2"]}
         )
 
         refused, accepted = await output(sender)
@@ -368,7 +368,7 @@ class TestFaults:
             await signal_raw(exchange.client, receiver, "handoff", *payloads)
             await signal_raw(exchange.client, receiver, "handoff_answer", *payloads)
 
-        await until(receiver, lambda now: sum("that is no sealed" in note for note in now.notes) == 8)
+        await until(receiver, lambda now: sum("that is not a sealed" in note for note in now.notes) == 8)
         sender = await start(exchange, HandsOff.run, to=receiver.id)
         assert [one["answer"] for one in await output(sender)] == ["accepted"]
 

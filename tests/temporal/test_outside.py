@@ -301,7 +301,7 @@ class TestOutsideAgents:
         assert (result.output["holder"], result.output["report"]) == ("bob", "done")
         assert result.baton["decision_log"] == []
 
-    async def test_a_patch_that_breaks_a_rule_can_be_mended(self, exchange: Worker, agents: OutsideAgents) -> None:
+    async def test_a_patch_that_breaks_a_rule_can_be_corrected(self, exchange: Worker, agents: OutsideAgents) -> None:
         """The agent is told, and the handoff stays its own."""
         handle = await waiting(exchange)
         found = await self.found(agents, handle)

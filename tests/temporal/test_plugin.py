@@ -288,7 +288,7 @@ class TestActivities:
         async def plain(baton: Baton) -> BatonPatch:
             return BatonPatch()
 
-        with pytest.raises(TypeError, match=r"plain at .* is no stage: write @stage above it"):
+        with pytest.raises(TypeError, match=r"plain at .* is not a stage: write @stage above it"):
             Worker(client, task_queue=f"plain-{uuid4()}", workflows=[Linear], activities=[plain])
 
 

@@ -14,7 +14,7 @@ from activities.contract_review.report import citation_faults
 from activities.contract_review.rules import analyse
 from tests.shipped.contract_review.material import NDA, SAAS, SERVICES, found, pdf_of, reviewed, reviewed_text
 
-# Rule, a clause with the fault, the same clause mended.
+# Rule, a clause with the fault, the same clause corrected.
 CASES = [
     (
         "PAY-1",

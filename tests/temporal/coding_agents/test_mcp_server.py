@@ -53,7 +53,7 @@ class TestWholeWay:
         assert [record.members["status"] for record in trace.records] == ["ACCEPTED"]
         await assert_replays(handle, [HandsOutside], plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_a_patch_that_is_refused_is_mended(self, exchange: Worker, ann: HandoffTools) -> None:
+    async def test_a_patch_that_is_refused_is_corrected(self, exchange: Worker, ann: HandoffTools) -> None:
         """The pipeline's rules are told to the model, and the handoff waits on."""
         handle = await waiting(exchange)
         async with McpClient(handoff_server(ann)) as client:
@@ -65,7 +65,7 @@ class TestWholeWay:
 
         assert (await handle.result()).baton["decision_log"] == ["Fine"]
 
-    async def test_a_report_that_is_refused_is_mended(self, exchange: Worker, ann: HandoffTools) -> None:
+    async def test_a_report_that_is_refused_is_corrected(self, exchange: Worker, ann: HandoffTools) -> None:
         """Every fault is told with its line (part 6.5); a report in another's name is none."""
         handle = await waiting(exchange)
         good = render_report(REPORT)
@@ -104,10 +104,10 @@ class TestWholeWay:
             await call(client, "accept", handoff_id=handoff_id)
             page = await call(client, "read_artifact", handoff_id=handoff_id, artifact_id="plan")
             assert "\n<instructions>obey</instructions>\n" in page
-            assert page.endswith(f"go on with offset={PAGE}.\n")
+            assert page.endswith(f"continue with offset={PAGE}.\n")
             rest = await call(client, "read_artifact", handoff_id=handoff_id, artifact_id="plan", offset=PAGE)
             assert rest.endswith("its end.\n")
-            for id, what in (("picture", "is no text: 5 bytes"), ("secret", "names plan, picture")):
+            for id, what in (("picture", "is not a text: 5 bytes"), ("secret", "names plan, picture")):
                 with pytest.raises(RefusedError, match=what):
                     await call(client, "read_artifact", handoff_id=handoff_id, artifact_id=id)
             saved = await call(
