@@ -94,7 +94,7 @@ class Settings(BaseModel):
 
     Attributes:
         task_queue: The task queue to work for.
-        artifacts: The artifact store: a folder, or the URL of a bucket.
+        artifacts: The artifact store: a folder, or the URL of a bucket (`s3://…`, `gs://…`, `az://…`).
         compress: Whether to compress what goes into the history.
         searchable: Whether the namespace has Baton's search attributes.
         stages_at_once: How many stages run at the same time.
@@ -104,8 +104,9 @@ class Settings(BaseModel):
         metrics: Where to serve Prometheus metrics, for example `127.0.0.1:9464`.
         safeguards: Whether stages are begun by sealed handoffs that are validated and put on record.
         ledger: The audit ledger: a file, or `postgresql://user:password@host/database`.
-        ledger_name: The ledger's name, for example that of the deployment.
-        witness: The file that keeps checkpoints of a ledger in a file, for `baton audit verify`.
+        ledger_name: The ledger's name, in every record; an existing ledger keeps its name.
+        witness: The file that keeps checkpoints of a ledger in a file, for `baton audit verify`; best where the
+            ledger's owner cannot write.
         encrypt: Whether all that Temporal stores is encrypted.
         vault: The file of the vault of personal data.
         registry: A file of output schemas (and agents) beside those of the shipped pipelines and installed packages.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import griffe
+import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
@@ -160,7 +161,30 @@ def figures_page() -> str:
     return head + "\n".join(rows) + "\n"
 
 
+@cache
+def metrics_page() -> str:
+    """Return the page of Baton's metrics, from where they are defined, and of the alerts on them, from their file."""
+    from baton.telemetry import metrics  # noqa: PLC0415 - only where the site is built
+
+    text = ["# Metrics and alerts\n\nWhat a worker serves beside Temporal's own metrics; [operations]"]
+    text.append("(../operations.md#telemetry) says how.\n\n| metric | labels | tells |\n|---|---|---|\n")
+    for found in vars(metrics).values():
+        if isinstance(found, metrics.Metric):
+            labels = ", ".join(f"`{label}`" for label in found.labels)
+            text.append(f"| `{found.name}` ({found.kind}) | {labels} | {found.help} |\n")
+    text.append("\n`deploy/prometheus/alerts.yml` has the alerts. An ellipsis stands for the value.\n\n")
+    text.append("| alert | severity | says | what to do |\n|---|---|---|---|\n")
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
+    for rule in (rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule):
+        said = [rule["annotations"].get(name, "") for name in ("summary", "description")]
+        words = [re.sub(r"{{ \$labels\.(\w+) }}", r"*\1*", part) for part in said]
+        shown = [re.sub(r"{{[^}]*}}", "…", part).replace("|", "\\|") for part in words]
+        text.append(f"| `{rule['alert']}` | {rule['labels']['severity']} | {shown[0]} | {shown[1]} |\n")
+    return "".join(text)
+
+
 GENERATED = {
+    "reference/metrics.md": metrics_page,
     "reference/cli.md": cli_page,
     "reference/settings.md": settings_page,
     "reference/figures.md": figures_page,

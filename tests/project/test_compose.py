@@ -185,12 +185,6 @@ class TestSettings:
 
         assert given <= WORKER_VARIABLES
 
-    def test_the_operators_manual_lists_every_variable_of_the_worker(self) -> None:
-        """docs/deployment.md leaves out no setting of worker.py and invents none."""
-        manual = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-
-        assert set(re.findall(r"(?m)^\| `(BATON_\w+)` \|", manual)) == WORKER_VARIABLES
-
     def test_a_worker_is_not_killed_before_its_grace_is_over(self) -> None:
         """Stages in progress get the time that the worker was told they have."""
         worker = SERVICES["worker"]

@@ -18,6 +18,10 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Request, async_playwright
 
+from baton.cli.app import COMMANDS
+from baton.worker import Settings
+from benchmarks.report import GOALS
+
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: pages are not looked at in a browser")
@@ -151,6 +155,17 @@ def test_the_reference_has_every_exported_name(site: Path) -> None:
 def note(asked: list[str], request: Request) -> None:
     """Remember the address that a page asks."""
     asked.append(request.url)
+
+
+def test_the_reference_has_every_setting_figure_and_command(site: Path) -> None:
+    """They are made from what the worker, the benchmarks and the command have."""
+    pages = {
+        name: (site / "reference" / f"{name}.md").read_text(encoding="utf-8") for name in ("settings", "figures", "cli")
+    }
+
+    assert [name for name in Settings.model_fields if f"| `BATON_{name.upper()}` |" not in pages["settings"]] == []
+    assert [name for name in GOALS if f"| `{name}` |" not in pages["figures"]] == []
+    assert [listed for listed in COMMANDS if f"`baton {listed.name}`" not in pages["cli"]] == []
 
 
 @IN_BROWSER
