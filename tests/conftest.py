@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, settings
 
 from baton.devserver import DevServer
 from baton.devserver.processes import held_port
+from tests.support.workers import agents, client, exchange, own_server, safeguards, sealing, store, worker
+
+__all__ = ["agents", "client", "exchange", "own_server", "safeguards", "sealing", "store", "worker"]
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and their child processes would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -22,8 +22,8 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_waiting import waits
 from tests.acceptance.operating import ROOT, Operator, heard
+from tests.runs.test_builds import versioned
 from tests.support import Handle, approve, until_waiting
-from tests.temporal.test_builds import versioned
 
 PIPELINES = "tests.acceptance.operated_pipelines"
 CHANGED = "tests.acceptance.changed_pipelines"

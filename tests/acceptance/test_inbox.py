@@ -26,11 +26,11 @@ from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from baton.wire.names import QUERY_INBOX
 from tests.acceptance.operating import PATIENCE_SECONDS, PROGRAM, Operator
+from tests.handoff import handoff_pipelines, handoff_stages
+from tests.handoff.handoff_pipelines import Forgets, FourAgents, Spends
+from tests.handoff.inbox_pipelines import PIPELINES, Tainted, TaintedTwice
+from tests.handoff.inbox_stages import STAGES
 from tests.support import Handle, failure, until
-from tests.temporal import handoff_pipelines, handoff_stages
-from tests.temporal.handoff_pipelines import Forgets, FourAgents, Spends
-from tests.temporal.inbox_pipelines import PIPELINES, Tainted, TaintedTwice
-from tests.temporal.inbox_stages import STAGES
 
 ALL_PIPELINES = [*handoff_pipelines.PIPELINES, *PIPELINES]
 ALL_STAGES: list[Callable[..., Any]] = [*handoff_stages.STAGES, *STAGES]

@@ -21,9 +21,9 @@ from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.acceptance.handoff_errands import safeguards, trace_of
 from tests.acceptance.outside_service import TOKENS
+from tests.exchange.exchange_pipelines import HandsOutside
 from tests.support import start
 from tests.support.processes import working
-from tests.temporal.exchange_pipelines import HandsOutside
 
 TOKEN = "reviewer-token-0123456789"
 HOLDERS = ("ann", "bob", "eve")

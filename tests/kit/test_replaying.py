@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from baton.testing import assert_replays_folder
+from tests.pipelines.pipelines import Gated, Linear
 from tests.replay.mutants import StagesSwapped
 from tests.replay.record import HISTORIES
-from tests.temporal.pipelines import Gated, Linear
 
 
 class TestAssertReplaysFolder:

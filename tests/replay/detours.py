@@ -14,19 +14,19 @@ from baton.exchange.client_external import OutsideAgents
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.wire.names import QUERY_INBOX
-from tests.support import GOAL, Handle, approve, start, until, until_waiting
-from tests.temporal import handoff_pipelines as handed
-from tests.temporal.exchange_pipelines import (
+from tests.budget.paying_pipelines import Takes
+from tests.exchange.exchange_pipelines import (
     Accepts,
     AsksTheInbox,
     Broadcasts,
     HandsOutside,
     Receives,
 )
-from tests.temporal.inbox_pipelines import ForgetsInABranch
-from tests.temporal.paying_pipelines import Takes
-from tests.temporal.pipelines import AsksWhileWorking
-from tests.temporal.undoing import Books
+from tests.handoff import handoff_pipelines as handed
+from tests.handoff.inbox_pipelines import ForgetsInABranch
+from tests.pipelines.pipelines import AsksWhileWorking
+from tests.pipelines.undoing import Books
+from tests.support import GOAL, Handle, approve, start, until, until_waiting
 
 Recording = Callable[[Worker, str], Awaitable[Handle]]
 

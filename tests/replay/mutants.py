@@ -7,7 +7,7 @@ from temporalio import workflow
 from baton import Pipeline, PipelineInput, PipelineResult
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal.stages import check, conclude, document, implement, plan, review
+    from tests.pipelines.stages import check, conclude, document, implement, plan, review
 
 
 @workflow.defn(name="Linear")

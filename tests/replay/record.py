@@ -30,22 +30,22 @@ from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
+from tests.budget.paying_pipelines import Takes
+from tests.budget.paying_stages import STAGES as PAYING_STAGES
+from tests.contract.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
+from tests.exchange.exchange_pipelines import EXCHANGES, HandsOff, Receives, StreamsIn, StreamsOut
+from tests.handoff import handoff_pipelines as handed
+from tests.handoff.handoff_stages import STAGES as HANDED_STAGES
+from tests.handoff.inbox_pipelines import ForgetsInABranch
+from tests.pipelines.line_pipelines import Catches, Lines
+from tests.pipelines.line_stages import STAGES as LINE_STAGES
+from tests.pipelines.mishaps import NeverAwaits
+from tests.pipelines.pipelines import PIPELINES, FansOut, Gated, Linear, Long, Parent
+from tests.pipelines.stages import STAGES
+from tests.pipelines.undoing import STAGES as UNDOING_STAGES
+from tests.pipelines.undoing import Books
 from tests.replay import detours
 from tests.support import GOAL, Handle, approve, start, until
-from tests.temporal import handoff_pipelines as handed
-from tests.temporal.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
-from tests.temporal.exchange_pipelines import EXCHANGES, HandsOff, Receives, StreamsIn, StreamsOut
-from tests.temporal.handoff_stages import STAGES as HANDED_STAGES
-from tests.temporal.inbox_pipelines import ForgetsInABranch
-from tests.temporal.line_pipelines import Catches, Lines
-from tests.temporal.line_stages import STAGES as LINE_STAGES
-from tests.temporal.mishaps import NeverAwaits
-from tests.temporal.paying_pipelines import Takes
-from tests.temporal.paying_stages import STAGES as PAYING_STAGES
-from tests.temporal.pipelines import PIPELINES, FansOut, Gated, Linear, Long, Parent
-from tests.temporal.stages import STAGES
-from tests.temporal.undoing import STAGES as UNDOING_STAGES
-from tests.temporal.undoing import Books
 
 PLAIN_PIPELINES: list[type] = [*PIPELINES, Catches, Lines, Books]
 HANDED_PIPELINES: list[type] = [*handed.PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES, ForgetsInABranch, Takes]

@@ -23,8 +23,8 @@ from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
-from tests.temporal.paying_pipelines import PIPELINES, Takes
-from tests.temporal.paying_stages import BILLS, STAGES, dear
+from tests.budget.paying_pipelines import PIPELINES, Takes
+from tests.budget.paying_stages import BILLS, STAGES, dear
 
 RESERVED = dear.spec.reserve_micro_usd
 GRANTED = 4 * RESERVED

@@ -22,7 +22,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS
-from tests.temporal.pipelines import PIPELINES
+from tests.pipelines.pipelines import PIPELINES
 
 Handle = WorkflowHandle[Any, Any]
 

@@ -184,7 +184,7 @@ def office_over(browser: Browser, client: Client, screenshots: Path) -> Office:
 async def begun(worker: Worker, pipeline: Any, id: str, goal: str = "Pay the invoice", **members: Any) -> Any:
     """Start a pipeline, and return its handle."""
     start = PipelineInput(goal=goal, **members)
-    run = pipeline.run if hasattr(pipeline, "run") and pipeline.__module__.startswith("tests.temporal") else pipeline
+    run = pipeline.run if hasattr(pipeline, "run") and pipeline.__module__.startswith("tests.handoff") else pipeline
     return await worker.client.start_workflow(run, start, id=id, task_queue=worker.task_queue)
 
 

@@ -10,8 +10,8 @@ from temporalio import workflow
 from baton import Baton, BatonPatch, Exhibit, Pipeline, StageContext, StageResult, pipeline, stage
 
 with workflow.unsafe.imports_passed_through():
-    from tests.temporal import handoff_stages
-    from tests.temporal.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
+    from tests.handoff import handoff_stages
+    from tests.handoff.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
 
 DAY = timedelta(days=1)
 

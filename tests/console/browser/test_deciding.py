@@ -14,8 +14,8 @@ from baton.core.messages import PipelineStatus
 from baton.wire.names import QUERY_INBOX
 from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks, confirms
+from tests.handoff.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
 from tests.support import answer_to, until, until_waiting
-from tests.temporal.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
 
 pytestmark = pytest.mark.xdist_group("console browser")
 

@@ -1,0 +1,150 @@
+"""`baton mcp` where its artifact store is not the workers', and where no worker answers."""
+
+import asyncio
+import json
+import random
+import string
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client as McpClient
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import WorkerParts
+from baton.artifacts.store import LocalArtifactStore
+from baton.devserver import DevServer
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_http import serve_outside
+from baton.exchange.client_mcp import HandoffTools, handoff_server
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.testing import local_server, pipeline_worker
+from tests.agents.coding_agents.calling import RefusedError, call, listed, waiting
+from tests.exchange.exchange_pipelines import HandsOutside
+from tests.exchange.test_outside_service import TOKENS
+from tests.exchange.test_outside_service import call as call_url
+
+ONE_UNASKED = (
+    "not one of the pipelines that wait (1) can be asked just now, so it is not known what is for you; try again"
+)
+
+
+async def whole_answer(url: str) -> tuple[dict[str, str], Any]:
+    """Return the headers, by their names in small letters, and the JSON of an answer to the reviewer."""
+    request = urllib.request.Request(url, headers={"authorization": f"Bearer {TOKENS['reviewer']}"})
+
+    def send() -> tuple[dict[str, str], Any]:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return {name.lower(): value for name, value in response.headers.items()}, json.load(response)
+
+    return await asyncio.to_thread(send)
+
+
+async def client_of(server: DevServer, safeguards: Safeguards, folder: Path) -> Client:
+    """Return a client with a store of its own."""
+    parts = WorkerParts(artifacts=LocalArtifactStore(folder))
+    return await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+
+
+@pytest.fixture
+async def stored(server: DevServer, safeguards: Safeguards, folder: Path) -> AsyncIterator[Worker]:
+    """Return a worker that has an artifact store."""
+    client = await client_of(server, safeguards, folder / "workers")
+    async with pipeline_worker(client, [HandsOutside], []) as it:
+        yield it
+
+
+@pytest.fixture
+async def eve(server: DevServer, safeguards: Safeguards, folder: Path) -> AsyncIterator[HandoffTools]:
+    """Return the desk of a reviewer whose store is another one than the workers'."""
+    client = await client_of(server, safeguards, folder / "elsewhere")
+    async with safeguards.shared().open() as guarded:
+        yield HandoffTools(
+            OutsideAgents(client, guarded.gate), "reviewer", "eve", LocalArtifactStore(folder / "elsewhere")
+        )
+
+
+class TestAnotherStore:
+    """The agent is told while it still holds the handoff; a later stage could only fail."""
+
+    async def test_an_artifact_that_the_workers_do_not_have_is_refused(
+        self, stored: Worker, eve: HandoffTools, folder: Path
+    ) -> None:
+        """And taken once it is there."""
+        handle = await waiting(stored)
+        async with McpClient(handoff_server(eve)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            saved = await call(
+                client, "save_artifact", handoff_id=handoff_id, artifact_id="review", type="review", text="All is well"
+            )
+            with pytest.raises(RefusedError, match=r"has no 'review'.*--artifacts"):
+                await call(client, "propose_patch", handoff_id=handoff_id, patch={"artifacts": [saved]})
+            await LocalArtifactStore(folder / "workers").put(b"All is well")
+            await call(client, "propose_patch", handoff_id=handoff_id, patch={"artifacts": [saved]})
+
+        assert [one["id"] for one in (await handle.result()).baton["artifacts"]] == ["review"]
+
+    async def test_a_patch_too_large_for_the_history_says_which_way_it_went(
+        self, stored: Worker, eve: HandoffTools
+    ) -> None:
+        """The worker cannot read it, and nothing but its log says why."""
+        handle = await waiting(stored, seconds=120)
+        text = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=900_000))
+        async with McpClient(handoff_server(eve)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            with pytest.raises(RefusedError, match=r"goes by the artifact store.*--artifacts"):
+                await call(client, "propose_patch", handoff_id=handoff_id, patch={"decision_log": [text]})
+        await handle.terminate()
+
+
+class TestNoWorker:
+    async def test_a_list_that_nobody_can_make_is_no_empty_one(self, safeguards: Safeguards, folder: Path) -> None:
+        """An agent that reads an empty list goes home."""
+        async with local_server() as server, safeguards.shared().open() as guarded:
+            client = await client_of(server, safeguards, folder / "workers")
+            desk = HandoffTools(OutsideAgents(client, guarded.gate), "reviewer", "ann")
+            async with McpClient(handoff_server(desk)) as model:
+                assert await call(model, "list_mine") == []
+                async with pipeline_worker(client, [HandsOutside], []) as worker:
+                    await listed(model, await waiting(worker, seconds=100))
+                with pytest.raises(RefusedError, match=r"wait for somebody \(1\), and no worker answers"):
+                    await call(model, "list_mine")
+            async with serve_outside(desk.agents, TOKENS) as url:
+                status, answer = await call_url(f"{url}/handoffs")
+            assert (status, answer["error"]) == (503, ONE_UNASKED)
+
+    async def test_what_some_pipelines_answer_is_told_and_that_others_did_not(
+        self, safeguards: Safeguards, folder: Path
+    ) -> None:
+        """Over HTTP by a header; an agent whose list would be empty is told that it is not known."""
+        async with local_server() as server, safeguards.shared().open() as guarded:
+            client = await client_of(server, safeguards, folder / "workers")
+            agents = OutsideAgents(client, guarded.gate)
+            async with pipeline_worker(client, [HandsOutside], []) as gone:
+                theirs = await waiting(gone, seconds=100)
+                async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
+                    handoff_id = await listed(model, theirs)
+            async with (
+                pipeline_worker(client, [HandsOutside], []) as worker,
+                McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as reviewer,
+                McpClient(handoff_server(HandoffTools(agents, "painter", "eve"))) as painter,
+                serve_outside(agents, TOKENS) as url,
+            ):
+                ours = await waiting(worker, seconds=100)
+                await listed(reviewer, ours)
+                assert [row["workflow"] for row in await call(reviewer, "list_mine")] == [ours.id]
+                for model, asked in ((painter, {}), (reviewer, {"handoff_id": handoff_id})):
+                    with pytest.raises(RefusedError, match=r"wait for somebody \(1\), and no worker answers"):
+                        await call(model, "claim" if asked else "list_mine", **asked)
+                head, rows = await whole_answer(f"{url}/handoffs")
+                assert (head["baton-unasked"], [row["workflow"] for row in rows]) == ("1", [ours.id])
+                await theirs.terminate()
+                while head["baton-unasked"] != "0":
+                    head, _ = await whole_answer(f"{url}/handoffs")
+                assert await call(painter, "list_mine") == []

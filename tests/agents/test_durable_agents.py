@@ -1,0 +1,295 @@
+"""Fine-grained durable agents on a real server."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic_ai import Agent
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import CancelledError
+from temporalio.worker import Worker
+from typer.testing import CliRunner
+
+from baton import WorkerParts
+from baton.agents.port import HANDOFF_HEADER
+from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
+from baton.artifacts.store import MemoryArtifactStore
+from baton.cli.app import make_app
+from baton.client import read_run
+from baton.contract.records import TOOL_DENIED
+from baton.core.messages import PipelineInput
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.runs.client_explanation import explain
+from baton.testing import (
+    assert_not_seen,
+    assert_replays,
+    assert_replays_folder,
+    assert_seen,
+    pipeline_worker,
+    run_pipeline,
+    surfaces_of,
+)
+from tests.agents.durable_agents import (
+    DURABLE_PIPELINES,
+    DURABLE_STAGES,
+    HEADERS,
+    KEY,
+    REQUESTS,
+    Delegates,
+    Thinks,
+    ThinksLong,
+)
+from tests.support import Handle, event, failure, start
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a worker that runs the durable agents, sealed."""
+    baton = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
+    client = await Client.connect(server.address, plugins=[baton, DurableAgentsPlugin()])
+    async with pipeline_worker(client, DURABLE_PIPELINES, DURABLE_STAGES) as it:
+        REQUESTS.clear()
+        yield it
+
+
+async def activities(handle: Handle) -> list[str]:
+    """Return the activities that a run scheduled, in order."""
+    events = (await handle.fetch_history()).events
+    return [
+        one.activity_task_scheduled_event_attributes.activity_type.name
+        for one in events
+        if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    ]
+
+
+class TestDurableAgent:
+    async def test_each_request_and_each_tool_call_is_an_activity(self, worker: Worker, tmp_path: Path) -> None:
+        """A lost worker costs what was under way, and the history replays."""
+        handle = await start(worker, Thinks.run)
+        result = await handle.result()
+        names = await activities(handle)
+
+        assert result.baton["decision_log"] == ["Ask the customer"]
+        assert [names[0], names[-1]] == ["looks", "looks.answer"]
+        assert len([name for name in names if "model_request" in name]) == 2
+        assert len([name for name in names if "call_tool" in name]) == 1
+        await assert_replays(handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+        (tmp_path / "looks.json").write_text((await handle.fetch_history()).to_json())
+        assert await assert_replays_folder(tmp_path, DURABLE_PIPELINES, further=[DurableAgentsPlugin()]) == 1
+
+    async def test_baton_replay_loads_its_pipeline_as_the_worker_does(self, worker: Worker, tmp_path: Path) -> None:
+        """With the plugin of such agents, which the pipeline's module has loaded."""
+        handle = await start(worker, Thinks.run)
+        await handle.result()
+        (tmp_path / "looks.json").write_text((await handle.fetch_history()).to_json())
+        words = ["replay", str(tmp_path / "looks.json"), "-m", Thinks.__module__]
+        root = ["--path", str(Path(__file__).parents[2])]
+        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
+
+        assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
+
+    async def test_its_inputs_stand_in_its_prompt(self, worker: Worker) -> None:
+        """Whole, under their names, as those of any stage (issue 33)."""
+        REQUESTS.clear()
+        given = PipelineInput(goal="Plan", inputs={"draft": "Batons travel."})
+        result = await run_pipeline(worker, Thinks.run, given)
+
+        prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
+        assert "Batons travel." in prompt.partition("Input `draft`:")[2]
+        await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    async def test_its_session_is_on_record_and_its_bill_is_paid(self, worker: Worker) -> None:
+        """Tool results with the time of retrieval, what the model said, what it used (S5-compiler-h, S5-fm-b)."""
+        handle = await start(worker, Thinks.run)
+        await handle.result()
+        run = await read_run(worker.client, handle.id)
+        events = [event for outcome in run.state.outcomes for event in outcome.events]
+
+        assert [event["type"] for event in events] == ["llm_response", "tool_call", "tool_result"]
+        assert events[2]["content"] == "c-1 pays 20 USD"
+        spend = run.state.spend
+        assert spend.prompt_tokens > 0
+        assert spend.micro_usd == spend.prompt_tokens + 10 * spend.completion_tokens
+        assert explain(run, "looks").contract["allowedTools"] == ["lookup"]
+
+    async def test_each_request_names_the_handoff(self, worker: Worker) -> None:
+        """Beside the headers of the agent's own (S5-fields-a)."""
+        HEADERS.clear()
+        handle = await start(worker, Thinks.run)
+        await handle.result()
+        run = await read_run(worker.client, handle.id)
+        contract = explain(run, "looks").contract
+
+        named = {"X-Gateway": "house", HANDOFF_HEADER: contract["handoffId"]}
+        assert [named, named] == HEADERS
+
+    async def test_a_forbidden_tool_does_not_run(self, worker: Worker) -> None:
+        """The check is in workflow code, before an activity is scheduled (S5-fields-k)."""
+        handle = await start(worker, Thinks.run, agent="sends")
+
+        assert TOOL_DENIED in await failure(handle)
+        assert not [name for name in await activities(handle) if "call_tool" in name]
+
+    async def test_a_denied_call_is_in_the_ledger(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Under the handoff that the agent had accepted, and its request is on the bill (S5-fields-a, S5-prob-h)."""
+        handle = await start(worker, Thinks.run, agent="sends")
+        await failure(handle)
+        run = await read_run(worker.client, handle.id)
+        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            trace = await ledger.trace(run.start.task_id or "")
+        records = trace.records
+        accepted = {one.fields.to_agent: one.fields.event_id for one in records if one.fields.status == "ACCEPTED"}
+        (denial,) = [one for one in records if one.fields.kind == "denial"]
+
+        assert denial.body == {"tool": "send", "handoffId": accepted["sends"]}
+        assert run.state.spend.prompt_tokens > 0
+
+    async def test_a_run_that_failed_is_on_the_bill(self, worker: Worker) -> None:
+        """With what it did until then; the reason is its own."""
+        handle = await start(worker, Thinks.run, agent="limited")
+
+        assert "reached a limit of its run" in await failure(handle)
+        run = await read_run(worker.client, handle.id)
+        assert run.state.spend.prompt_tokens > 0
+        assert [event["type"] for one in run.state.outcomes for event in one.events][-1] == "tool_result"
+
+    async def test_an_answer_that_does_not_fit_is_corrected_in_the_same_conversation(self, worker: Worker) -> None:
+        """The model is told what is wrong; the stage that puts the answer on record is not sent out in vain."""
+        handle = await start(worker, Thinks.run, agent="errs")
+        result = await handle.result()
+        names = await activities(handle)
+
+        assert result.baton["decision_log"] == ["Ask the customer"]
+        assert [name for name in names if name.startswith("errs")] == ["errs", "errs.answer"]
+        assert len([name for name in names if "model_request" in name]) == 2
+
+    async def test_an_answer_that_the_pipeline_refuses_is_charged_once(self, worker: Worker) -> None:
+        """The same answer would be refused again."""
+        handle = await start(worker, Thinks.run, agent="overdoes")
+
+        assert "overdoes.answer" in await failure(handle)
+        names = await activities(handle)
+        assert names.count("overdoes.answer") == 1
+
+    @pytest.mark.parametrize(
+        ("agent", "under_way"),
+        [
+            pytest.param("stopped", 3, id="in a call"),
+            pytest.param("ponders", 4, id="in a request"),
+        ],
+    )
+    async def test_a_run_that_is_cancelled_is_on_the_bill(self, worker: Worker, agent: str, under_way: int) -> None:
+        """With what it used until then, and it ends as cancelled and not as failed."""
+        handle = await start(worker, Thinks.run, agent=agent)
+        await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, under_way)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as ended:
+            await handle.result()
+
+        assert isinstance(ended.value.cause, CancelledError)
+        run = await read_run(worker.client, handle.id)
+        assert run.state.spend.prompt_tokens > 0
+        assert [event["type"] for one in run.state.outcomes for event in one.events][:2] == [
+            "llm_response",
+            "tool_call",
+        ]
+        await assert_replays(handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    @pytest.mark.parametrize(
+        ("agent", "seconds"), [pytest.param("waits", 1, id="in a call"), pytest.param("hurries", 2, id="in a request")]
+    )
+    async def test_a_run_keeps_the_time_of_its_limits(self, worker: Worker, agent: str, seconds: int) -> None:
+        """And what it did until then is on the bill."""
+        handle = await start(worker, Thinks.run, agent=agent)
+
+        assert f"did not come to an end within {seconds} s" in await failure(handle)
+        run = await read_run(worker.client, handle.id)
+        assert run.state.spend.prompt_tokens > 0
+
+    async def test_a_providers_own_words_stay_out_of_the_history(self, worker: Worker) -> None:
+        """They may repeat a key; status and kind are told."""
+        handle = await start(worker, Thinks.run, agent="refused")
+
+        assert "agent 'refused': the provider of 'house-1' answered 401" in await failure(handle)
+        surfaces = await surfaces_of(worker.client, handle.id)
+        assert_not_seen(KEY, surfaces)
+        assert_seen("answered 401", surfaces)
+
+    async def test_an_answer_that_cannot_be_read_is_told_without_its_words(self, worker: Worker) -> None:
+        """The framework's own text of it quotes the answer, and the activity's says only that it failed."""
+        handle = await start(worker, Thinks.run, agent="garbled")
+
+        assert "agent 'garbled': the provider's answer cannot be read" in await failure(handle)
+        assert_not_seen(KEY, await surfaces_of(worker.client, handle.id))
+
+    @pytest.mark.parametrize(
+        ("agent", "told"),
+        [
+            pytest.param("filtered", "the model refused to answer, or its provider's content filter", id="a filter"),
+            pytest.param("empty", r"the provider's answer cannot be read \(IndexError\)", id="no choices"),
+        ],
+    )
+    async def test_what_a_request_raises_is_told_without_its_words(self, worker: Worker, agent: str, told: str) -> None:
+        """Also where the framework makes an error of its own of it, with the provider's words in it."""
+        handle = await start(worker, Thinks.run, agent=agent)
+
+        assert re.search(rf"agent '{agent}': {told}", await failure(handle))
+        assert_not_seen(KEY, await surfaces_of(worker.client, handle.id))
+
+    @pytest.mark.parametrize(
+        ("agent", "told"),
+        [
+            pytest.param("refuses", "agent 'refuses': the model refused to answer", id="a refusal"),
+            pytest.param("long", "the answer was cut off at the most tokens", id="cut off"),
+        ],
+    )
+    async def test_an_answer_without_an_end_is_not_asked_for_again(self, worker: Worker, agent: str, told: str) -> None:
+        """The framework would only say that it is no call of the answer's tool, and pay again."""
+        handle = await start(worker, Thinks.run, agent=agent)
+
+        assert told in await failure(handle)
+        assert len([name for name in await activities(handle) if "model_request" in name]) == 1
+
+    async def test_a_tool_that_fails_for_good_is_named_with_its_reason(self, worker: Worker) -> None:
+        """And not only that an activity failed."""
+        handle = await start(worker, Thinks.run, agent="breaks")
+
+        told = await failure(handle)
+        assert "agent 'breaks'" in told
+        assert "call_tool: RuntimeError: the register is down" in told
+
+    async def test_halves_of_characters_are_made_whole(self, worker: Worker) -> None:
+        """Temporal could not store them, and would run the tool or the request again without end."""
+        handle = await start(worker, Thinks.run, agent="halves")
+        await asyncio.wait_for(handle.result(), 30)
+
+        run = await read_run(worker.client, handle.id)
+        events = [event for outcome in run.state.outcomes for event in outcome.events]
+        assert events[0]["content"] == "One moment\ufffd."
+        assert events[2]["content"] == "half\ufffd pays 20 USD"
+
+    async def test_a_run_that_continues_as_new_takes_over_what_was_answered(self, worker: Worker) -> None:
+        """It continued before the answer was on record, and thought again, and continued again, without an end."""
+        handle = await start(worker, ThinksLong.run)
+        asked = len(REQUESTS)
+        result = await asyncio.wait_for(handle.result(), 60)
+
+        assert result.output == {"runs": 1}
+        assert len(REQUESTS) - asked == 4
+
+    async def test_another_pipeline_has_it_as_a_child(self, worker: Worker) -> None:
+        """What it decided is in the parent's baton."""
+        result = await (await start(worker, Delegates.run)).result()
+
+        assert result.baton["decision_log"] == ["Ask the customer"]
+
+    def test_an_agent_without_the_capability_is_refused(self) -> None:
+        """Where it is made."""
+        with pytest.raises(ValueError, match="TemporalDurability"):
+            DurableAgent(Agent(name="plain"))

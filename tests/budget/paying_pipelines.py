@@ -1,0 +1,80 @@
+"""A pipeline that takes the steps that it is told to, to see what is charged for them."""
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+
+from baton import ContinueAfter, HandoffTerms, Pipeline, PipelineInput, PipelineResult
+from baton.errors import StageFailedError
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_messages import Receiver
+from baton.handoff.routing import ReceiverRequirements
+from tests.patience import IN_TIME
+
+with workflow.unsafe.imports_passed_through():
+    from tests.budget.paying_stages import BY_NAME
+
+
+@workflow.defn
+class Takes:
+    """Takes the `steps` of its parameters.
+
+    A step is a stage's name, several to fan out, `sleep`, `ask`, `fail`, or `{"child": steps}`; what fails is passed
+    over, but for `fail`. With `events` it continues as new after as many. With a name as `agent` it hands on as well:
+    `{"to": id, "steps": steps}`, `receive`, and `back` to whom that came from. One that is `patient` gives people time.
+    """
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        events: Any = start.params.get("events")
+        within = IN_TIME if start.params.get("patient") else timedelta(milliseconds=1)
+        self.pipeline = Pipeline(
+            start,
+            continue_after=ContinueAfter(events=events) if events else None,
+            handoffs=HandoffTerms(within=within),
+        )
+        if "agent" in start.params:
+            self.exchange = Exchange(self.pipeline, agent=str(start.params["agent"]))
+        self.sender = ""
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        steps: Any = self.pipeline.params["steps"]
+        failed = [await self._step(step) for step in steps]
+        return self.pipeline.result([one for one in failed if one])
+
+    async def _step(self, step: Any) -> str | None:
+        if step == "fail":
+            raise ValueError("it was told to")
+        try:
+            match step:
+                case "sleep":
+                    # A run may continue as new once a second.
+                    await self.pipeline.sleep(timedelta(seconds=1 if self.pipeline.params.get("events") else 0.01))
+                case "ask":
+                    await self.pipeline.approve("release manager", within=IN_TIME)
+                case {"child": steps}:
+                    await self.pipeline.child(
+                        Takes.run, "A part", name="part", params={**self.pipeline.params, "steps": steps}
+                    )
+                case {"to": id, "steps": steps}:
+                    given = {**self.pipeline.params, "agent": "receiver", "steps": steps}
+                    to = Receiver(id, "receiver", starts=Takes.run, params=given)
+                    await self.exchange.hand_off(to, "Go on", within=IN_TIME)
+                case "receive":
+                    agent = str(self.pipeline.params["agent"])
+                    received = await self.exchange.receive(ReceiverRequirements(agent, "1.0.0"), within=IN_TIME)
+                    self.sender = received.reply_to or ""
+                case "back":
+                    await self.exchange.hand_off(Receiver(self.sender, "sender"), "Here it is", within=IN_TIME)
+                case [*names]:
+                    await self.pipeline.fan_out(*[BY_NAME[name] for name in names])
+                case name:
+                    await self.pipeline.stage(BY_NAME[name])
+        except StageFailedError as error:
+            return str(error)
+        return None
+
+
+PIPELINES: list[type] = [Takes]

@@ -1,0 +1,118 @@
+"""Money over runs: `baton bill`, what is left of a budget, and what a top-up leads to."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import Budget, PipelineInput, WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
+from baton.client import read_run, roll_back
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.testing import run_pipeline
+from tests.acceptance.operating import Operator
+from tests.budget.bill_pipelines import bill_cheap, bill_child, bill_dear, bill_parent
+from tests.support import sealing_worker, until_waiting
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    async with sealing_worker(server, safeguards, [bill_parent, bill_child], [bill_dear, bill_cheap]) as it:
+        yield it
+
+
+@pytest.fixture
+def baton(server: DevServer, tmp_path: Path) -> Operator:
+    return Operator(tmp_path, {"TEMPORAL_ADDRESS": server.address})
+
+
+async def rows(baton: Operator, by: str) -> dict[str, Any]:
+    """Return the bill by name, of these pipelines alone: other tests use the same server."""
+    told = json.loads(await baton("bill", "--group-by", by, "--json"))
+    return {row[by]: row for row in told["rows"] if row[by].startswith("bill")}
+
+
+class TestBill:
+    async def test_a_run_that_cannot_be_read_is_named(self, server: DevServer, baton: Operator) -> None:
+        """Its payloads are in a store that the operator does not have; the others are billed all the same."""
+        elsewhere = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
+        client = await Client.connect(server.address, plugins=[elsewhere])
+        start = PipelineInput(goal="Cost", params={"text": os.urandom(400_000).hex()})
+        handle = await client.start_workflow("bill_parent", start, id=f"bill-{uuid4()}", task_queue="nobody")
+        said = ""
+        while handle.id not in said:  # the server's index lags behind, and tells nobody when it has caught up
+            _, said = await baton.both("bill", "--json")
+        await handle.terminate()
+        assert f"run {handle.id!r} is not in the bill" in " ".join(said.split())
+
+    async def test_each_amount_counts_once(self, worker: Worker, baton: Operator, tmp_path: Path) -> None:
+        """A child's cost in the child alone, one that ran twice twice; a provider's export is compared."""
+        run = await run_pipeline(worker, bill_parent, PipelineInput(goal="Cost"))
+        again = await roll_back(worker.client, run.handle.id, "bill_child", by="ann", why="again")
+        await worker.client.get_workflow_handle(run.handle.id, run_id=again.run_id).result()
+
+        by_pipeline, by_model = await rows(baton, "pipeline"), await rows(baton, "model")
+        assert by_pipeline["bill_parent"]["micro_usd"] == 700_000
+        assert by_pipeline["bill_child"]["micro_usd"] == 2 * 30_000
+        assert by_model["bill-large"]["micro_usd"] == 700_000
+        assert by_model["bill-small"] == {
+            "model": "bill-small",
+            "micro_usd": 40_000,
+            "prompt_tokens": 100,
+            "completion_tokens": 0,
+        }
+        assert (await rows(baton, "stage"))["bill_dear"]["completion_tokens"] == 100
+        assert not json.loads(await baton("bill", "--since", "2999-01-01", "--json"))["rows"]
+
+        export = tmp_path / "usage.csv"
+        export.write_text("Model,Input tokens,Cost USD\nbill-large-2026-01-01,1000,$0.70\nbill-small,100,3.00\n")
+        told = json.loads(await baton("bill", "--reconcile", str(export), "--json", code=1))
+        agrees = {row["model"]: row["agrees"] for row in told["rows"]}
+        assert (agrees["bill-large"], agrees["bill-small"]) == (True, False)
+        export.write_text("a,b\n1,2\n")
+        _, said = await baton.both("bill", "--reconcile", str(export), code=1)
+        assert "has the columns a, b; expected one for the model" in said
+
+
+class TestBudget:
+    async def test_a_top_up_says_whether_it_is_enough(self, worker: Worker, baton: Operator, client: Client) -> None:
+        """The stage is charged in full, beyond its reservation; who topped up is in the history."""
+        handle = await worker.client.start_workflow(
+            bill_parent,
+            PipelineInput(goal="Cost", budget=Budget(initial_micro_usd=500_000)),
+            id="bill-topped-up",
+            task_queue=worker.task_queue,
+        )
+        await until_waiting(handle, "bill_dear")
+        assert json.loads(await baton("show", handle.id, "--json"))["budget"]["left_micro_usd"] == 500_000
+
+        top_up = ("inbox", "top-up", handle.id, "--why", "dear", "--yes", "--json", "--usd")
+        first = json.loads(await baton(*top_up, "0.05"))["budget"]
+        second = json.loads(await baton(*top_up, "0.30"))["budget"]
+        await handle.result()
+
+        assert first == {"micro_usd": 550_000, "left_micro_usd": 550_000, "missing_micro_usd": 50_000}
+        assert second == {"micro_usd": 850_000, "left_micro_usd": 850_000, "missing_micro_usd": 0}
+        run = await read_run(worker.client, handle.id)
+        assert (run.billed.micro_usd, run.left_micro_usd) == (730_000, 120_000)
+        assert "$0.12 of $0.85 left" in " ".join((await baton("show", handle.id)).split())
+        decided = json.loads(await baton("history", handle.id, "--json"))["decided"]
+        assert [(one["who"], one["action"], one["micro_usd"]) for one in decided] == [
+            ("ann", "top_up", 50_000),
+            ("ann", "top_up", 300_000),
+        ]
+
+    async def test_a_list_has_run_ids_and_the_last_stage(self, worker: Worker, baton: Operator) -> None:
+        """The index has the stage of a quick run too late."""
+        run = await run_pipeline(worker, bill_child, PipelineInput(goal="Cost"))
+        listed = json.loads(await baton("list", "--pipeline", "bill_child", "--limit", "100", "--json"))
+        found = next(one for one in listed if one["workflow_id"] == run.handle.id)
+        assert (found["stage"], found["run_id"]) == ("bill_cheap", run.record.run_id)

@@ -1,0 +1,53 @@
+"""A stage that was paid tells so also where something fails after its work."""
+
+import pytest
+from temporalio.client import Client
+
+from baton.artifacts.store import MemoryArtifactStore
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.pipelines.activity_context import WorkerParts
+from baton.plugin import BatonPlugin
+from baton.testing import pipeline_worker
+from tests.budget.paying import paid, taken, told
+from tests.budget.paying_pipelines import PIPELINES
+from tests.budget.paying_stages import STAGES
+
+
+async def test_a_run_that_fails_before_a_busy_ledger_tells_its_bill(server: DevServer, safeguards: Safeguards) -> None:
+    """It stays in the heartbeats while the failure is put on record: the next run has it from there (S3-11-e)."""
+    does = {"watched": [{"charge": [500], "end": "raise before a ledger that is busy"}, {"spend": 7}]}
+
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        run = await taken(worker, ["watched"], does, ledger=str(safeguards.ledger))
+
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        on_record = (await ledger.task_cost(run.task_id or "")).micro_usd
+    assert (paid(run), told(run), on_record) == (507, 507, 507)
+
+
+class _FullStore(MemoryArtifactStore):
+    """Takes nothing."""
+
+    async def put(self, data: bytes) -> str:
+        raise OSError("no space left")
+
+
+@pytest.mark.parametrize("pays", [pytest.param("charge", id="charged"), pytest.param("spend", id="returned")])
+async def test_a_stage_that_fails_once_it_has_answered_tells_its_bill(
+    server: DevServer, safeguards: Safeguards, pays: str
+) -> None:
+    """As where its journal cannot be kept: the agent was paid (S3-11-e)."""
+    parts = WorkerParts(artifacts=_FullStore())
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+    does = {"first": [{"note": "hm", pays: [500] if pays == "charge" else 500}]}
+
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        run = await taken(worker, ["first"], does)
+
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        on_record = (await ledger.task_cost(run.task_id or "")).micro_usd
+    assert (paid(run), told(run), on_record) == (1_500, 1_500, 1_500)

@@ -1,0 +1,170 @@
+"""What `baton doctor` says of a namespace and the workers of a task queue."""
+
+import asyncio
+import uuid
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
+
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import ArtifactStore
+from baton.cli.doctor_checks import Finding, Mark, blocked, namespace, open_on, records, runs, workers
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger
+from baton.plugin import BatonPlugin
+from baton.runs import client_waiting as waiting
+from baton.testing import pipeline_worker
+from tests.pipelines.line_pipelines import Lines
+from tests.pipelines.line_stages import STAGES
+from tests.pipelines.mishaps import Stumbles
+from tests.pipelines.pipelines import Gated, Linear
+from tests.pipelines.stages import STAGES as LINEAR_STAGES
+from tests.runs.test_builds import make_current, versioned
+from tests.support import GOAL, LIMIT, start, until_waiting
+
+
+async def seen(client: Client, queue: str) -> Finding:
+    """Return what is found once the worker's first poll has reached the server; the test's timeout bounds it."""
+    while (found := await workers(client, queue)).found.startswith("none"):  # noqa: ASYNC110 - it has to be asked
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def test_a_namespace_tells_how_long_it_keeps_runs(client: Client) -> None:
+    """The development server keeps them for one day, which is said as people say it."""
+    assert (await namespace(client)).found == "'default' keeps runs that ended for 1 day"
+
+
+async def test_one_that_is_there_is_fine(client: Client) -> None:
+    """A queue that nobody works for is named with a remedy."""
+    async with pipeline_worker(client, [Lines], STAGES) as worker:
+        assert (await seen(client, worker.task_queue)).mark is Mark.OK
+    idle = await workers(client, "idle-queue")
+    assert (idle.mark, idle.found) == (Mark.WARN, "none asks the task queue 'idle-queue' for work")
+
+
+async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
+    """Nothing of them moves, so the exit code says it; a queue that nobody uses is a warning."""
+    name = f"idle-{uuid.uuid4()}"
+    handle = await client.start_workflow(
+        Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+    )
+    while not (needing := await open_on(client, name)):  # noqa: ASYNC110 - the index comes later
+        await asyncio.sleep(0.05)
+    found = await workers(client, name, needing)
+    await handle.terminate()
+
+    assert (needing, found.mark, bool(found.remedy)) == (1, Mark.FAIL, True)
+
+
+async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(own_server: DevServer) -> None:
+    """Whatever stops it, a full disk for example: doctor says what, of which run, and how to see more."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin()])
+    async with pipeline_worker(client, [Stumbles], LINEAR_STAGES) as worker:
+        handle = await start(worker, Stumbles.run, stumbles=10_000)
+        while (found := await blocked(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt
+            await asyncio.sleep(0.05)
+        await handle.terminate()
+
+    assert (found.mark, found.remedy) == (Mark.FAIL, f"baton show {handle.id}")
+    assert "the model does not answer" in found.found
+
+
+async def test_a_ledger_that_lacks_what_runs_were_told_is_a_failure(
+    own_server: DevServer, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted under its workers, cut, or another one: no receipt of a run may be missing in it."""
+    safeguards = Safeguards.development(tmp_path)
+    plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
+    client = await Client.connect(own_server.address, plugins=[plugin])
+    monkeypatch.setenv("BATON_LEDGER", str(safeguards.ledger))
+    async with pipeline_worker(client, [Linear], LINEAR_STAGES) as worker:
+        await (await start(worker, Linear.run)).result()
+    while (whole := await records(client)).found == "no run here is on record":  # noqa: ASYNC110 - the index comes later
+        await asyncio.sleep(0.05)
+    for file in tmp_path.glob("ledger.db*"):  # noqa: ASYNC240 - a folder of a test
+        file.unlink()
+    gone = await records(client)
+    async with Ledger(safeguards.ledger):
+        pass
+    empty = await records(client)
+
+    assert [whole.mark, gone.mark, empty.mark] == [Mark.OK, Mark.FAIL, Mark.FAIL]
+
+
+async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:
+    """The first versioned worker waits for its build to be made current; until then no run begins."""
+    name = f"builds-{uuid.uuid4()}"
+    version = WorkerDeploymentVersion(deployment_name=name, build_id="one")
+    config = WorkerDeploymentConfig(
+        version=version, use_worker_versioning=True, default_versioning_behavior=VersioningBehavior.PINNED
+    )
+    worker = Worker(client, task_queue=name, workflows=[Lines], activities=STAGES, deployment_config=config)
+    async with worker:
+        found = await seen(client, name)
+        assert (found.mark, found.remedy) == (
+            Mark.WARN,
+            f"temporal worker deployment set-current-version --deployment-name {name} --build-id one",
+        )
+        await client.workflow_service.set_worker_deployment_current_version(
+            SetWorkerDeploymentCurrentVersionRequest(
+                namespace=client.namespace, deployment_name=name, build_id="one", identity="ann"
+            ),
+            retry=True,
+        )
+        while (await seen(client, name)).mark is not Mark.OK:  # noqa: ASYNC110 - it has to be asked
+            await asyncio.sleep(0.1)
+
+
+async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else looks well then: workers of other builds may be there."""
+    name = f"builds-{uuid.uuid4()}"
+    async with versioned(client, name, "one", VersioningBehavior.PINNED):
+        await make_current(client, name, "one")
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+        )
+        await until_waiting(handle, "release manager")
+        there = await seen(client, name)
+        monkeypatch.setattr(waiting, "WORKER_SILENCE", timedelta(0))  # its worker was never there
+        while (gone := await seen(client, name)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
+            await asyncio.sleep(0.1)
+
+    assert there.mark is Mark.OK
+    assert (gone.mark, gone.found) == (
+        Mark.WARN,
+        f"1 run is pinned to builds without workers, such as {name!r} to 'one': they cannot continue",
+    )
+    assert gone.remedy == f"start workers of such a build again, or move its runs: `baton show {name}` tells how"
+
+
+async def test_keys_that_do_not_read_the_runs_are_told(server: DevServer, store: ArtifactStore, tmp_path: Path) -> None:
+    """They look well by themselves: it is what the workers wrote that they do not open."""
+    own = Safeguards.development(tmp_path / "own", encrypt=True)
+    other = Safeguards.development(tmp_path / "other", encrypt=True)
+    writer, stranger = [
+        await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(artifacts=store), safeguards=one)])
+        for one in (own, other)
+    ]
+    name = f"keys-{uuid.uuid4()}"
+    handle = await writer.start_workflow(
+        Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+    )
+    try:
+        while (read := await runs(writer)).found != f"the payloads of {name!r} can be read":  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # until it is in the index
+        opaque = await runs(stranger)
+    finally:
+        await handle.terminate()
+    assert read.mark is Mark.OK
+    assert opaque.mark is Mark.FAIL
+    assert opaque.found.startswith(
+        f"of the run {name!r} the payload of event 1 cannot be decoded: a payload is encrypted"
+    )
+    assert opaque.remedy == "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"

@@ -1,0 +1,235 @@
+"""Encryption on a real server: nothing readable is stored, keys are rotated in mid-run, a missing one is waited for."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Replayer, Worker
+from temporalio.worker.workflow_sandbox import SandboxRestrictions
+from typer.testing import CliRunner
+
+from baton import PipelineInput, WorkerParts
+from baton.artifacts.store import open_store
+from baton.cli.app import make_app
+from baton.codec.conversion import data_converter
+from baton.codec.encryption import ENCODING
+from baton.devserver import DevServer
+from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, write_file
+from baton.plugin import BatonPlugin
+from baton.sdk.runner import WorkflowContextRunner
+from baton.testing import pipeline_worker, run_pipeline, signal_raw
+from tests.codec.secret_workflows import MARK, Secret, SecretChild, SecretFailure, work
+from tests.pipelines.line_pipelines import Waits
+from tests.pipelines.line_stages import STAGES
+from tests.support import LIMIT, event
+
+WORKFLOWS = [Secret, SecretChild, SecretFailure]
+RUNNER = WorkflowContextRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("baton"))
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+BOUND = b"\x01"
+"""How the data of a payload begins that is bound to its workflow."""
+
+
+async def connected(server: DevServer, keyring: Keyring) -> Client:
+    return await Client.connect(server.address, data_converter=data_converter(keyring=keyring, encrypt=True))
+
+
+@asynccontextmanager
+async def working(client: Client, task_queue: str) -> AsyncIterator[Worker]:
+    """Run a worker that keeps no run in memory: it reads every history from its beginning, each time."""
+    async with Worker(
+        client,
+        task_queue=task_queue,
+        workflows=WORKFLOWS,
+        activities=[work],
+        workflow_runner=RUNNER,
+        max_cached_workflows=0,
+    ) as worker:
+        yield worker
+
+
+async def begun(client: Client, workflow: Any, queue: str, **more: Any) -> WorkflowHandle[Any, Any]:
+    """Start a workflow with the marker; after half a minute the server ends it."""
+    return await client.start_workflow(
+        workflow, MARK, id=f"secret-{uuid.uuid4()}", task_queue=queue, execution_timeout=LIMIT, **more
+    )
+
+
+async def stored(client: Client, handle: WorkflowHandle[Any, Any]) -> bytes:
+    """Return all that the server keeps of a run: its history, and what it shows of it."""
+    described = await client.get_workflow_handle(handle.id).describe()
+    history = await handle.fetch_history()
+    return described.raw_description.SerializeToString() + b"".join(one.SerializeToString() for one in history.events)
+
+
+def written(path: Path, keys: Mapping[str, Key]) -> Keyring:
+    """Write a file of keys and return its keyring."""
+    write_file(path, KeyFile(tuple(keys.values())), replace=True)
+    return Keyring.from_file(path)
+
+
+class TestEncryption:
+    async def test_nothing_of_what_is_said_is_stored_in_clear(self, server: DevServer) -> None:
+        """Inputs, results, signals, updates, memos, summaries, heartbeats, children, failures and their traces."""
+        client, queue = await connected(server, Keyring.generate()), str(uuid.uuid4())
+        more: dict[str, Any] = {"memo": {"first": f"memo {MARK}"}, "static_summary": MARK, "static_details": MARK}
+        async with working(client, queue):
+            handle = await begun(client, Secret.run, queue, **more)
+            answer = await handle.execute_update(Secret.ask, MARK)
+            await handle.signal(Secret.hear, MARK)
+            said = await handle.result()
+            heard = await handle.query(Secret.heard)
+            memo = await (await handle.describe()).memo()
+            failed = await begun(client, SecretFailure.run, queue)
+            with pytest.raises(WorkflowFailureError) as raised:
+                await failed.result()
+
+        assert answer == f"answer to {MARK}"
+        assert said[0] == f"result of input {MARK}"
+        assert said[1] == f"failed: message fail {MARK}"
+        assert said[2] == f"child result of signal {MARK}"
+        assert f"child fail {MARK}" in said[3]
+        assert heard == said[4:] == [f"heard {MARK}"]
+        assert memo == {"first": f"memo {MARK}", "later": f"memo {MARK}"}
+        cause = raised.value.cause
+        assert isinstance(cause, ApplicationError)
+        assert (cause.message, cause.details) == (f"message {MARK}", (f"details {MARK}",))
+        assert "secret_workflows.py" in str(cause.failure)
+        for run in (handle, failed):
+            assert {payload.data[:1] for payload in _payloads(await run.fetch_history())} == {BOUND}
+            everything = await stored(client, run)
+            assert len(everything) > 2_000
+            for part in (MARK.encode(), b"hunter2", b"secret_workflows.py", b"Traceback"):
+                assert part not in everything
+
+    async def test_a_payload_moved_from_another_run_is_not_read(self, server: DevServer) -> None:
+        """Who can send signals, and read the store, cannot say in one run what was said in another."""
+        client, queue = await connected(server, Keyring.generate()), str(uuid.uuid4())
+        async with working(client, queue):
+            one, other = await begun(client, Secret.run, queue), await begun(client, Secret.run, queue)
+            await one.signal(Secret.hear, MARK)
+            await one.result()
+            sent = await event(one, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+            [stolen] = sent.workflow_execution_signaled_event_attributes.input.payloads
+            await signal_raw(client, other, "hear", stolen)
+            await other.signal(Secret.hear, "what is its own")
+            said = await other.result()
+
+        assert stolen.metadata["encoding"] == ENCODING
+        assert said[4:] == ["heard what is its own"]
+
+    async def test_keys_are_rotated_while_a_run_goes_on(self, server: DevServer, tmp_path: Path) -> None:
+        """What was written with the old key is read to the end, what is new is written with the new key."""
+        keys = {one.value: Key.generate(one, AT) for one in Purpose}
+        old, new = keys["encrypt"], Key.generate(Purpose.ENCRYPT, AT)
+        path, queue = tmp_path / "keys.toml", str(uuid.uuid4())
+        client = await connected(server, written(path, keys))
+        async with working(client, queue):
+            handle = await begun(client, Secret.run, queue)
+            await event(handle, EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED)
+            rotated = written(path, {**keys, "encrypt": replace(old, retired_at=AT), "new": new})
+            sender = (await connected(server, rotated)).get_workflow_handle(handle.id)
+            await sender.signal("hear", MARK)
+            said = await handle.result()
+
+        used = [_mark_of(payload) for payload in _payloads(await handle.fetch_history())]
+        assert said[-1] == f"heard {MARK}"
+        assert used[0] == old.mark
+        assert used[-1] == new.mark  # the worker, which was not started again, took it up when it met it
+        replayer = Replayer(
+            workflows=WORKFLOWS, data_converter=data_converter(keyring=rotated, encrypt=True), workflow_runner=RUNNER
+        )
+        await replayer.replay_workflow(await handle.fetch_history())
+
+    async def test_baton_replay_reads_it_with_the_keys_of_the_environment(
+        self, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As every other command does, also from a file that is not named like the run."""
+        keys = tmp_path / "keys.toml"
+        ring = written(keys, {one.value: Key.generate(one, AT) for one in Purpose})
+        client = await Client.connect(server.address, plugins=[BatonPlugin(keyring=ring, encrypt=True)])
+        (tmp_path / "ledger").mkdir()
+        start = PipelineInput(goal=MARK, params={"folder": str(tmp_path)})
+        async with pipeline_worker(client, [Waits], STAGES) as worker:
+            run = await run_pipeline(worker, Waits.run, start)
+        (tmp_path / "kept.json").write_text((await run.handle.fetch_history()).to_json())
+        monkeypatch.setenv("BATON_KEYS", str(keys))
+        words = ["replay", str(tmp_path / "kept.json"), "-m", Waits.__module__]
+        root = ["--path", str(Path(__file__).parents[2])]
+        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
+
+        assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
+
+    async def test_a_worker_tells_once_of_a_run_that_was_started_in_clear(
+        self, server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Who forgets to switch encryption on where runs are started is told; of the other run nothing is said."""
+        parts = WorkerParts(artifacts=open_store(str(tmp_path / "artifacts")))
+        plugin = BatonPlugin(parts, keyring=Keyring.generate(), encrypt=True)
+        client = await Client.connect(server.address, plugins=[plugin])
+        forgot = await Client.connect(server.address, plugins=[BatonPlugin(parts)])
+        params: dict[str, Any] = {"text": "long " * 60_000}
+        for folder in ("one", "other"):
+            (tmp_path / folder / "ledger").mkdir(parents=True)
+        async with pipeline_worker(client, [Waits], STAGES) as worker:
+            start = PipelineInput(goal=MARK, params=params | {"folder": str(tmp_path / "one")})
+            await run_pipeline(worker, Waits.run, start)
+            start = PipelineInput(goal=MARK, params=params | {"folder": str(tmp_path / "other")})
+            handle = await forgot.start_workflow(
+                Waits.run, start, id=f"in-clear-{uuid.uuid4()}", task_queue=worker.task_queue, execution_timeout=LIMIT
+            )
+            await client.get_workflow_handle(handle.id).result()
+
+        [told] = [one.message for one in caplog.records if "in clear" in one.message]
+        assert handle.id in told
+        assert "Set BATON_ENCRYPT=true" in told
+
+    async def test_a_run_waits_for_a_missing_key_and_goes_on_when_it_is_back(
+        self, server: DevServer, tmp_path: Path
+    ) -> None:
+        """Its tasks fail, by the name of the key; the run itself never does, and no worker is started again."""
+        ours = {one.value: Key.generate(one, AT) for one in Purpose}
+        theirs = {one.value: Key.generate(one, AT) for one in Purpose}
+        path, queue = tmp_path / "keys.toml", str(uuid.uuid4())
+        sender = await connected(server, Keyring(ours.values()))
+        async with working(await connected(server, written(path, theirs)), queue):
+            handle = await begun(sender, Secret.run, queue, task_timeout=timedelta(seconds=1))
+            await handle.signal(Secret.hear, MARK)
+            failed = await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+            retired = replace(ours["encrypt"], retired_at=AT)
+            written(path, {**theirs, "back": retired})
+            both = Keyring([*theirs.values(), retired])
+            said = await (await connected(server, both)).get_workflow_handle(handle.id).result()
+
+        assert said[-1] == f"heard {MARK}"
+        attributes = failed.workflow_task_failed_event_attributes
+        assert attributes.failure.SerializeToString()
+
+
+def _payloads(history: Any) -> list[Payload]:
+    """Return the inputs and results of a history, in order."""
+    found: list[Payload] = []
+    for one in history.events:
+        for attributes in (
+            one.workflow_execution_started_event_attributes.input,
+            one.activity_task_scheduled_event_attributes.input,
+            one.activity_task_completed_event_attributes.result,
+            one.workflow_execution_signaled_event_attributes.input,
+            one.workflow_execution_completed_event_attributes.result,
+        ):
+            found += attributes.payloads
+    return found
+
+
+def _mark_of(payload: Payload) -> bytes:
+    return payload.data[17:21]

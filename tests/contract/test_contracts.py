@@ -1,0 +1,175 @@
+"""Pipelines with contracts on a real server: what crosses, what does not, and what enforces it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+from typer.testing import CliRunner, Result
+
+from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
+from baton.cli.app import make_app
+from baton.client import fork, read_run, roll_back
+from baton.contract.explanation import Explanation
+from baton.core.messages import PipelineResult
+from baton.devserver import DevServer
+from baton.errors import HistoryError
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.runs.client_explanation import explain, explain_run
+from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import QUERY_EXPLAIN
+from tests.contract.contract_pipelines import (
+    CONTRACT_PIPELINES,
+    CONTRACT_STAGES,
+    SCHEMAS,
+    Glanced,
+    Misrouted,
+    Reviewed,
+)
+from tests.support import Handle, failure, start
+
+
+@pytest.fixture(scope="module", params=["sealed", "plain"])
+async def worker(request: pytest.FixtureRequest, server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    """Return a worker that seals its handoffs, and one that does not: contracts hold on both."""
+    parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
+    guards = safeguards if request.param == "sealed" else None
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=guards)])
+    async with pipeline_worker(client, CONTRACT_PIPELINES, CONTRACT_STAGES) as it:
+        yield it
+
+
+def plugin_of(worker: Worker) -> BatonPlugin:
+    [plugin] = worker.client.config()["plugins"]
+    assert isinstance(plugin, BatonPlugin)
+    return plugin
+
+
+async def ended(handle: Handle) -> PipelineResult:
+    result: PipelineResult = await handle.result()
+    return result
+
+
+class TestContracts:
+    async def test_what_is_left_out_is_told_and_what_crosses_is_a_fact(self, worker: Worker) -> None:
+        """One looked-up fact and one decision cross; each other event has a label (S5-contract-c, S5-contract-d)."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        result = await ended(handle)
+        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+
+        assert result.output == {"approved": True}
+        assert [fact.claim for fact in told.terms.facts] == [
+            "The recipient is an enterprise customer.",
+            "The email goes to one recipient.",
+        ]
+        assert sorted(one.label for one in told.left_out) == [
+            "explicit:user_message",
+            "stale:crm.lookup_pricing",
+            "type:brainstorm",
+            "type:internal_note",
+            "type:rejected_assumption",
+        ]
+        assert told.terms.allowed_tools == ["policy.search"]
+        assert told.terms.forbidden_tools == ["email.send"]
+        assert told.tokens_read > 0
+        await assert_replays(handle, CONTRACT_PIPELINES, plugin=plugin_of(worker))
+
+    async def test_history_alone_tells_the_same(self, worker: Worker) -> None:
+        """The explanation needs no worker, and says what the query says (S5-prob-h)."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        await ended(handle)
+        run = await read_run(worker.client, handle.id)
+        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+
+        assert explain(run, "review") == told
+        assert {one.agent for one in told.left_out} == {"research"}
+        assert "xyzzy" not in told.to_markdown()
+        assert "stale:crm.lookup_pricing" in told.to_markdown()
+
+    async def test_what_the_history_does_not_keep_hides_nothing(self, worker: Worker) -> None:
+        """Events left out first for somebody outside are told with the next stage as well."""
+        handle = await start(worker, Glanced.run)
+        await ended(handle)
+        told = explain(await read_run(worker.client, handle.id), "noted")
+
+        assert told == await handle.query(QUERY_EXPLAIN, "noted", result_type=Explanation)
+        assert "type:brainstorm" in [one.label for one in told.left_out]
+        with pytest.raises(HistoryError, match="a handoff to somebody outside"):
+            await explain_run(worker.client, handle.id, None, "3")
+
+    async def test_an_output_that_does_not_fit_goes_back_to_the_agent(self, worker: Worker) -> None:
+        """So does a report that cannot be read: each is told what is wrong and mends it (S5-fields-l, S4-parse-m)."""
+        handle = await start(worker, Reviewed.run, sloppy=True)
+        result = await ended(handle)
+        run = await read_run(worker.client, handle.id)
+
+        assert result.output == {"approved": True}
+        assert [step.attempts for step in run.steps] == [1, 2, 2]
+        assert any("Send the email" in entry for entry in result.final_baton().decision_log)
+
+    async def test_a_stage_that_was_never_sent_has_no_event_to_go_back_to(self, worker: Worker) -> None:
+        """A roll-back says so, and that a fork needs none."""
+        handle = await start(worker, Misrouted.run)
+        await failure(handle)
+
+        with pytest.raises(HistoryError, match="fork at that step instead"):
+            await roll_back(worker.client, handle.id, "research", by="ann", why="it is registered now")
+        again = await fork(worker.client, handle.id, "research", by="ann", why="it is registered now")
+        assert "is not sent anything" in await failure(again)
+
+    async def test_a_fork_knows_the_facts_of_the_run_before(self, worker: Worker) -> None:
+        """What earlier stages recorded goes with their outcomes, so the contract is the same."""
+        handle = await start(worker, Reviewed.run)
+        await ended(handle)
+        forked = await fork(worker.client, handle.id, at="review", by="ann", why="to look again")
+        await forked.result()
+        first = explain(await read_run(worker.client, handle.id), "review")
+        second = explain(await read_run(worker.client, forked.id), "review")
+        assert [fact.event_id for fact in second.terms.facts] == [fact.event_id for fact in first.terms.facts]
+
+    async def test_what_was_sent_before_a_fork_is_explained_from_there(self, worker: Worker) -> None:
+        """A fork of a fork has its history from the first run; a stage that it runs itself is its own."""
+        handle = await start(worker, Reviewed.run)
+        await ended(handle)
+        forked = await fork(worker.client, handle.id, at="write_down", by="ann", why="to look again")
+        await forked.result()
+        again = await fork(worker.client, forked.id, at="write_down", by="ann", why="and again")
+        await again.result()
+        for id in (forked.id, again.id):
+            first = explain(await read_run(worker.client, handle.id), "review")
+            assert await explain_run(worker.client, id, None, "review") == first
+            assert await explain_run(worker.client, id, None, "2") == first
+            own = await explain_run(worker.client, id, None, "write_down")
+            assert own == explain(await read_run(worker.client, id), "write_down")
+            with pytest.raises(HistoryError, match=f"run '{id}' has no step 'revue'"):
+                await explain_run(worker.client, id, None, "revue")
+
+
+class TestExplainCommand:
+    async def test_it_tells_what_the_query_tells(self, worker: Worker, server: DevServer) -> None:
+        """As JSON for programs, as a page for people; an unknown stage is an error that names the others."""
+        handle = await start(worker, Reviewed.run, marker="xyzzy")
+        told = (await ended(handle)) and await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+
+        async def explained(*words: str) -> Result:
+            here = ["--address", server.address]
+            return await asyncio.to_thread(CliRunner().invoke, make_app(), ["explain", handle.id, *words, *here])
+
+        as_json, page, wrong = await explained("review", "--json"), await explained("review"), await explained("revue")
+
+        assert as_explained(as_json.stdout) == told
+        assert "The recipient is an enterprise customer." in page.stdout
+        assert "xyzzy" not in page.stdout
+        assert wrong.exit_code == 1
+        assert "its steps are: 1 research, 2 review" in " ".join(wrong.stderr.split())
+
+
+def as_explained(text: str) -> Explanation:
+    """Return the explanation that the command wrote as JSON."""
+    members = json.loads(text)
+    del members["times_fewer"]
+    return Explanation.model_validate(members)

@@ -1,0 +1,219 @@
+"""A handoff to another pipeline that nobody answers, and that waits in the sender's inbox for a person."""
+
+import asyncio
+import json
+import sqlite3
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.worker import Worker
+
+from baton import PipelineInput
+from baton.client import read_run, resolve_handoff
+from baton.core.messages import PipelineResult, PipelineStatus
+from baton.errors import PipelineError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.records import HANDOFF_ANSWER, Acknowledgement, Reply, message_digest
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from tests.exchange.exchange_pipelines import (
+    EXCHANGES,
+    AsksTheInbox,
+    Broadcasts,
+    GoesOn,
+    HandsOff,
+    HandsTwoOn,
+    Receives,
+    StreamsIn,
+    StreamsOut,
+)
+from tests.handoff.test_inbox import decision, waiting
+from tests.support import LIMIT, Handle, event, failure, start, until
+
+
+async def unanswered(exchange: Worker, to: str) -> tuple[Handle, PendingHandoff]:
+    """Start a run whose handoff nobody answers, and return it once a person is asked."""
+    handle = await start(exchange, AsksTheInbox.run, to=to, seconds=2)
+    [pending] = await waiting(handle)
+    return handle, pending
+
+
+async def decisions(safeguards: Safeguards, task_id: str) -> list[tuple[str, str, str | None, str | None]]:
+    """Return what is on record of roll-backs and decisions: kind, status, who and why."""
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        trace = await ledger.trace(task_id, verifier=safeguards.keyring.public())
+    fields = [one.fields for one in trace.records]
+    return [
+        (one.kind, one.status, one.actor, one.details if one.actor else None)
+        for one in fields
+        if one.kind in ("rollback", "decision")
+    ]
+
+
+class TestUnanswered:
+    async def test_it_is_sent_again_as_it_was(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """Who had it sent again, each time, and why, is on record; the run replays with and without keys."""
+        to = f"risk-{uuid.uuid4()}"
+        handle, pending = await unanswered(exchange, to)
+        assert pending.until is not None
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "requeue"))
+        again = pending
+        while again.since == pending.since:
+            [again] = await waiting(handle)
+        receiver = await start(exchange, Receives.run, id=to)
+        bob = HandoffDecision(
+            handoff_id=again.handoff_id, action=HandoffAction.REQUEUE, who="bob", why="it is started now"
+        )
+        await resolve_handoff(exchange.client, handle.id, bob)
+
+        result = PipelineResult.model_validate(await handle.result())
+        assert (await receiver.result()).output[0]["handoff_id"] == pending.handoff_id
+        assert await decisions(safeguards, result.task_id) == [
+            ("rollback", "ESCALATE", None, None),
+            ("decision", "REQUEUE", "ann", "I looked at it"),
+            ("rollback", "ESCALATE", None, None),
+            ("decision", "REQUEUE", "bob", "it is started now"),
+        ]
+        for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
+            await assert_replays(handle, EXCHANGES, plugin=plugin)
+
+    async def test_a_streamed_one_is_accepted_however_late(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """What it was given to be answered in is over when a person has it sent again."""
+        to = f"risk-{uuid.uuid4()}"
+        handle = await start(exchange, StreamsOut.run, to=to, count=3, seconds=2, asking=True)
+        [pending] = await waiting(handle)
+        receiver = await start(exchange, StreamsIn.run, id=to)
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "requeue"))
+
+        assert (await handle.result()).output["answer"] == "accepted"
+        assert (await receiver.result()).output["chunks"] == [1, 2, 3]
+        await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+    async def test_it_takes_no_edit(self, exchange: Worker) -> None:
+        """The receiver may have the message already, so another one under its id would not be accepted."""
+        handle, pending = await unanswered(exchange, f"risk-{uuid.uuid4()}")
+        assert pending.actions == (HandoffAction.REQUEUE, HandoffAction.ABANDON)
+        with pytest.raises(PipelineError, match="takes no 'edit'; decide on requeue, abandon"):
+            await resolve_handoff(
+                exchange.client, handle.id, decision(pending, "edit", edit={"current_state": ["Other"]})
+            )
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
+        assert "ann gave it up: I looked at it" in await failure(handle)
+
+    async def test_an_answer_that_comes_after_all_counts(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """The receiver's worker was down; its acceptance ends the question, and nobody can give the handoff up."""
+        to, queue = f"risk-{uuid.uuid4()}", f"down-{uuid.uuid4()}"
+        given = PipelineInput(goal="Score", params={"seconds": 60})
+        await exchange.client.start_workflow(Receives.run, given, id=to, task_queue=queue, execution_timeout=LIMIT)
+        handle = await start(exchange, AsksTheInbox.run, to=to, seconds=10)
+        [pending] = await waiting(handle)
+
+        async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+            result = PipelineResult.model_validate(await handle.result())
+        assert isinstance(result.output, dict)
+        assert (result.output["answer"], result.output["handoffId"]) == ("accepted", pending.handoff_id)
+        now = await until(handle, lambda now: True)
+        assert any("answered" in note and "after all" in note for note in now.notes)
+        await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+    async def test_a_decision_stands_while_it_is_put_on_record(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """An answer that comes then changes nothing: the ledger takes its time, and who decided has been told so."""
+        handle = await start(
+            exchange, AsksTheInbox.run, task_timeout=timedelta(seconds=2), to=f"risk-{uuid.uuid4()}", seconds=2
+        )
+        [pending] = await waiting(handle)
+        async for one in handle.fetch_history_events():
+            if one.HasField("signal_external_workflow_execution_initiated_event_attributes"):
+                sent = one.signal_external_workflow_execution_initiated_event_attributes.input.payloads
+        codec = exchange.client.data_converter.payload_codec
+        assert codec is not None
+        [message] = await codec.decode(sent)
+        ack = Acknowledgement(
+            handoff_id=pending.handoff_id,
+            digest=message_digest(json.loads(message.data)),
+            answer=Reply.ACCEPTED,
+            by="risk",
+            at=datetime.now(UTC),
+        )
+        with sqlite3.connect(str(safeguards.ledger), isolation_level=None) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            deciding = asyncio.create_task(
+                resolve_handoff(exchange.client, handle.id, decision(pending, "abandon")),
+            )
+            await event(handle, EventType.EVENT_TYPE_TIMER_CANCELED)
+            await handle.signal(HANDOFF_ANSWER, ack)
+            await event(handle, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+            await asyncio.sleep(1)  # it is opened in the task that follows, which lasts until the record is written
+            lock.execute("ROLLBACK")
+        lock.close()
+
+        assert (await deciding).who == "ann"
+        assert (await failure(handle)).endswith("ann gave it up: I looked at it (since then 'risk' answered accepted)")
+        run = await read_run(exchange.client, handle.id)
+        assert [(one.name, one.status.value) for one in run.steps][1:] == [("hand off to risk", "failed")]
+        assert ("decision", "ABANDON", "ann", "I looked at it") in await decisions(safeguards, run.task_id or "")
+        await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+    async def test_a_pipeline_that_goes_on_without_an_answer_is_pending_no_longer(self, exchange: Worker) -> None:
+        """Nobody was asked, and nothing waits in the inbox: an alert on what is pending would never end."""
+        handle = await start(exchange, GoesOn.run, to=f"risk-{uuid.uuid4()}")
+        now = await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+
+        assert now.status is PipelineStatus.RUNNING
+        assert now.notes[-1].startswith("escalated")
+        described = await handle.describe()
+        assert "BatonStatus" not in {pair.key.name for pair in described.typed_search_attributes}
+        await handle.terminate()
+
+
+async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_after(
+    exchange: Worker, safeguards: Safeguards
+) -> None:
+    """Both wait in one run, whose status tells of the graver one first, and of the other one once that has ended."""
+    handle = await start(exchange, HandsTwoOn.run)
+    [pending] = await waiting(handle)
+    async with safeguards.shared().open() as guarded:
+        agents = OutsideAgents(exchange.client, guarded.gate)
+
+        async def found() -> Found | None:
+            return next((one for one in await agents.list_open("reviewer") if one.workflow_id == handle.id), None)
+
+        while (work := await found()) is None:
+            assert (await handle.describe()).close_time is None
+            await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
+        await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
+        now = await until(handle, lambda now: len(now.waiting_for) == 1)
+        assert now.status is PipelineStatus.WAITING
+
+        work = await agents.claim(work, "reviewer")
+        assert (await agents.accept(work, "reviewer")).verdict
+        await agents.return_report(work, "reviewer", {"pages": 3})
+    assert (await handle.result()).output["report"] == {"pages": 3}
+    await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_who_refused_a_broadcast_is_told_and_why(exchange: Worker) -> None:
+    """Whose answer was not waited for any more is not said to have been silent."""
+    refuses = await start(exchange, Receives.run, needs=["clauses"])
+    busy = await start(exchange, GoesOn.run, to=f"nobody-{uuid.uuid4()}")
+    sender = await start(exchange, Broadcasts.run, to={"risk": refuses.id, "style": busy.id})
+
+    assert (await failure(sender)).endswith(
+        "0 of 2 accepted: 'risk' answered needs_input (currentState lacks 'clauses', which 'risk' requires; send it); "
+        "'style' had not answered"
+    )
+    await busy.terminate()
+    await refuses.terminate()
+
+
+async def test_a_state_that_no_message_can_carry_fails_its_step(exchange: Worker) -> None:
+    """As any other fault of a message; the pipeline's code may catch it."""
+    sender = await start(exchange, HandsOff.run, to="nobody", nan=True)
+    assert (await failure(sender)).startswith("the handoff to 'risk' cannot be made: nan is not")
+    assert [one.name for one in (await read_run(exchange.client, sender.id)).steps] == ["hand off to risk"]

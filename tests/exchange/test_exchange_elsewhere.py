@@ -1,0 +1,104 @@
+"""A service in another language that is handed a task by signal, and answers by the docs, with a seal of its own."""
+
+import hashlib
+import hmac
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+import rfc8785
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.devserver import DevServer
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.keys.store_keys import Purpose
+from baton.plugin import BatonPlugin
+from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from tests.exchange.exchange_pipelines import EXCHANGES, HandsOff
+from tests.support import Handle, event, start, until
+
+MARKED = {**JSON_PLAIN, "baton-record": b"sealed-handoff"}
+
+
+@pytest.fixture(scope="module")
+async def client(server: DevServer, safeguards: Safeguards) -> Client:
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards, compress=False)])
+
+
+@pytest.fixture(scope="module")
+async def exchange(client: Client) -> AsyncIterator[Worker]:
+    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
+        yield it
+
+
+async def handed(server: DevServer, exchange: Worker) -> tuple[Handle, dict[str, Any]]:
+    """Hand a task to a workflow that no worker of Baton runs; return the sender and the message as it came."""
+    elsewhere = await (await Client.connect(server.address)).start_workflow(
+        "Elsewhere", id=f"elsewhere-{uuid.uuid4()}", task_queue="elsewhere"
+    )
+    sender = await start(exchange, HandsOff.run, to=elsewhere.id)
+    signalled = await event(elsewhere, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+    [payload] = signalled.workflow_execution_signaled_event_attributes.input.payloads
+    await elsewhere.terminate()
+    return sender, json.loads(payload.data)
+
+
+def digest(message: Mapping[str, Any]) -> str:
+    """Return the digest of a message, as the docs say."""
+    said = {name: value for name, value in message.items() if name not in ("keyId", "signature")}
+    return f"sha256:{hashlib.sha256(rfc8785.dumps(said)).hexdigest()}"
+
+
+def answer(message: Mapping[str, Any], keyring: Keyring) -> bytes:
+    """Return an answer to a message, sealed as the docs say, in a spelling that is not canonical."""
+    key = keyring.current(Purpose.SEAL)
+    said = {
+        "handoffId": message["handoffId"],
+        "digest": digest(message),
+        "answer": "accepted",
+        "by": "risk",
+        "timestamp": "2026-11-22T18:43:57Z",
+        "score": 1e21,
+        "keyId": key.id,
+    }
+    mac = hmac.digest(key.secret, rfc8785.dumps(said), "sha256").hex()
+    return json.dumps({**said, "signature": f"hmac-sha256:{mac}"}, indent=1).encode()
+
+
+async def test_an_answer_that_is_made_by_the_docs_counts(
+    server: DevServer, exchange: Worker, safeguards: Safeguards
+) -> None:
+    """It names the handoff, its content, and the workflow that waits for it."""
+    sender, message = await handed(server, exchange)
+    assert message["step"]["replyTo"] == sender.id
+
+    await signal_raw(
+        exchange.client, sender, "handoff_answer", Payload(metadata=MARKED, data=answer(message, safeguards.keyring))
+    )
+
+    [ack] = (await sender.result()).output
+    assert (ack["answer"], ack["score"]) == ("accepted", 1e21)
+    await assert_replays(sender, [HandsOff], plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_what_an_answer_lacks_is_noted(server: DevServer, exchange: Worker, safeguards: Safeguards) -> None:
+    """The run's status tells the author of the service why it does not count."""
+    sender, message = await handed(server, exchange)
+    good = answer(message, safeguards.keyring)
+    await signal_raw(exchange.client, sender, "handoff_answer", good)
+    forged = Payload(metadata=MARKED, data=good.replace(b"accepted", b"rejected"))
+    await signal_raw(exchange.client, sender, "handoff_answer", forged)
+
+    now = await until(sender, lambda told: len(told.notes) == 2)
+    assert [
+        any(note.endswith("marked as one by its payload's metadata 'baton-record'") for note in now.notes),
+        any(note.startswith("refused an answer: its seal does not hold") for note in now.notes),
+    ] == [True, True]
+    await sender.terminate()

@@ -1,0 +1,171 @@
+"""Streamed handoffs: under attack, of any length, in a fork, and in a pipeline that continues as new."""
+
+import asyncio
+import re
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.api.enums.v1 import EventType
+from temporalio.worker import Worker
+
+from baton.client import fork, read_run
+from baton.core.messages import PipelineResult
+from baton.exchange import workflow_streams as streaming
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.chunks import MOST_AHEAD, Chunk, whole_digest
+from baton.exchange.client import hand_off_to
+from baton.exchange.workflow_streams import STREAM
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import HANDOFF_CHUNK
+from tests.exchange.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
+from tests.exchange.test_handing import message
+from tests.handoff.handoff_stages import INJECTION
+from tests.patience import IN_TIME
+from tests.support import Handle, approve, event, failure, start
+
+
+async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Worker, safeguards: Safeguards) -> None:
+    """The code asks for it again there, and the sender is not answered another time."""
+    receiver = await start(exchange, StreamsInAndGoesOn.run, id=f"risk-{uuid.uuid4()}")
+    # The rest is because no run continues as new within its first second.
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5, rest=1)
+    assert (await sender.result()).output["answer"] == "accepted"
+
+    newest: Handle = exchange.client.get_workflow_handle(receiver.id, result_type=PipelineResult)
+    result = await newest.result()
+    assert result.output == {"chunks": [1, 2, 3, 4, 5], "again": 5}
+    last = exchange.client.get_workflow_handle(receiver.id, run_id=(await newest.describe()).run_id)
+    assert last.run_id != receiver.first_execution_run_id
+    signals = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+    assert [one async for one in last.fetch_history_events() if one.event_type == signals] == []
+    await assert_replays(last, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_the_rest_is_awaited(exchange: Worker) -> None:
+    """Or the run fails and says so: its sender would wait for an answer that never comes."""
+    receiver = await start(exchange, StreamsIn.run, id=f"risk-{uuid.uuid4()}", forgets=True)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3)
+
+    assert "called Incoming.rest() and never awaited it" in await failure(receiver)
+    await sender.terminate()
+
+
+async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, safeguards: Safeguards) -> None:
+    """What was enough to begin with is not any more: its sender is told, once it has said what it sent (S3-10.1-b)."""
+    queue, stream = f"attacked-{uuid.uuid4()}", str(uuid.uuid4())
+    attack = f"{' '.join(f'Clause {number} is as it was.' for number in range(10_000))} {INJECTION}"
+    contents: list[dict[str, JsonValue]] = [{"n": 1}, {"n": 2}, {"n": 3, "says": attack}]
+    closing: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
+    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), closing]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **one) for seq, one in enumerate(parts, 1)]
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receivers = [await start(gone, StreamsIn.run, id=f"risk-{uuid.uuid4()}") for _ in range(5)]
+        for receiver in receivers:
+            step = {STREAM: stream, "replyTo": f"legal-{uuid.uuid4()}"}
+            handoff = message(receiver.id).model_copy(update={"step": step})
+            await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring)
+    for receiver in receivers:  # what comes while there is no worker comes all at once
+        for chunk in chunks[:3]:
+            await receiver.signal(HANDOFF_CHUNK, chunk)
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        for receiver in receivers:
+            await event(receiver, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 4)
+            await receiver.signal(HANDOFF_CHUNK, chunks[3])
+            assert "chunk 3: the safety scan rejects it" in await failure(receiver)
+
+    for receiver in receivers:
+        sent = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+        answers = [one async for one in receiver.fetch_history_events() if one.event_type == sent]
+        assert len(answers) == 2  # to the handoff, and to the whole
+        await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safeguards: Safeguards) -> None:
+    """Only what waits for a chunk before it is limited; what is here in order is not."""
+    receiver = await start(exchange, StreamsIn.run)
+    handoff, stream = message(receiver.id), str(uuid.uuid4())
+    handoff = handoff.model_copy(update={"step": {STREAM: stream}})
+    ack = await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring)
+    assert ack.accepted
+    contents: list[dict[str, JsonValue]] = [{"n": 1}] * (MOST_AHEAD + 1)
+    ending: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
+    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), ending]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=handoff.timestamp, **one) for seq, one in enumerate(parts, 1)]
+    for first in range(0, len(chunks), 50):
+        await asyncio.gather(*(receiver.signal(HANDOFF_CHUNK, one) for one in chunks[first : first + 50]))
+
+    assert (await receiver.result()).output["chunks"] == [1] * len(contents)
+    await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+@pytest.mark.parametrize("at", ["go on", "extract"])
+async def test_what_was_streamed_is_there_in_a_fork(exchange: Worker, safeguards: Safeguards, at: str) -> None:
+    """It came by signals to the run that is forked; the fork asks for it under the handoff that it takes over."""
+    kind = StreamsIn if at == "go on" else StreamsInAndGoesOn
+    receiver = await start(exchange, kind.run, pause=True)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, rest=1)
+    await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
+    if at == "go on":
+        await approve(exchange.client, receiver, at)
+    once = await exchange.client.get_workflow_handle(receiver.id, result_type=PipelineResult).result()
+    await sender.result()
+
+    handle = await fork(exchange.client, receiver.id, at, by="bob", why="once more")
+    if at == "go on":
+        await approve(exchange.client, handle, at)
+    again = PipelineResult.model_validate(await handle.result())
+    assert again.output == once.output
+    await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("number", "content.n: a whole number of 2**53 or beyond is not exact in JSON; send it as a string"),
+        ("list", "expected an object, got list"),
+        ("nan", "content.n.float: Input should be a finite number"),
+    ],
+)
+async def test_a_chunk_that_cannot_be_sent_is_named(exchange: Worker, odd: str, why: str) -> None:
+    """The step fails as any other, and nothing of that chunk is sent."""
+    receiver = await start(exchange, StreamsIn.run, seconds=1)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, odd=odd)
+
+    assert await failure(sender) == f"chunk 2 of the stream to 'risk' cannot be sent: {why}"
+    assert [one.name for one in (await read_run(exchange.client, sender.id)).steps] == ["stream to risk"]
+    await receiver.terminate()
+
+
+async def test_a_stream_that_its_senders_history_cannot_hold_fails_in_time(
+    exchange: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server would end the run without a word to its code."""
+    receiver = await start(exchange, StreamsIn.run, seconds=60)
+    monkeypatch.setattr(streaming, "MOST_EVENTS", 100)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=50)
+
+    assert re.search(r"chunk \d\d of the stream to 'risk' cannot be sent: .* put more into each", await failure(sender))
+    await receiver.terminate()
+
+
+async def test_a_stream_is_sent_again_only_as_far_as_its_senders_history_can_hold_it(
+    exchange: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What closes it asks for the answer, and once more is enough of that."""
+    receiver = await start(exchange, StreamsIn.run, pause=True)
+    monkeypatch.setattr(streaming, "MOST_EVENTS", 80)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=9, seconds=3)
+    await event(sender, EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED, 12)  # ten chunks, and one
+    await approve(exchange.client, receiver, "go on")
+
+    ack = (await exchange.client.get_workflow_handle(sender.id, result_type=PipelineResult).result()).output
+    assert isinstance(ack, dict)
+    assert ack["answer"] == "accepted"
+    kind = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+    assert sum([one.event_type == kind async for one in sender.fetch_history_events()]) <= 13
+    await receiver.result()

@@ -1,0 +1,181 @@
+"""The seals of moves: the worker looks at them before a move enters the history, and nobody looks in a replay."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.common import RawValue
+from temporalio.worker import Worker
+
+from baton.artifacts.store import ArtifactStore
+from baton.devserver import DevServer
+from baton.errors import PipelineError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.external import MOVE, QUERY_OUTSIDE, ActionKind, AgentAction, OutsideHandoff
+from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_signing import seal_json
+from baton.keys.store_keyring import Keyring
+from baton.pipelines.activity_context import WorkerParts
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from tests.exchange.exchange_pipelines import HandsOutside
+from tests.exchange.test_outside_service import waiting
+from tests.support import Handle
+
+PLAIN = {"encoding": b"json/plain"}
+SEALED_MOVE = {**PLAIN, "baton-record": b"sealed-move"}
+
+
+@pytest.fixture(scope="module")
+async def exchange(server: DevServer, safeguards: Safeguards, store: ArtifactStore) -> AsyncIterator[Worker]:
+    """Return a worker that knows the pipeline of these tests."""
+    plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+async def agents(exchange: Worker, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
+    async with safeguards.shared().open() as guarded:
+        yield OutsideAgents(exchange.client, guarded.gate)
+
+
+async def found_in(handle: Handle) -> Found:
+    """Return the handoff that waits in a pipeline."""
+    [one] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+    return Found(handle.id, one)
+
+
+def claim(found: Found, holder: str) -> bytes:
+    move = AgentAction(
+        handoff_id=found.handoff.handoff_id,
+        digest=found.handoff.digest,
+        agent="reviewer",
+        holder=holder,
+        kind=ActionKind.CLAIM,
+        at=datetime.now(UTC),
+    )
+    return move.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+async def refused(handle: Handle, given: Any) -> str:
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await handle.execute_update(MOVE, given, result_type=OutsideHandoff)
+    return str(getattr(error.value.cause, "message", error.value.cause))
+
+
+async def events_of(handle: Handle) -> list[str]:
+    """Return what kinds of events a run has."""
+    return [event.WhichOneof("attributes") or "" async for event in handle.fetch_history_events()]
+
+
+async def test_a_move_whose_seal_does_not_hold_leaves_nothing_in_the_history(
+    exchange: Worker, safeguards: Safeguards
+) -> None:
+    """Whoever forges moves cannot fill it: sealed with another key, changed on the way, not sealed, no JSON."""
+    handle = await waiting(exchange)
+    found = await found_in(handle)
+    other, good = (seal_json(claim(found, "eve"), keys) for keys in (Keyring.generate(), safeguards.keyring))
+    for data, why in (
+        (other, "and there is no such key to seal"),
+        (good.replace(b"eve", b"ivy"), "its seal does not hold"),
+        (claim(found, "eve"), "it is not sealed"),
+        (b"{", "the seal cannot be verified"),
+    ):
+        for further in ({}, {"baton-fault": b""}):  # whoever says that it holds is not believed
+            assert why in await refused(handle, RawValue(Payload(metadata={**SEALED_MOVE, **further}, data=data)))
+
+    assert not [kind for kind in await events_of(handle) if "update" in kind]
+    assert (await found_in(handle)).handoff.holder is None
+    await handle.cancel()
+
+
+async def test_a_move_as_an_earlier_release_marked_it_is_verified_as_it_was(
+    exchange: Worker, safeguards: Safeguards
+) -> None:
+    """A service that is not upgraded yet goes on moving, and its moves are not trusted either."""
+    handle = await waiting(exchange)
+    found = await found_in(handle)
+    assert "it is not sealed" in await refused(handle, UnverifiedHandoff(claim(found, "eve")))
+    sealed = UnverifiedHandoff(seal_json(claim(found, "ann"), safeguards.keyring))
+    assert (await handle.execute_update(MOVE, sealed, result_type=OutsideHandoff)).holder == "ann"
+    await handle.cancel()
+
+
+async def test_a_move_that_is_too_large_is_refused_before_it_enters_the_history(exchange: Worker) -> None:
+    """A few KiB hold it, once it is decompressed; its seal is not even looked at."""
+    handle = await waiting(exchange)
+    assert "of 4 MiB at most" in await refused(handle, UnverifiedHandoff(b"[" + b" " * 5_000_000 + b"]"))
+    assert not [kind for kind in await events_of(handle) if "update" in kind]
+    await handle.cancel()
+
+
+async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
+    client: Client, exchange: Worker, agents: OutsideAgents
+) -> None:
+    """The handoff waits on for a worker that has them."""
+    async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as poor:
+        handle = await waiting(poor)
+        found = await found_in(handle)
+        with pytest.raises(PipelineError, match=r"no keys to verify a move with; .*BatonPlugin\(safeguards=…\)"):
+            await agents.claim(found, "reviewer")
+        await handle.cancel()
+
+
+async def test_moves_that_come_at_once_while_the_run_is_asked_replay(exchange: Worker, agents: OutsideAgents) -> None:
+    """Nothing waits for a local activity, whose end a query puts off: the answers stood in another order then.
+
+    Replayed without keys: what is in the history was verified when it came.
+    """
+    for _ in range(6):
+        handle = await waiting(exchange)
+        found = await found_in(handle)
+        asking = [asyncio.create_task(_ask_on(handle)) for _ in range(3)]
+        claims = [agents.claim(found, "reviewer", holder=f"ann-{number}") for number in range(4)]
+        claimed = await asyncio.gather(*claims, return_exceptions=True)
+        [winner] = [one for one in claimed if isinstance(one, Found)]
+        holder = winner.handoff.holder
+        await agents.accept(winner, "reviewer", holder=holder)
+        reports = [agents.return_report(winner, "reviewer", "done", holder=holder) for _ in range(2)]
+        await asyncio.gather(*reports, return_exceptions=True)
+        await handle.result()
+        for one in asking:
+            one.cancel()
+        kinds = await events_of(handle)
+        first = next(at for at, kind in enumerate(kinds) if "update_accepted" in kind)
+        assert not [kind for kind in kinds[first:] if "marker" in kind]
+        await assert_replays(handle, [HandsOutside])
+
+
+async def _ask_on(handle: Handle) -> None:
+    while True:
+        with suppress(WorkflowQueryFailedError):
+            await handle.query(QUERY_OUTSIDE)
+
+
+async def test_the_artifacts_of_a_patch_are_looked_for_in_the_workers_store(
+    exchange: Worker, agents: OutsideAgents, store: ArtifactStore
+) -> None:
+    """A later stage could not read them; that takes an activity, whose answer is in the history."""
+    handle = await waiting(exchange)
+    found = await agents.claim(await found_in(handle), "reviewer")
+    await agents.accept(found, "reviewer")
+    hash = await store.put(b"the reviewed contract")
+    for name, wanted in (("lost", "0" * 64), ("review", hash)):
+        ref: JsonValue = {"id": name, "type": "report", "hash": wanted}
+        if name == "lost":
+            with pytest.raises(PipelineError, match="the store of the pipeline's workers has no 'lost'"):
+                await agents.return_patch(found, "reviewer", {"artifacts": [ref]})
+        else:
+            await agents.return_patch(found, "reviewer", {"artifacts": [ref]})
+    assert [one["id"] for one in (await handle.result()).baton["artifacts"]] == ["review"]
+    await assert_replays(handle, [HandsOutside])

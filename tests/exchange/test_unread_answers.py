@@ -1,0 +1,142 @@
+"""Runs that answer, and not so that it can be read here: of a later release, or with keys that are elsewhere."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from mcp import Client as McpClient
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.client import WaitingHandoff, inbox, run_inbox
+from baton.core.messages import PipelineStatus
+from baton.devserver import DevServer
+from baton.errors import HistoryError
+from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.client_external import OutsideAgents
+from baton.exchange.client_http import serve_outside
+from baton.exchange.client_mcp import HandoffTools, handoff_server
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.testing import local_server, pipeline_worker
+from tests.agents.coding_agents.calling import RefusedError
+from tests.agents.coding_agents.calling import call as call_tool
+from tests.exchange.exchange_pipelines import HandsOutside, Receives
+from tests.exchange.test_outside_service import TOKENS, call
+from tests.handoff.handoff_stages import analyse, score
+from tests.handoff.newer_pipelines import InboxOfLater, OutsideOfLater
+from tests.support import Handle, start, until
+
+
+@pytest.fixture(scope="module")
+async def client(server: DevServer, safeguards: Safeguards) -> Client:
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def worker(client: Client) -> AsyncIterator[Worker]:
+    async with pipeline_worker(client, [InboxOfLater], [analyse, score]) as it:
+        yield it
+
+
+@pytest.fixture
+async def agents(client: Client, safeguards: Safeguards) -> AsyncIterator[OutsideAgents]:
+    async with safeguards.shared().open() as guarded:
+        yield OutsideAgents(client, guarded.gate)
+
+
+async def waiting(worker: Worker, pipeline: type, status: PipelineStatus = PipelineStatus.WAITING) -> Handle:
+    """Start a pipeline and wait until its handoff waits."""
+    handle = await start(worker, pipeline.run, poisoned=True, seconds=100)  # type: ignore[attr-defined]
+    await until(handle, lambda now: now.status is status)
+    return handle
+
+
+async def indexed(client: Client, handles: Sequence[Handle], status: PipelineStatus, *, running: bool = True) -> None:
+    """Wait until the server lists runs under a status, as running or ended."""
+    sign = "=" if running else "!="
+    for handle in handles:
+        query = f"WorkflowId = '{handle.id}' AND BatonStatus = '{status.value}' AND ExecutionStatus {sign} 'Running'"
+        while not [one async for one in client.list_workflows(query)]:  # noqa: ASYNC110 - the index tells nobody
+            await asyncio.sleep(0.02)
+
+
+class TestOutside:
+    async def test_one_run_takes_the_list_from_nobody(self, safeguards: Safeguards) -> None:
+        """What others wait with is listed; of the one nothing is known, and a list of it alone says so."""
+        async with local_server() as server, safeguards.shared().open() as guarded:
+            client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+            agents = OutsideAgents(client, guarded.gate)
+            async with pipeline_worker(client, [HandsOutside, OutsideOfLater], EXCHANGE_ACTIVITIES) as worker:
+                ours, theirs = await waiting(worker, HandsOutside), await waiting(worker, OutsideOfLater)
+                await indexed(client, [ours, theirs], PipelineStatus.WAITING)
+                listed = await agents.look("reviewer")
+                assert ([one.workflow_id for one in listed.found], listed.asked, listed.unasked) == ([ours.id], 1, 1)
+
+                async with serve_outside(agents, TOKENS) as url:
+                    status, answer = await call(f"{url}/handoffs/x/patch?workflow={theirs.id}", {"patch": {}})
+                assert (status, "try again" in answer["error"]) == (503, True)
+                await ours.terminate()
+                await indexed(client, [ours], PipelineStatus.WAITING, running=False)
+                async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
+                    with pytest.raises(RefusedError, match=r"answers cannot be read: .*urgent"):
+                        await call_tool(model, "list_mine")
+                assert await agents.list_open("reviewer") == []
+
+    async def test_a_run_whose_code_fails_is_no_run_without_a_handoff(
+        self, client: Client, agents: OutsideAgents
+    ) -> None:
+        """Its handoff waits on, so an agent is not told that there is none: it would throw its work away."""
+        queue = f"unfit-{uuid4()}"
+        async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES, task_queue=queue) as first:
+            handle = await waiting(first, HandsOutside)
+            await indexed(client, [handle], PipelineStatus.WAITING)
+            [found] = [one for one in await agents.list_open("reviewer") if one.workflow_id == handle.id]
+            await agents.claim(found, "reviewer")
+            await agents.accept(found, "reviewer")
+
+        async with (
+            pipeline_worker(client, [Receives], EXCHANGE_ACTIVITIES, task_queue=queue),
+            serve_outside(agents, TOKENS) as url,
+        ):
+            where = f"{url}/handoffs/{found.handoff.handoff_id}/patch?workflow={handle.id}"
+            status, answer = await call(where, {"patch": {"decision_log": ["Fine"]}})
+            assert (status, "try again" in answer["error"]) == (503, True)
+            assert (await agents.look("reviewer")).unasked > 0
+        async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES, task_queue=queue):
+            await agents.return_patch(found, "reviewer", {"decision_log": ["Fine"]})
+            assert (await handle.result()).baton["decision_log"] == ["Fine"]
+
+
+class TestInbox:
+    async def listed(self, client: Client, handle: Handle) -> list[WaitingHandoff]:
+        """Return what the inbox lists of a run, once the server's index has it."""
+        await indexed(client, [handle], PipelineStatus.PENDING_HANDOFF)
+        return [one for one in await inbox(client) if one.workflow_id == handle.id]
+
+    async def test_the_history_tells_what_a_run_of_a_later_release_waits_with(self, worker: Worker) -> None:
+        """And why nothing can be decided from here."""
+        handle = await waiting(worker, InboxOfLater, PipelineStatus.PENDING_HANDOFF)
+        [one] = await self.listed(worker.client, handle)
+        assert one.handoff is not None
+        assert (one.handoff.receiver, one.handoff.reason, one.answered) == ("score", "SAFETY_VIOLATION", False)
+        assert "urgent: Extra inputs are not permitted" in (one.trouble or "")
+        assert one.to_json_object()["actions"] == []
+        assert await run_inbox(worker.client, handle.id) == [one]
+        await handle.terminate()
+
+    async def test_a_run_whose_keys_are_elsewhere_takes_the_list_from_nobody(
+        self, server: DevServer, worker: Worker, tmp_path: Path
+    ) -> None:
+        """Another team's, in the same namespace, while its worker answers."""
+        elsewhere = Safeguards.development(tmp_path, encrypt=True)
+        sealing = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=elsewhere)])
+        async with pipeline_worker(sealing, [InboxOfLater], [analyse, score]) as other:
+            theirs = await waiting(other, InboxOfLater, PipelineStatus.PENDING_HANDOFF)
+            [one] = await self.listed(worker.client, theirs)
+            assert (one.handoff, one.stage, one.answered) == (None, "score", False)
+            with pytest.raises(HistoryError):
+                await run_inbox(worker.client, theirs.id)
+            await theirs.terminate()

@@ -1,0 +1,57 @@
+"""The pipelines of the inbox tests, beside those of the handoff tests."""
+
+from temporalio import workflow
+
+from baton import Pipeline, PipelineInput, PipelineResult
+
+with workflow.unsafe.imports_passed_through():
+    from tests.handoff.handoff_stages import forgetful, scoped, score, summarise
+    from tests.handoff.inbox_stages import taint
+
+
+@workflow.defn
+class Tainted:
+    """A sender that hands on what a terminal should not show."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(taint)
+        await self.pipeline.stage(score)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class TaintedTwice:
+    """Two receivers at once, neither of which accepts."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(taint)
+        await self.pipeline.fan_out(score, summarise)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class ForgetsInABranch:
+    """Two receivers at once, one of which requires what nobody sent."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(forgetful)
+        await self.pipeline.fan_out(score, scoped)
+        return self.pipeline.result()
+
+
+PIPELINES = [Tainted, TaintedTwice, ForgetsInABranch]

@@ -1,0 +1,55 @@
+"""Pipelines that answer as those of a later release might: with a member that this release does not know."""
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+
+from baton import PipelineInput, PipelineResult
+from baton.exchange.external import QUERY_OUTSIDE
+from baton.exchange.workflow import Exchange
+from baton.exchange.workflow_external import Outside
+from baton.pipelines.workflow import Pipeline
+from baton.wire.names import QUERY_INBOX
+
+with workflow.unsafe.imports_passed_through():
+    from tests.handoff.handoff_stages import analyse, score
+
+
+@workflow.defn
+class OutsideOfLater:
+    """Hands the task to an agent outside."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.outside = Outside(Exchange(self.pipeline, agent="legal"))
+        workflow.set_query_handler(QUERY_OUTSIDE, self.waiting)
+
+    def waiting(self) -> list[dict[str, Any]]:
+        return [{**one.model_dump(mode="json"), "urgent": True} for one in self.outside._open.open()]
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.outside.hand_off("reviewer", "Review the contract", within=timedelta(minutes=1))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class InboxOfLater:
+    """Analyses, and scores; a `poisoned` one asks a person."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        workflow.set_query_handler(QUERY_INBOX, self.waiting)
+
+    def waiting(self) -> list[dict[str, Any]]:
+        pending = self.pipeline._handoffs.escalation.inbox.pending()
+        return [{**one.model_dump(mode="json"), "urgent": True} for one in pending]
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(analyse)
+        await self.pipeline.stage(score)
+        return self.pipeline.result()

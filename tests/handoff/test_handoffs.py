@@ -1,0 +1,438 @@
+"""Handoffs between stages on a real server: sealed, judged, put on record, and what becomes of those refused."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.worker import Worker
+
+from baton import PipelineInput, PipelineResult
+from baton.budget.records import Budget
+from baton.client import RunRecord, read_run
+from baton.core.messages import PipelineStatus, StageReturn
+from baton.core.verdict import Code, Disposition
+from baton.devserver import DevServer
+from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import ChainHead
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.trace import Trace
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from baton.wire.money import micro_usd
+from baton.wire.names import HANDOFF_REFUSED, QUERY_INBOX, RESOLVE_HANDOFF
+from tests.handoff.handoff_pipelines import (
+    PIPELINES,
+    Breaks,
+    Elsewhere,
+    FansOutSealed,
+    Forgets,
+    FourAgents,
+    Pays,
+    Spends,
+    Undoes,
+)
+from tests.handoff.handoff_stages import INJECTION, STAGES
+from tests.pipelines.stages import EXECUTED
+from tests.support import LIMIT, Handle, failure, overview, sealing_worker, start, until
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def trace(safeguards: Safeguards, task_id: str, anchors: Sequence[ChainHead] = ()) -> Trace:
+    """Return what the ledger has of a task, verified with the public keys."""
+    options = LedgerOptions(create=False)
+    async with Ledger(safeguards.ledger, options) as ledger:
+        return await ledger.trace(task_id, verifier=safeguards.keyring.public(), anchors=anchors)
+
+
+async def waiting(handle: Handle) -> PendingHandoff:
+    """Return the handoff that waits for a person, as soon as one does."""
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    found: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+    [pending] = found
+    return pending
+
+
+async def resolve(handle: Handle, pending: PendingHandoff, action: str, **further: Any) -> HandoffDecision:
+    decision = HandoffDecision(
+        handoff_id=pending.handoff_id, action=HandoffAction(action), who="ann", why="I looked at it", **further
+    )
+    answer: HandoffDecision = await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
+    return answer
+
+
+def story(task: Trace) -> list[tuple[str, str, str | None]]:
+    """Return what a trace tells: kind, status and receiver of each record, completions left out."""
+    return [
+        (record.fields.kind, record.fields.status, record.fields.to_agent)
+        for record in task.records
+        if record.fields.kind != "completion"
+    ]
+
+
+async def check_read_back(worker: Worker, handle: Handle, safeguards: Safeguards) -> RunRecord:
+    """Check that the history alone tells the same baton, and that it replays, with and without keys."""
+    run = await read_run(worker.client, handle.id)
+    assert run.result is not None
+    assert run.baton.to_json_object() == run.result.baton
+    for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
+        await assert_replays(handle, PIPELINES, plugin=plugin)
+    return run
+
+
+class TestFourAgents:
+    async def test_three_handoffs_are_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Between four agents there are three handoffs, under one task (S3-13.3-a, S3-13.3-b, S3-13.2-a, C-50)."""
+        run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
+        task = await trace(safeguards, run.result.task_id)
+
+        accepted = [one for one in task.records if (one.fields.kind, one.fields.status) == ("handoff", "ACCEPTED")]
+        pairs = [(one.fields.from_agent, one.fields.to_agent) for one in accepted]
+        assert pairs == [("extract", "analyse"), ("analyse", "score"), ("score", "summarise")]
+        assert {one.fields.task_id for one in task.records} == {run.result.task_id}
+        assert {one.body["taskId"] for one in accepted} == {run.result.task_id}
+        kinds = [one.fields.kind for one in task.records]
+        assert kinds == ["start", "completion", *["handoff", "completion"] * 3]
+        assert task.report.verdict in ("valid", "valid, completeness not checked")
+
+    async def test_the_cost_is_what_was_spent(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Spent and left are the budget in each record; the agents' shares add up to the bills.
+
+        S3-13.3-c, C-12, S3-9-a, S3-9-b, S3-13.2-d.
+        """
+        start = PipelineInput(goal="Review the contract", budget=Budget(initial_micro_usd=400_000))
+        run = await run_pipeline(worker, FourAgents.run, start)
+        task = await trace(safeguards, run.result.task_id)
+
+        costs = [one.fields.cost for one in task.records if one.fields.cost is not None]
+        assert {cost.spent_micro_usd + (cost.remaining_micro_usd or 0) for cost in costs} == {400_000}
+        assert task.cost.micro_usd == run.result.spend.micro_usd == 210_000
+        assert task.cost.complete
+        assert {agent: micro_usd(amount) for agent, amount in task.cost.by_agent.items() if amount} == {
+            "extract": 80_000,
+            "analyse": 100_000,
+            "score": 20_000,
+            "summarise": 10_000,
+        }
+        assert task.cost.findings == ()
+
+    async def test_each_link_names_the_one_before(self, worker: Worker, safeguards: Safeguards) -> None:
+        """What each agent did follows from the handoffs: parents, traces and finished work.
+
+        S3-2-h, S3-3.3-d, S3-6.2-c, S3-6.2-e.
+        """
+        run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
+        bodies = [one.body for one in (await trace(safeguards, run.result.task_id)).records if "toAgent" in one.body]
+
+        assert bodies[0]["parentHandoffId"] is None
+        assert [body["parentHandoffId"] for body in bodies[1:]] == [body["handoffId"] for body in bodies[:-1]]
+        assert {body["traceparent"][:36] for body in bodies} == {bodies[0]["traceparent"][:36]}
+        done = [[one["subtaskId"] for one in body["completedSubtasks"]] for body in bodies]
+        assert done == [[], ["1:extract"], ["1:extract", "2:analyse"], ["1:extract", "2:analyse", "3:score"]]
+        assert bodies[2]["currentState"]["decision_log"] == ["Kept the annexes", "Liability is uncapped"]
+        assert bodies[2]["constraints"] == ["scoringFramework:iso31000"]
+        first = next(body for body in bodies if "Liability is uncapped" in body["currentState"]["decision_log"])
+        assert first["fromAgent"]["agentId"] == "analyse", "who is to be asked, if that was wrong"
+
+    async def test_any_workflow_id_that_a_service_may_choose_is_put_on_record(
+        self, worker: Worker, safeguards: Safeguards
+    ) -> None:
+        """Temporal takes control characters in an id, which a record's header cannot hold; the run goes on."""
+        handle = await start(worker, FourAgents.run, id="contract\t7\x1b[31m")
+        result = await handle.result()
+
+        task = await trace(safeguards, result.task_id)
+        named = {record.fields.run_id.partition("/")[0] for record in task.records if record.fields.run_id}
+        assert named == {"contract\ufffd7\ufffd[31m"}
+
+    async def test_it_costs_no_event(self, worker: Worker, server: DevServer) -> None:
+        """The history is as long as without safeguards: seal, gate and record ride on the stage's own activity."""
+        guarded = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        async with pipeline_worker(client, PIPELINES, STAGES) as plain_worker:
+            plain = await run_pipeline(plain_worker, FourAgents.run, PipelineInput(goal="Review the contract"))
+
+        assert len((await guarded.handle.fetch_history()).events) == len((await plain.handle.fetch_history()).events)
+
+    async def test_the_history_anchors_the_ledger(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The heads that stages bring back are in the run's history, outside the ledger (C-26)."""
+        run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
+        anchors = [ChainHead.from_anchor("baton", run.result.task_id, one) for one in run.record.anchors]
+        task = await trace(safeguards, run.result.task_id, anchors)
+
+        assert [anchor.sequence for anchor in anchors] == [2, 4, 6, 8]
+        assert task.report.anchored_through == 8
+
+    async def test_branches_each_have_their_copy(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Each receiver of a fan-out has a whole message of its own that names all of them (S3-14.2-b, S3-14.2-c)."""
+        run = await run_pipeline(worker, FansOutSealed.run, PipelineInput(goal="Review the contract"))
+        bodies = [one.body for one in (await trace(safeguards, run.result.task_id)).records if "toAgent" in one.body]
+
+        branches = [body for body in bodies if "receiverList" in body]
+        assert sorted(body["toAgent"]["agentType"] for body in branches) == ["analyse", "score"]
+        assert {tuple(body["receiverList"]) for body in branches} == {("analyse", "score")}
+        assert len({body["handoffId"] for body in branches}) == 2
+        extracted = next(after for entry, after in run.record.history if entry.stage_id == "extract")
+        assert [body["currentState"] for body in branches] == [extracted.to_json_object()] * 2
+        assert bodies[-1]["fromAgent"]["agentId"] == "analyse+score"
+
+
+class TestBackToSender:
+    async def test_the_sender_mends_it(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The sender's stage runs again with the findings, under the same handoff id.
+
+        S3-6.1-n, C-20, S3-6.1-h, S3-2-c, S3-3.3-a; the first of the protocols of S3-2-f.
+        """
+        handle = await start(worker, Forgets.run)
+        result = PipelineResult.model_validate(await handle.result())
+
+        task = await trace(safeguards, result.task_id)
+        about_scope = [one for one in task.records if one.fields.to_agent == "scoped"]
+        assert [(one.fields.status, one.fields.reason, one.fields.attempt) for one in about_scope] == [
+            ("REJECTED", "INCOMPLETE_CONTEXT", 1),
+            ("ACCEPTED", None, 3),
+        ]
+        assert len({one.fields.event_id for one in about_scope}) == 1
+        assert result.baton["current_state"] == ["Worked in clauses/*"]
+        assert result.baton["decision_log"] == ["Asked to mend: 1 finding"]
+        run = await check_read_back(worker, handle, safeguards)
+        assert [(entry.stage_id, entry.kind) for entry, _ in run.history] == [
+            ("forgetful", "stage"),
+            ("forgetful", "edit"),
+            ("scoped", "stage"),
+        ]
+
+    async def test_three_failures_wait_for_a_person(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Then the baton is as before the handoff, the task pending, the reason shown, and a person asked.
+
+        S3-6.3-a, S3-6.3-c, S3-6.3-d, S3-6.3-e, S3-6.3-f, S3-6.3-g, S3-5.1-f, S3-13.2-b; the second of S3-2-f.
+        """
+        handle = await start(worker, Forgets.run, stubborn=True)
+        pending = await waiting(handle)
+
+        assert (pending.fate, pending.reason) == (Disposition.ESCALATE, Code.INCOMPLETE_CONTEXT)
+        now = await overview(handle)
+        assert now.status.value == "PENDING_HANDOFF"
+        assert any(f"waits for a person (escalate): {pending.details}" in note for note in now.notes)
+        assert "work_scope" in pending.details
+        assert (await handle.query("baton"))["current_state"] == ["Prepared"]
+        assert EXECUTED[handle.id, "forgetful"] == 3
+        await resolve(handle, pending, "edit", edit={"work_scope": ["annex/*"]})
+        result = PipelineResult.model_validate(await handle.result())
+
+        task = await trace(safeguards, result.task_id)
+        assert [one for one in story(task) if one[2] == "scoped"] == [
+            *[("handoff", "REJECTED", "scoped")] * 3,
+            ("rollback", "ESCALATE", "scoped"),
+            ("decision", "EDIT", "scoped"),
+            ("handoff", "ACCEPTED", "scoped"),
+        ]
+        assert [one.body for one in task.records if one.fields.kind == "decision"] == [
+            {"patch": {"work_scope": ["annex/*"]}}
+        ]
+        assert result.baton["current_state"] == ["Worked in annex/*"]
+        assert result.baton["decision_log"] == [], "its attempts in vain leave nothing"
+        run = await check_read_back(worker, handle, safeguards)
+        assert [(entry.stage_id, entry.by) for entry, _ in run.history] == [
+            ("forgetful", None),
+            ("edit", "ann"),
+            ("scoped", None),
+        ]
+
+
+class TestDeadLetters:
+    async def test_it_is_never_retried_and_waits(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The receiver does not run; a release is audited again with the reviewer's name.
+
+        S3-6.1-k, S3-6.1-o, S3-11-d, S3-13.1-d, S3-7.2-j, S3-3.3-b, S3-3.1-e.
+        """
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        pending = await waiting(handle)
+
+        assert (pending.fate, pending.reason, pending.receiver) == (
+            Disposition.DEAD_LETTER,
+            Code.SAFETY_VIOLATION,
+            "score",
+        )
+        assert EXECUTED[handle.id, "score"] == 0
+        assert INJECTION not in pending.model_dump_json()
+        await resolve(handle, pending, "release")
+        result = PipelineResult.model_validate(await handle.result())
+
+        assert EXECUTED[handle.id, "score"] == 1
+        task = await trace(safeguards, result.task_id)
+        released = [one.fields for one in task.records if one.fields.to_agent == "score"]
+        assert [(one.kind, one.status, one.actor) for one in released] == [
+            ("handoff", "REJECTED", None),
+            ("rollback", "DEAD_LETTER", None),
+            ("decision", "RELEASE", "ann"),
+            ("handoff", "ACCEPTED", "ann"),
+        ]
+        [last] = [one.fields for one in task.records if one.fields.to_agent == "summarise"]
+        assert (last.status, last.actor) == ("ACCEPTED", "ann"), "the same text is not asked about twice"
+
+    async def test_it_is_a_failed_activity(self, worker: Worker) -> None:
+        """The timeline shows it red: type, code and findings are in the failure, and the details say what to do."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        pending = await waiting(handle)
+        [failed] = [
+            one.activity_task_failed_event_attributes.failure
+            async for one in handle.fetch_history_events()
+            if one.HasField("activity_task_failed_event_attributes")
+        ]
+        metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+
+        assert failed.message.startswith("SAFETY_VIOLATION: ")
+        assert failed.application_failure_info.type == HANDOFF_REFUSED
+        assert failed.application_failure_info.non_retryable
+        [answer] = await worker.client.data_converter.decode(
+            failed.application_failure_info.details.payloads, [StageReturn]
+        )
+        assert (answer.verdict.reason, answer.verdict.findings) == (Code.SAFETY_VIOLATION, pending.findings)
+        page = metadata.current_details
+        assert "dead letter, SAFETY" in page
+        assert f"until {pending.until:%Y-%m-%d}" in page
+        assert "baton inbox show" in page
+        await resolve(handle, pending, "abandon")
+        await failure(handle)
+
+    async def test_it_can_be_abandoned(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Then the stage fails in the pipeline's code, with who and why."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        await resolve(handle, await waiting(handle), "abandon")
+
+        assert "abandoned by ann: I looked at it" in await failure(handle)
+
+    async def test_a_decision_that_does_not_fit_is_refused(self, worker: Worker) -> None:
+        """A dead letter takes no money; the answer says what it takes, and nothing enters the history."""
+        handle = await start(worker, FourAgents.run, poisoned=True)
+        pending = await waiting(handle)
+
+        with pytest.raises(WorkflowUpdateFailedError) as raised:
+            await resolve(handle, pending, "top_up", micro_usd=5)
+        assert "takes no 'top_up'; decide on release, requeue, edit, abandon" in str(raised.value.cause)
+        await resolve(handle, pending, "abandon")
+        await failure(handle)
+
+
+class TestBudget:
+    async def test_it_waits_for_money(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The stage does not run, a person tops up, and it runs (C-21, S3-9-c)."""
+        handle = await worker.client.start_workflow(
+            Spends.run,
+            PipelineInput(goal="Review", budget=Budget(initial_micro_usd=200_000)),
+            id=f"spends-{uuid4()}",
+            task_queue=worker.task_queue,
+            execution_timeout=LIMIT,
+        )
+        pending = await waiting(handle)
+        assert (pending.fate, pending.receiver, EXECUTED[handle.id, "dear"]) == (Disposition.TOP_UP, "dear", 0)
+
+        await resolve(handle, pending, "top_up", micro_usd=30_000)
+        result = await handle.result()
+        assert (result.spend.micro_usd, EXECUTED[handle.id, "dear"]) == (230_000, 1)
+
+    async def test_nothing_left_is_not_executed(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The pipeline asks for money, on record, before the handoff, and the receiver does not run.
+
+        S3-6.1-l, S3-13.1-c: no handoff is sent that its receiver would have to refuse.
+        """
+        handle = await worker.client.start_workflow(
+            FourAgents.run,
+            PipelineInput(goal="Review", budget=Budget(initial_micro_usd=180_000)),
+            id=f"spent-{uuid4()}",
+            task_queue=worker.task_queue,
+            execution_timeout=LIMIT,
+        )
+        pending = await waiting(handle)
+        assert (pending.reason, pending.receiver) == (Code.BUDGET_EXHAUSTED, "score")
+        assert EXECUTED[handle.id, "score"] == 0
+
+        await resolve(handle, pending, "top_up", micro_usd=100_000)
+        result = await handle.result()
+        task = await trace(safeguards, result.task_id)
+        assert ("rollback", "TOP_UP", "score") in story(task)
+        assert [one.fields.reason for one in task.records if one.fields.kind == "rollback"] == ["BUDGET_EXHAUSTED"]
+        assert task.cost.micro_usd == 210_000
+        await assert_replays(handle, PIPELINES)  # where nobody has the keys
+
+
+class TestRetries:
+    @pytest.mark.parametrize(
+        ("raises", "bills"), [pytest.param(2, 3, id="then it succeeds"), pytest.param(3, 3, id="to the end")]
+    )
+    async def test_every_run_is_charged_once(self, worker: Worker, raises: int, bills: int) -> None:
+        """The sum of what is charged is the sum of the bills, with retries in it (S3-11-e, S3-9-c)."""
+        start = PipelineInput(goal="Pay", budget=Budget(initial_micro_usd=100_000), params={"raises": raises})
+        run = await run_pipeline(worker, Pays.run, start)
+
+        charged = run.result.billed or run.result.spend
+        assert (charged.micro_usd, charged.prompt_tokens) == (bills * 7_000, bills * 10)
+        assert EXECUTED[run.handle.id, "pays"] == bills
+
+
+class TestReceiverFails:
+    async def test_it_is_rolled_back(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The baton is as before, the task pending, and the roll-back on record (S3-6.3-b, S3-6.3-c, S3-6.3-e)."""
+        handle = await start(worker, Breaks.run)
+        pending = await waiting(handle)
+
+        assert pending.reason is None
+        assert "the model is down" in pending.details
+        assert (await handle.query("baton"))["current_state"] == ["12 clauses extracted"]
+        await resolve(handle, pending, "abandon")
+        assert "the model is down" in await failure(handle)
+        run = await read_run(worker.client, handle.id)
+        task = await trace(safeguards, run.start.task_id or "")
+        assert ("rollback", "PENDING_HANDOFF", "breaks") in story(task)
+
+
+class TestForgery:
+    async def test_a_worker_with_other_keys_refuses(
+        self, server: DevServer, worker: Worker, safeguards: Safeguards, tmp_path: Path
+    ) -> None:
+        """A stage's worker that does not know the key accepts nothing, and says which key (S3-10.2-c, S3-13.1-e)."""
+        other = Safeguards(Keyring.generate(), tmp_path / "ledger.db")
+        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=other)])
+        async with pipeline_worker(client, [], STAGES, task_queue=f"other-{uuid4()}") as stages_only:
+            queue = f"workflows-{uuid4()}"
+            async with pipeline_worker(worker.client, [Elsewhere], [], task_queue=queue):
+                handle = await worker.client.start_workflow(
+                    Elsewhere.run,
+                    PipelineInput(goal="Review", params={"queue": stages_only.task_queue}),
+                    id=f"elsewhere-{uuid4()}",
+                    task_queue=queue,
+                    execution_timeout=LIMIT,
+                )
+                pending = await waiting(handle)
+                assert (pending.fate, pending.reason) == (Disposition.DEAD_LETTER, Code.SIGNATURE_INVALID)
+                assert EXECUTED[handle.id, "extract"] == 0
+                await resolve(handle, pending, "abandon")
+                await failure(handle)
+
+
+class TestCompensations:
+    async def test_they_are_undone_newest_first(self, worker: Worker, safeguards: Safeguards) -> None:
+        """A stage failed later on: what was declared runs, one that fails is noted, and the error goes on."""
+        run = await run_pipeline(worker, Undoes.run, PipelineInput(goal="Book"))
+
+        assert [(step.name, step.status.value) for step in run.record.steps] == [
+            ("extract", "done"),
+            ("analyse", "done"),
+            ("breaks", "failed"),
+            ("score", "done"),
+            ("breaks", "failed"),
+            ("summarise", "done"),
+        ]
+        assert "the model is down" in str(run.result.output)
+        await check_read_back(worker, run.handle, safeguards)

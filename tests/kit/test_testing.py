@@ -1,0 +1,107 @@
+"""The public test kit, used as the tests of other people's pipelines use it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
+from temporalio.worker import Worker
+
+from baton.client import RunStatus, read_run
+from baton.core.messages import PipelineInput
+from baton.devserver import DevServerOptions
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, local_server, pipeline_worker, run_pipeline
+from tests.pipelines.mishaps import Raises
+from tests.pipelines.pipelines import Gated, Linear, Together
+from tests.pipelines.stages import STAGES, plan
+from tests.support import GOAL, failure, start
+
+
+class TestLocalServer:
+    async def test_pipelines_run_on_it(self, tmp_path: Path) -> None:
+        """With the options it is given, here a file."""
+        file = tmp_path / "runs.db"
+        async with local_server(DevServerOptions(database=file, ui_port=None)) as server:
+            client = await Client.connect(server.address, plugins=[BatonPlugin()])
+            async with pipeline_worker(client, [Raises], [plan]) as worker:
+                run = await run_pipeline(worker, "Raises", PipelineInput(goal=GOAL, params={"how": "well"}))
+
+        assert run.baton.decision_log == ["Chose JWT over sessions"]
+        assert file.exists()
+
+
+class TestRunPipeline:
+    async def test_a_person_decides_what_the_test_says(self, worker: Worker) -> None:
+        """As soon as the approval is open; a denial fails the run as it would anywhere."""
+        start = PipelineInput(goal=GOAL)
+        run = await run_pipeline(worker, Gated.run, start, decisions={"release manager": True, "other": False})
+        assert run.record.state.entries[1].by == "tester"
+        with pytest.raises(WorkflowFailureError) as raised:
+            await run_pipeline(worker, Gated.run, start, decisions={"release manager": False})
+        assert "'release manager' was denied by tester: a test" in str(raised.value.cause)
+
+    async def test_it_returns_result_and_record(self, worker: Worker) -> None:
+        """What the pipeline returned, and how it came to that."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL), id="named-by-its-test")
+
+        assert run.handle.id == run.record.workflow_id == "named-by-its-test"
+        assert run.record.result == run.result
+        assert run.baton.to_json_object() == run.result.baton
+
+    async def test_a_pipeline_that_fails_raises(self, worker: Worker) -> None:
+        """A test that expects an end does not pass over a failure, and is told how far it came."""
+        with pytest.raises(WorkflowFailureError) as raised:
+            await run_pipeline(worker, Raises.run, PipelineInput(goal=GOAL, params={"how": "unheard of"}), id="failing")
+
+        assert raised.value.__notes__ == ["'failing' FAILED: UnheardOf: nobody knows me\n- step 1 'plan' (stage): done"]
+
+    async def test_a_pipeline_that_does_not_end_is_ended(self, client: Client, worker: Worker) -> None:
+        """And not waited for, for ever."""
+        start = PipelineInput(goal=GOAL, params={"patches": {"never": {}}})
+        with pytest.raises(WorkflowFailureError) as raised:
+            await run_pipeline(worker, Together.run, start, id="endless", within=timedelta(seconds=1))
+
+        assert raised.value.__notes__[0].startswith("'endless' TIMED_OUT: ")
+        assert (await read_run(client, "endless")).status is RunStatus.TIMED_OUT
+
+    async def test_an_approval_that_nobody_decided_says_what_does(self, worker: Worker) -> None:
+        """One whose title the test mis-spelt is waited for as if the test had said nothing."""
+        with pytest.raises(WorkflowFailureError) as raised:
+            await run_pipeline(
+                worker, Gated.run, PipelineInput(goal=GOAL), decisions={"manager": True}, within=timedelta(seconds=2)
+            )
+
+        [last] = raised.value.__notes__[0].splitlines()[-1:]
+        assert "'release manager' (approval): failed; undecided: run_pipeline(…, decisions={…})" in last
+
+
+class TestPipelineWorker:
+    async def test_each_has_a_queue_of_its_own(self, client: Client) -> None:
+        """Two tests do not take each other's work."""
+        async with pipeline_worker(client, [Linear], STAGES) as one, pipeline_worker(client, [Linear], STAGES) as two:
+            assert one.task_queue != two.task_queue
+
+
+class TestAssertReplays:
+    async def test_a_handle_and_a_recorded_history_will_do(self, worker: Worker) -> None:
+        """The history of an open run, too."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        recorded = WorkflowHistory.from_json("recorded", (await run.handle.fetch_history()).to_json())
+
+        await assert_replays(run.handle, [Linear])
+        await assert_replays(recorded, [Linear, Gated])
+
+    async def test_a_failed_run_replays_as_well(self, worker: Worker) -> None:
+        """That the code fails is what was recorded."""
+        handle = await start(worker, Raises.run, how="unheard of")
+        await failure(handle)
+
+        await assert_replays(handle, [Raises])
+
+    async def test_another_pipelines_history_does_not(self, worker: Worker) -> None:
+        """The message says what is missing."""
+        run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        with pytest.raises(AssertionError, match="Linear"):
+            await assert_replays(run.handle, [Gated])

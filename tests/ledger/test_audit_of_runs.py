@@ -1,0 +1,142 @@
+"""`baton audit verify --run`: a ledger held against the heads in a run's history."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.worker import Worker
+from typer.testing import CliRunner, Result
+
+from baton.cli.app import make_app
+from baton.client import fork, roll_back
+from baton.core.messages import PipelineInput
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.cli_pages import record_line
+from baton.ledger.records import Kind
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.testing.chains import opened_past_guards
+from tests.handoff.handoff_pipelines import PIPELINES, FourAgents, SignedOff
+from tests.handoff.handoff_stages import STAGES
+from tests.support import GOAL, Handle, approve, sealing_worker, start
+
+NAME = "audit-of-runs"
+
+
+@pytest.fixture(scope="module")
+def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
+    """Return keys and a ledger of their own for these tests."""
+    made = Safeguards.development(tmp_path_factory.mktemp("safeguards"))
+    return replace(made, name=NAME)  # other tests' runs on this server wrote to other ledgers
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def test_the_run_must_be_one_of_the_task(
+    worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heads of another one prove nothing of it, and it was called valid as if they did."""
+    mine, others = [await start(worker, FourAgents.run) for _ in range(2)]
+    task, other = [(await handle.result()).task_id for handle in (mine, others)]
+    environment = {"TEMPORAL_ADDRESS": server.address, "COLUMNS": "200"}
+    monkeypatch.chdir(tmp_path)  # the demo's keys may be here
+
+    async def verify(*words: str) -> Result:
+        line = ["audit", "verify", *words, "--ledger", str(safeguards.ledger), "--ledger-name", NAME]
+        return await asyncio.to_thread(CliRunner().invoke, make_app(), line, env=environment)
+
+    done, refused = await verify(task, "--run", mine.id), await verify(task, "--run", others.id)
+
+    assert (done.exit_code, "8 records · anchored through 8" in done.stdout) == (0, True), done.output
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert f"the run is one of task {other!r}, whose heads tell nothing of task {task!r}" in refused.stderr
+
+
+async def test_a_run_without_heads_is_told_as_such(worker: Worker, server: DevServer, safeguards: Safeguards) -> None:
+    """One that has not begun, or whose workers have no safeguards: there was a verdict, and not a word of it."""
+    done = await start(worker, FourAgents.run)
+    task = (await done.result()).task_id
+    given = PipelineInput(goal=GOAL, task_id=task)
+    silent = await worker.client.start_workflow("FourAgents", given, id=f"{done.id}-silent", task_queue="nobody's")
+    line = ["audit", "verify", "--run", silent.id, "--ledger", str(safeguards.ledger), "--ledger-name", NAME, "--json"]
+    environment = {"TEMPORAL_ADDRESS": server.address}
+
+    told = await asyncio.to_thread(CliRunner().invoke, make_app(), line, env=environment)
+
+    await silent.terminate()
+    assert [one.partition(",")[0] for one in json.loads(told.stdout)["unused"]] == [
+        f"the history of {silent.id!r} holds no heads"
+    ]
+
+
+async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
+    worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end, and a whole task, were deleted without a trace; the runs still know (C-26)."""
+    mine, other = [(await (await start(worker, FourAgents.run)).result()).task_id for _ in range(2)]
+    keys = tmp_path / "public.json"
+    keys.write_text(safeguards.keyring.public().to_json(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    async def verify(ledger: Path, *words: str) -> Result:
+        line = ["audit", "verify", *words, "--ledger", str(ledger), "--ledger-name", NAME, "--keys", str(keys)]
+        return await asyncio.to_thread(CliRunner().invoke, make_app(), line, env={"TEMPORAL_ADDRESS": server.address})
+
+    def cut(name: str, condition: str) -> Path:
+        copy = tmp_path / name
+        with closing(sqlite3.connect(safeguards.ledger)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        with opened_past_guards(copy) as database:
+            database.execute(f"DELETE FROM handoff_audit WHERE {condition}")
+            database.execute("DELETE FROM handoff_audit_checkpoint")
+        return copy
+
+    last = cut("last.db", f"task_id = '{mine}' AND sequence = (SELECT max(sequence) FROM handoff_audit)")
+    task = cut("task.db", f"task_id = '{other}'")
+
+    whole, one = await verify(cut("whole.db", "false"), "--all"), await verify(Path(safeguards.ledger), mine)
+    assert (whole.exit_code, one.exit_code) == (0, 0), whole.output + one.output
+    for ledger in (last, task):
+        found = await verify(ledger, "--all")
+        assert (found.exit_code, found.stdout.startswith("INVALID")) == (1, True), found.output
+        unseen = await verify(ledger, "--all", "--no-runs")
+        assert (unseen.exit_code, unseen.stdout.startswith("VALID, completeness not checked")) == (4, True)
+
+
+async def test_every_decision_of_a_person_is_on_record(worker: Worker, safeguards: Safeguards) -> None:
+    """Temporal forgets who approved, rolled back or forked, once retention deletes the run; the ledger does not."""
+    handle = await start(worker, SignedOff.run)
+    await approve(worker.client, handle)
+    task_id = (await handle.result()).task_id
+    await roll_back(worker.client, handle.id, "release manager", by="ben", why="looked again")
+    denied: Handle = worker.client.get_workflow_handle(handle.id)
+    await approve(worker.client, denied, yes=False)
+    with pytest.raises(WorkflowFailureError):
+        await denied.result()
+    forked = await fork(worker.client, handle.id, "release manager", by="cat", why="once more")
+    await approve(worker.client, forked)
+    await forked.result()
+
+    async with Ledger(safeguards.ledger, LedgerOptions(name=NAME, create=False)) as ledger:
+        trace = await ledger.trace(task_id)
+    decisions = [(one.status, one.actor, one.to_agent) for one in trace.headers if one.kind == Kind.DECISION]
+
+    assert decisions == [
+        ("APPROVE", "ann", "release manager"),
+        ("ROLL_BACK", "ben", "release manager"),
+        ("DENY", "ann", "release manager"),
+        ("FORK", "cat", "release manager"),
+        ("APPROVE", "ann", "release manager"),
+    ]
+    shown = "".join(record_line(record, as_json=False) for record in trace.records)
+    assert "decision DENY release manager by ann" in " ".join(shown.split())

@@ -1,0 +1,42 @@
+"""A ledger that is away for longer than a stage's own retries last: the run waits for it, and goes on."""
+
+import asyncio
+from pathlib import Path
+
+from temporalio.client import Client
+
+from baton.client import StepStatus, read_run
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from tests.pipelines.line_pipelines import Waits
+from tests.pipelines.line_stages import STAGES
+from tests.support import start
+
+
+async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -> None:
+    """It does not begin without its acceptance on record, and its pipeline does not fail of it (S3-11-f)."""
+    (tmp_path / "ledger").mkdir()
+    safeguards = Safeguards(Keyring.generate(), tmp_path / "ledger" / "ledger.db")
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, [Waits], STAGES) as worker:
+        handle = await start(worker, Waits.run, folder=str(tmp_path))
+        while not (waits := [one.name for one in (await read_run(client, handle.id)).timers]):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        assert not (tmp_path / "ran").exists()
+        (tmp_path / "away").rename(tmp_path / "ledger")
+        result = await handle.result()
+
+    assert waits == ["step 2: second waits for storage"]
+    assert (tmp_path / "ran").read_text() == "second\n"
+    run = await read_run(client, handle.id)
+    assert [(one.name, one.status) for one in run.steps] == [("first", StepStatus.DONE), ("second", StepStatus.DONE)]
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
+    assert trace.report.verdict == "valid, completeness not checked"
+    stages = [(one.fields.to_agent, one.fields.attempt) for one in trace.records if one.fields.status == "ACCEPTED"]
+    assert stages == [("first", 1), ("second", result.output)]
+    await assert_replays(handle, [Waits], plugin=BatonPlugin())

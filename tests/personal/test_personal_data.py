@@ -1,0 +1,130 @@
+"""Personal data in a running pipeline: sealed at once, handed only to stages that declare it, erased for good."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import PipelineInput, PipelineResult
+from baton.client import fork, read_run
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.personal.records import SEALED_ONLY
+from baton.personal.store import Vault, VaultOptions
+from baton.plugin import BatonPlugin
+from baton.testing import assert_not_seen, assert_replays, pipeline_worker, run_pipeline, surfaces_of
+from tests.handoff.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches, PersonalParent
+from tests.handoff.handoff_stages import MARKER, STAGES
+from tests.pipelines.stages import EXECUTED
+from tests.support import approve, failure, start, until_waiting
+
+SUBJECT = "jane@example.org"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where keys, ledger and vault of these tests are."""
+    return tmp_path_factory.mktemp("personal")
+
+
+@pytest.fixture(scope="module")
+def safeguards(folder: Path) -> Safeguards:
+    return Safeguards.development(folder)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def assert_in_clear_nowhere(client: Client, workflow_id: str, folder: Path) -> None:
+    """Assert that the marker is neither in the history, raw or decoded, nor in a file of keys, ledger and vault."""
+    surfaces = await surfaces_of(client, workflow_id, folders=[folder])
+    assert_not_seen(MARKER, surfaces.only("history/*", "record/*", "page/*", "file/*"))
+
+
+class TestPersonal:
+    async def test_only_who_declares_it_is_handed_it(
+        self, worker: Worker, folder: Path, safeguards: Safeguards
+    ) -> None:
+        """A stage that declares nothing gets nothing; in clear it stands nowhere (S3-12.3-b)."""
+        run = await run_pipeline(worker, Personal.run, PipelineInput(goal="Register"))
+
+        assert run.result.output == [{"handed": 0}, [len(MARKER)]]
+        await assert_in_clear_nowhere(worker.client, run.handle.id, folder)
+
+    async def test_a_fork_still_knows_the_person(self, worker: Worker) -> None:
+        """What an earlier stage wrote of people goes along, sealed as it was."""
+        once = await run_pipeline(worker, Personal.run, PipelineInput(goal="Register"))
+        handle = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+
+        assert PipelineResult.model_validate(await handle.result()).output == once.result.output
+
+    async def test_a_fork_of_a_run_that_a_service_without_baton_started_knows_them_too(self, worker: Worker) -> None:
+        """The pipeline named the task itself; the history tells it, and what was sealed for the task opens."""
+        service = await Client.connect(worker.client.service_client.config.target_host)
+        handle = await service.start_workflow(
+            "Personal", {"goal": "Register"}, id=f"plain-{uuid4()}", task_queue=worker.task_queue
+        )
+        await handle.result()
+        record = await read_run(worker.client, handle.id)
+        again = await fork(worker.client, handle.id, record.steps[-1].name, by="ann", why="again")
+
+        assert PipelineResult.model_validate(await again.result()).output == [{"handed": 0}, [len(MARKER)]]
+        assert (await read_run(worker.client, again.id)).task_id == record.task_id is not None
+
+    async def test_stages_side_by_side_lose_nothing_of_each_other(self, worker: Worker) -> None:
+        """What one wrote of a person stays beside what another did, also in a fork; neither brings the old back."""
+        once = await run_pipeline(worker, PersonalBranches.run, PipelineInput(goal="Register"))
+        again = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+
+        assert once.result.output == [{"email": "new", "phone": "0170"}]
+        assert PipelineResult.model_validate(await again.result()).output == once.result.output
+
+    async def test_a_child_knows_whom_its_parent_knows_and_tells_what_it_wrote(
+        self, worker: Worker, safeguards: Safeguards
+    ) -> None:
+        """Both work at one task, so what is sealed for it opens in both, also in a fork from after the child."""
+        once = await run_pipeline(worker, PersonalParent.run, PipelineInput(goal="Register"))
+        again = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+
+        assert once.result.output == [[{"email": "new"}], [{"email": "new", "phone": "0170"}]]
+        assert PipelineResult.model_validate(await again.result()).output == once.result.output
+        assert once.result.personal_data == {}
+        await assert_replays(once.handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+    async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
+        """It is told what to declare, and is not run again."""
+        handle = await start(worker, Nosy.run)
+
+        assert "declares none; declare every field" in await failure(handle)
+        assert EXECUTED[handle.id, "nosy"] == 1
+
+    async def test_erasure_while_it_runs(self, worker: Worker, folder: Path, safeguards: Safeguards) -> None:
+        """The text is gone everywhere, the run goes on, the chain verifies, and the erasure is on record.
+
+        S3-12.3-a, S3-12.3-c, S3-12.3-d, C-24.
+        """
+        handle = await start(worker, Personal.run, wait=True)
+        options = LedgerOptions(signer=safeguards.keyring.signer(), policy=SEALED_ONLY)
+        assert safeguards.vault is not None
+        async with Ledger(safeguards.ledger, options) as ledger:
+            await until_waiting(handle, "go on")
+            async with Vault(safeguards.vault, safeguards.keyring, VaultOptions(ledger=ledger)) as vault:
+                report = await vault.erase(SUBJECT, "request-1", "ann")
+                assert (report.status, report.removed["keys"]) == ("ERASED", 1)
+            await approve(worker.client, handle, "go on")
+            result = PipelineResult.model_validate(await handle.result())
+
+            assert result.output == [{"handed": 0}, [0]]
+            task = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
+            assert task.report.verdict == "valid, completeness not checked"
+            assert "erasure" in [one.fields.kind for one in task.records]
+        await assert_in_clear_nowhere(worker.client, handle.id, folder)
+        await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))

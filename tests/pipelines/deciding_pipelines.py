@@ -1,0 +1,104 @@
+"""The pipelines of the tests of decisions that come at once."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
+from baton.core.verdict import Disposition
+from baton.handoff.pending import PendingHandoff
+
+with workflow.unsafe.imports_passed_through():
+    from tests.handoff.handoff_stages import dear, extract, score, summarise
+    from tests.handoff.inbox_stages import taint
+    from tests.pipelines.deciding_stages import dearer
+
+REFUSED = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+"""The handoff about which `AsksItself` asks."""
+
+
+@workflow.defn
+class SpendsInBranches:
+    """Two branches, each of which costs more than is left."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(extract)
+        await self.pipeline.fan_out(dear, dearer)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class TaintedBranches:
+    """Two branches, neither of which accepts, in a pipeline whose constraints nobody may remove."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, protected=["constraints"])
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(taint)
+        await self.pipeline.fan_out(score, summarise)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class GoesOnDecided:
+    """Continues as new once a person has decided, and waits for another one."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=10))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(taint)
+        await self.pipeline.stage(score)
+        await self.pipeline.sleep(timedelta(seconds=1.1))
+        await self.pipeline.approve("release manager", within=timedelta(minutes=1))
+        return self.pipeline.result()
+
+
+@workflow.defn
+class AsksItself:
+    """Asks a person in its own code, before it continues as new and afterwards."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=10))
+
+    async def ask(self, why: str) -> str:
+        """Ask about a handoff that another pipeline refused."""
+        now = workflow.now()
+        within = timedelta(minutes=2)
+        decision = await self.pipeline.ask(
+            PendingHandoff(
+                handoff_id=REFUSED,
+                seq=1,
+                sender="legal",
+                receiver="risk",
+                fate=Disposition.ESCALATE,
+                details=why,
+                since=now,
+                until=now + within,
+            ),
+            within,
+        )
+        return f"{decision.who}: {decision.action.value}"
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(extract)
+        said = [await self.ask("it was refused")]
+        await self.pipeline.sleep(timedelta(seconds=1.1))
+        await self.pipeline.stage(score)
+        said.append(await self.ask("it was refused"))
+        return self.pipeline.result([*said])
+
+
+PIPELINES = [SpendsInBranches, TaintedBranches, GoesOnDecided, AsksItself]

@@ -1,0 +1,23 @@
+"""Pipelines whose stages say what they do while they do it; the stages are made by each test."""
+
+from datetime import timedelta
+
+from baton import Pipeline, pipeline
+from baton.core.stages import Retries, StageSpec
+from tests.agents.agent_pipelines import Named
+
+SPEAK = Named(StageSpec("speak", retries=Retries(attempts=3, first=timedelta(milliseconds=20))))
+ECHO = Named(StageSpec("echo", retries=Retries(attempts=3, first=timedelta(milliseconds=20))))
+
+
+@pipeline
+async def spoken(p: Pipeline) -> object:
+    """One stage speaks, to people if the parameters say so."""
+    return (await p.stage(SPEAK, stream=p.params["stream"] is True)).output
+
+
+@pipeline
+async def spoken_at_once(p: Pipeline) -> object:
+    """Two stages speak at once."""
+    ended = await p.fan_out(Named(StageSpec("speak", stream=True)), Named(StageSpec("echo", stream=True)))
+    return [one.output for one in ended]

@@ -1,0 +1,233 @@
+"""A person sees what they decide, and decides that: through the command as a process, on a real server."""
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import Baton, BatonPlugin, Decision, PipelineInput, Safeguards, WorkerParts, open_store
+from baton.client import Ledger, LedgerOptions, decide, decided_question, open_approvals_of, read_run
+from baton.devserver import DevServer
+from baton.errors import PipelineError
+from baton.keys.store_keyring import read_file
+from baton.ledger.records import Kind
+from baton.runs.client_decide import signed
+from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import DECIDE, QUERY_DETAILS
+from tests.acceptance.operating import Operator
+from tests.pipelines.asking_pipelines import ASKING, Pays, Publishes
+from tests.pipelines.asking_stages import KEYS, STAGES
+from tests.support import GOAL, Handle, answer_to, failure, overview, until, until_waiting
+
+WHY = ("--why", "as I see it", "--yes")
+
+
+@dataclass(frozen=True)
+class Office:
+    """A worker with a ledger, an artifact store and a file of deciders, and somebody at a terminal."""
+
+    worker: Worker
+    operator: Operator
+    deciders: Path
+    safeguards: Safeguards
+
+    async def start(self, pipeline: Any, **params: Any) -> Handle:
+        handle: Handle = await self.worker.client.start_workflow(
+            pipeline.run,
+            PipelineInput(goal=GOAL, params=params),
+            id=f"{pipeline.__name__.lower()}-{os.urandom(4).hex()}",
+            task_queue=self.worker.task_queue,
+        )
+        return handle
+
+    async def key_of(self, name: str) -> str:
+        """Make a person's key, and return its file; its public half is in the file of deciders."""
+        file = self.operator.folder / f"{name}.toml"
+        if not file.exists():
+            entry = await self.operator("keys", "decider", name, str(file))
+            self.deciders.write_text(self.deciders.read_text() + "\n" + entry)
+        return str(file)
+
+
+@pytest.fixture(scope="module")
+async def office(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
+    folder = tmp_path_factory.mktemp("office")
+    deciders = folder / "deciders.toml"
+    deciders.write_text('groups = { leads = ["ann", "bob"], legal = ["carol"] }\n')
+    parts = WorkerParts(artifacts=open_store(str(folder / "artifacts")), deciders=deciders)
+    safeguards = Safeguards.development(folder / "keys")
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+    async with pipeline_worker(client, ASKING, STAGES) as worker:
+        yield Office(worker, Operator(folder, {"TEMPORAL_ADDRESS": server.address}), deciders, safeguards)
+
+
+class TestShown:
+    async def test_everything_shown_is_readable_text(self, office: Office) -> None:
+        """`approve`, `show`, `inbox` and the details have each of them; a signed question's digest covers all."""
+        handle = await office.start(Publishes)
+        await until_waiting(handle, "release manager")
+        shown = await office.operator("show", handle.id)
+        _, asked = await office.operator.both("approve", handle.id, *WHY)
+
+        for page in (shown, asked):
+            for text in ("All is well.", "-two", "+2", "| ink | 3 |", "12.50 USD", "Publish?", "plan"):
+                assert text in page
+        assert "step two" in asked, "the artifact's content"
+        await assert_replays(handle, ASKING)
+
+    async def test_a_long_text_has_the_command_that_shows_the_rest(self, office: Office) -> None:
+        """And that command shows all of it."""
+        handle = await office.start(Publishes, length=9_000)
+        await until_waiting(handle, "release manager")
+        shown = await office.operator("show", handle.id)
+        assert f"baton show {handle.id} --asked" in shown
+        assert "END" not in shown
+        assert "END" in await office.operator("show", handle.id, "--asked")
+        details = await handle.query(QUERY_DETAILS)
+        assert "All is well" in details
+        assert f"baton show {handle.id} --asked" in details
+        listed = await office.operator("inbox", "list")
+        assert handle.id in listed
+        assert "Publish?" in listed
+        await handle.terminate()
+
+    async def test_a_service_reads_all_of_it_and_decides_on_that(self, office: Office) -> None:
+        """Whole texts, and a digest of exactly them; once it is answered, the history tells the answer."""
+        handle, client = await office.start(Publishes, length=9_000), office.worker.client
+        await until_waiting(handle, "release manager")
+        [shown] = await open_approvals_of(client, handle.id)
+        asked = shown.waiting
+        assert asked.shows[0].text.endswith("END")
+        assert asked.digest == asked.digest_with(Baton.model_validate(shown.baton).digest)
+        assert decided_question(await read_run(client, handle.id), asked.question or "") is None
+
+        yes = Decision(
+            approval=asked.name, question=asked.question, digest=asked.digest, approved=True, who="ann", why="ok"
+        )
+        decided = await decide(client, handle.id, yes)
+        await handle.result()
+        run = await read_run(client, handle.id)
+        assert decided_question(run, decided.question) == decided
+        assert decided_question(run, "1:other") is None
+
+    async def test_too_much_fails_by_name(self, office: Office) -> None:
+        """What nobody can read in full is not asked about."""
+        handle = await office.start(Publishes, length=300_000)
+        assert "what an approval shows may have 262,144 bytes" in await failure(handle)
+
+
+class TestAnswer:
+    async def test_the_workflow_gets_the_form_typed(self, office: Office) -> None:
+        """By `--set`; without a terminal a missing field is refused, and a wrong one by the run, by name."""
+        handle = await office.start(Pays)
+        now = await until_waiting(handle, "budget")
+        schema: Any = now.waiting_for[0].answer
+        assert schema["properties"]["amount"]["type"] == "integer"
+        assert "lacks amount" in await office.operator.refused("approve", handle.id, *WHY, code=2)
+        assert "amount" in await office.operator.refused("approve", handle.id, "--set", "amount=much", *WHY)
+        await office.operator("approve", handle.id, "--set", "amount=40", "--set", "reference=12", *WHY)
+        await until_waiting(handle, "payment")
+        _, asked = await office.operator.both("approve", handle.id, *WHY)
+        assert '"amount": 40' in asked
+        result = await handle.result()
+        assert result.output == {"amount": 40, "reference": "12"}
+        assert len(KEYS[handle.id]) == 2, "tried twice"
+        assert len({*KEYS[handle.id]}) == 1, "under one key"
+
+    @pytest.mark.parametrize("branch", [False, True])
+    async def test_a_stage_runs_with_what_was_approved(self, office: Office, branch: bool) -> None:
+        """Other parameters than those of `then` are refused, in a fan-out as well, and nothing is paid."""
+        handle = await office.start(Pays, swap=True, branch=branch)
+        await office.operator("approve", handle.id, "budget", "--set", "amount=40", *WHY)
+        await until_waiting(handle, "payment")
+        await office.operator("approve", handle.id, *WHY)
+        assert "approved stage 'pay' with other params or inputs" in await failure(handle)
+        assert not KEYS[handle.id]
+
+
+class TestPeople:
+    async def test_a_quorum_of_a_group(self, office: Office) -> None:
+        """Two different leads; the same one twice, and somebody else, do not count."""
+        handle = await office.start(Publishes, needs=2, who=["group:leads", "group:legal"])
+        await until_waiting(handle, "release manager")
+        first = await office.operator.json("approve", handle.id, "--who", "ann", *WHY)
+        assert first["missing"] == 1
+        assert await office.operator.json("approve", handle.id, "--who", "ann", *WHY) == first
+        refused = await office.operator.refused("approve", handle.id, "--who", "eve", *WHY)
+        assert "'eve' may not decide" in " ".join(refused.split())
+        assert "approved by ann" in await office.operator("show", handle.id)
+        await office.operator("approve", handle.id, "--who", "carol", *WHY)
+        result = await handle.result()
+        assert result.output["who"] == "ann, carol"
+        await assert_replays(handle, ASKING)
+
+    async def test_with_proof_only_a_signature_counts(self, office: Office) -> None:
+        """Refused by name: none, another person's, an unknown key, a changed decision; the ledger has the proof."""
+        ann, bob = await office.key_of("ann"), await office.key_of("bob")
+        handle = await office.start(Publishes, proof=True, who=["group:leads"])
+        await until_waiting(handle, "release manager")
+        plain = await office.operator.refused("approve", handle.id, "--who", "ann", *WHY)
+        assert "needs a signed decision" in " ".join(plain.split())
+        other = await office.operator.refused("approve", handle.id, "--who", "ann", "--key", bob, *WHY)
+        assert "is that of bob" in " ".join(other.split())
+        stranger = str(office.operator.folder / "stranger.toml")
+        await office.operator("keys", "decider", "ann", stranger)
+        unknown = await office.operator.refused("approve", handle.id, "--key", stranger, *WHY)
+        assert "is not in the workers' file" in " ".join(unknown.split())
+
+        await office.operator("deny", handle.id, "--key", ann, "--why", "not yet", "--yes")
+        assert await failure(handle) == "'release manager' was denied by ann: not yet"
+        [vote] = await self._votes(office, handle)
+        assert (vote["who"], vote["key"], vote["approved"]) == ("ann", read_file(Path(ann)).keys[0].id, False)
+        assert vote["signature"]
+
+    async def test_a_signature_covers_the_whole_decision(self, office: Office) -> None:
+        """One signed no, sent as a yes, or for another question, or again, counts for nothing new."""
+        key = read_file(Path(await office.key_of("ann"))).keys[0]
+        handle = await office.start(Publishes, proof=True)
+        other = await office.start(Publishes, proof=True)
+        no = await answer_to(handle, yes=False)
+
+        for forged in (
+            signed(no, key).model_copy(update={"approved": True}),
+            signed(no, key).model_copy(update={"why": "other"}),
+            signed(await answer_to(other), key).model_copy(update={"question": no.question, "digest": no.digest}),
+        ):
+            with pytest.raises(PipelineError, match="the signature is not that of ann"):
+                await decide(office.worker.client, handle.id, forged)
+            await handle.signal(DECIDE, forged)
+        notes = (await until(handle, lambda now: len(now.notes) == 3)).notes
+        assert all("the signature is not that of ann" in note for note in notes)
+        assert (await overview(handle)).waiting_for
+        yes = await decide(office.worker.client, handle.id, no.model_copy(update={"approved": True}), key=key)
+        assert yes.votes[0].key == key.id
+        assert (
+            await decide(office.worker.client, handle.id, signed(no.model_copy(update={"approved": True}), key))
+        ) == yes
+        await handle.result()
+        await other.terminate()
+
+    async def test_a_late_decision_is_told_so(self, office: Office) -> None:
+        """That it was late, and how to ask again."""
+        handle = await office.start(Pays)
+        late = (await answer_to(handle, "budget")).model_copy(update={"answer": {"amount": 1}})
+        await office.operator("approve", handle.id, "--set", "amount=2", *WHY)
+        await until_waiting(handle, "payment")
+        with pytest.raises(PipelineError, match=r"comes now changes nothing.* baton rollback RUN --to 1"):
+            await decide(office.worker.client, handle.id, late)
+        await handle.terminate()
+        told = await office.operator.refused("approve", handle.id, *WHY)
+        assert "no longer waits for a decision" in " ".join(told.split())
+
+    async def _votes(self, office: Office, handle: Handle) -> list[dict[str, Any]]:
+        """Return the votes that the ledger has of a run's decision."""
+        task_id = (await overview(handle)).task_id
+        async with Ledger(office.safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            trace = await ledger.trace(task_id)
+        [record] = [one for one in trace.records if one.fields.kind == Kind.DECISION]
+        return list(record.body["votes"])

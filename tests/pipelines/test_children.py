@@ -1,0 +1,133 @@
+"""A pipeline that has another one do a part of its work."""
+
+import asyncio
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.worker import Worker
+
+from baton.client import read_run
+from baton.core.history import Spend, StepKind
+from baton.core.messages import PipelineInput
+from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_record import StepStatus
+from baton.runs.client_waiting import waits
+from baton.testing import run_pipeline
+from tests.pipelines.mishaps import Twins
+from tests.pipelines.pipelines import Delegates, Parent
+from tests.support import GOAL, LIMIT, approve, assert_reads_back, failure, names, start, until, until_waiting
+
+
+class TestChild:
+    async def test_it_starts_from_the_parents_baton_with_a_goal_of_its_own(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """What the parent knows, the child knows, and both belong to one task."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+
+        [(child_id, child_run, _)] = run.record.children
+        child = await assert_reads_back(client, client.get_workflow_handle(child_id, run_id=child_run))
+        assert child.state.initial.goal == "Do the first half"
+        assert child.state.initial.decision_log == ["Chose JWT over sessions"]
+        assert child.start.task_id == run.result.task_id
+        assert child_id.startswith(f"{run.handle.id}.half.step2.")
+
+    async def test_its_method_stands_for_its_type_whatever_that_is_called(self, client: Client, worker: Worker) -> None:
+        """`@workflow.defn(name=…)` names the type, and the step after it; it is handed what steps brought about."""
+        run = await run_pipeline(worker, Delegates.run, PipelineInput(goal=GOAL))
+
+        assert names(run.record) == ["first-half"]
+        [(child_id, *_)] = run.record.children
+        assert child_id.startswith(f"{run.handle.id}.first-half.step1.")
+        assert (await read_run(client, child_id)).state.initial.decision_log == []
+
+    async def test_its_decisions_artifacts_and_scope_come_back(self, client: Client, worker: Worker) -> None:
+        """They are added to what the parent has; the parent's goal and state stay."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+
+        await assert_reads_back(client, run.handle)
+        after = run.record.baton_after(run.record.step("half"))
+        assert after.goal == GOAL
+        assert after.current_state == run.record.baton_before(run.record.step("half")).current_state
+        assert after.decision_log == ["Chose JWT over sessions", "Kept the old form", "Approved the change"]
+        assert [ref.id for ref in after.artifacts] == ["code-1"]
+        assert after.work_scope == ["src/*"]
+
+    async def test_it_is_one_step_with_its_spend(self, worker: Worker) -> None:
+        """What the child cost, the parent cost (S1-design-h)."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+
+        entry = run.record.state.entries[1]
+        assert (entry.kind, entry.stage_id, entry.seq) == (StepKind.CHILD, "half", 2)
+        assert entry.spend == run.result.spend == Spend(micro_usd=1_500, prompt_tokens=900)
+        assert run.result.output == 3
+
+    async def test_a_person_can_be_asked_inside_it(self, client: Client, worker: Worker) -> None:
+        """The parent waits as long as its child, which is found by that and as the one that the parent waits for."""
+        handle = await start(worker, Parent.run, child="Gated")
+        await until_waiting(handle, "half")
+        [(child_id, *_)] = (await read_run(client, handle.id)).children
+        wanted = RunFilter(status="WAITING", id_prefix=handle.id)
+        async with asyncio.timeout(LIMIT.total_seconds()):
+            while not (listed := await list_runs(client, wanted, 10)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        now = await waits(client, await read_run(client, handle.id))
+
+        assert [(one.workflow_id, one.status) for one in listed] == [(child_id, "WAITING")]
+        assert now is not None
+        assert [(one.name, one.run, one.stands) for one in now.pending] == [("half", child_id, "WAITING")]
+        await approve(client, client.get_workflow_handle(child_id))
+
+        await handle.result()
+        run = await assert_reads_back(client, handle)
+        assert names(run) == ["plan", "half", "conclude"]
+
+    async def test_one_that_continues_as_new_is_still_one_step(self, client: Client, worker: Worker) -> None:
+        """The parent gets the result of its last part."""
+        run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL, params={"child": "FallsBack"}))
+
+        await assert_reads_back(client, run.handle)
+        [(child_id, *_)] = run.record.children
+        assert (await read_run(client, child_id)).start.continued == 1
+        assert run.baton.decision_log == ["Chose JWT over sessions", "Round 1", "Done"]
+
+    async def test_its_failure_fails_the_step_with_its_reason(self, client: Client, worker: Worker) -> None:
+        """People read in the parent what happened in the child."""
+        handle = await start(worker, Parent.run, child="Raises", params={"how": "unheard of"})
+
+        assert await failure(handle) == "child 'half' failed: UnheardOf: nobody knows me"
+        run = await assert_reads_back(client, handle)
+        assert [step.status for step in run.steps] == [StepStatus.DONE, StepStatus.FAILED]
+        assert run.baton.decision_log == ["Chose JWT over sessions"]
+
+    async def test_what_it_brings_back_obeys_the_parents_rules(self, client: Client, worker: Worker) -> None:
+        """A patch of the pipeline's own making is refused like any other (C-3)."""
+        taken: Any = {"decision_log": None}
+        handle = await start(worker, Parent.run, taken=taken)
+
+        assert (await failure(handle)).startswith("what the child 'half' brought back is refused: decision_log: only")
+        run = await assert_reads_back(client, handle)
+        assert run.baton.decision_log == ["Chose JWT over sessions"]
+
+    async def test_two_that_gave_one_artifact_id_to_different_bytes_are_told_apart(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """Nothing of the second is lost silently: its step fails, and names the id (C-11)."""
+        handle = await start(worker, Twins.run)
+
+        assert "brought back is refused: artifacts: 'code-1' already names other bytes" in await failure(handle)
+        run = await assert_reads_back(client, handle)
+        assert [ref.id for ref in run.baton.artifacts] == ["code-1"]
+
+    async def test_a_canceled_parent_cancels_it(self, client: Client, worker: Worker) -> None:
+        """And is canceled itself, not failed."""
+        handle = await start(worker, Parent.run, child="Gated")
+        await until_waiting(handle, "half")
+        [(child_id, *_)] = (await read_run(client, handle.id)).children
+        child = client.get_workflow_handle(child_id)
+        await until(child, lambda now: True)
+        await handle.cancel()
+
+        assert "cancelled" in (await failure(handle)).lower()
+        assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
+        assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED

@@ -1,0 +1,176 @@
+"""Effects outside that no roll-back takes back are undone, whatever else happens meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton.budget.records import Budget, OnExhaustion
+from baton.client import fork, read_run, roll_back
+from baton.core.messages import PipelineInput
+from baton.devserver import DevServer
+from baton.errors import HistoryError
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.runs.cli_cards import repair_hints
+from baton.runs.client_record import StepStatus
+from baton.testing import assert_replays
+from tests.pipelines.undoing import PIPELINES, STAGES, Books, HasItBooked, Reserves, WorksBesideItsChild
+from tests.support import (
+    GOAL,
+    LIMIT,
+    Handle,
+    approve,
+    event,
+    failure,
+    names,
+    overview,
+    sealing_worker,
+    start,
+    until_waiting,
+)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def canceled(worker: Worker, handle: Handle, safeguards: Safeguards) -> list[str]:
+    """Return the steps of a run once it has ended canceled; it replays."""
+    newest = worker.client.get_workflow_handle(handle.id)
+    with pytest.raises(WorkflowFailureError):
+        await asyncio.wait_for(newest.result(), 60)
+    assert (await newest.describe()).status is WorkflowExecutionStatus.CANCELED
+    await assert_replays(newest, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+    return names(await read_run(worker.client, handle.id))
+
+
+async def test_a_pipeline_that_is_canceled_while_it_undoes_undoes_all(worker: Worker, safeguards: Safeguards) -> None:
+    """The compensation that runs comes to its end, and those after it run."""
+    handle = await start(worker, Books.run, then="break", seconds=2)
+    await until_waiting(handle, "call_off")
+    await handle.cancel()
+
+    assert await canceled(worker, handle, safeguards) == ["book", "breaks", "call_off", "tell"]
+    run = await read_run(worker.client, handle.id)
+    assert run.baton.decision_log == ["Booked", "Called off", "Told"]
+
+
+async def test_what_undoes_is_given_inputs_as_they_were(worker: Worker, safeguards: Safeguards) -> None:
+    """As of `Pipeline.stage`; a later change of the value changes nothing (issue 33)."""
+    handle = await start(worker, Reserves.run)
+    assert "the model is down" in await failure(handle)
+
+    run = await read_run(worker.client, handle.id)
+    assert run.baton.decision_log == ["Reserved", "Released [4, 5] by value", "Released [4, 5] by output"]
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_one_without_money_is_noted_and_the_others_run(worker: Worker, safeguards: Safeguards) -> None:
+    """The run ends with what it failed of, not with what its undoing lacked."""
+    handle: Handle = await worker.client.start_workflow(
+        Books.run,
+        PipelineInput(
+            goal=GOAL,
+            params={"then": "pay"},
+            budget=Budget(initial_micro_usd=1_200, then=OnExhaustion.STOP),
+        ),
+        id=f"books-{uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+    )
+
+    assert (await failure(handle)).startswith("'pay' needs")
+    run = await read_run(worker.client, handle.id)
+    assert names(run) == ["book", "pay", "call_off", "tell"]
+    [note] = (await overview(handle)).notes
+    assert note.startswith("compensation 'refund' failed, see to it by hand: 'refund' needs 0.0005 USD")
+    assert run.notes == [note], "its history tells it without a worker"
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_who_repairs_a_run_is_led_to_before_what_was_undone(worker: Worker, safeguards: Safeguards) -> None:
+    """Right before the stage that failed, the booking counts as made, and is no more."""
+    handle = await start(worker, Books.run, then="break")
+    assert "the model is down" in await failure(handle)
+
+    run = await read_run(worker.client, handle.id)
+    assert names(run) == ["book", "breaks", "call_off", "tell"]
+    told, again, anew = (hint.plain for hint in repair_hints(run))
+    assert told == "what the steps from 1 on did outside was undone: go back to before them"
+    assert f"baton rollback {handle.id} --to 1 " in again
+    assert f"baton fork {handle.id} --at 1 " in anew
+    assert (run.notes, run.to_json_object()["undone_since"]) == ([], 1)
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_canceled_pipeline_undoes_in_its_own_run_however_long_it_is(
+    worker: Worker, safeguards: Safeguards
+) -> None:
+    """One that continued as new would not be asked to cancel there: it would wait for ever, and undo nothing."""
+    handle = await start(worker, Books.run, then="sleep", events=12)
+    await until_waiting(handle, "sleep")
+    await asyncio.sleep(1.1)  # a run continues as new after a second at the earliest
+    await handle.cancel()
+
+    assert await canceled(worker, handle, safeguards) == ["book", "sleep", "call_off", "tell"]
+
+
+@pytest.mark.parametrize("how", ["fails", "terminated"])
+async def test_a_child_undoes_what_it_did_when_its_parent_ends_before_it(
+    worker: Worker, safeguards: Safeguards, how: str
+) -> None:
+    """It is asked to cancel; one that was terminated would leave its booking to nobody."""
+    handle = await start(worker, HasItBooked.run)
+    await event(handle, EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED)
+    [(id, _, _)] = (await read_run(worker.client, handle.id)).children
+    child = worker.client.get_workflow_handle(id)
+    await until_waiting(child, "sleep")
+    if how == "fails":
+        await approve(worker.client, handle, "go on")
+        assert "the model is down" in await failure(handle)
+    else:
+        await handle.terminate()
+
+    assert await canceled(worker, child, safeguards) == ["book", "sleep", "call_off", "tell"]
+
+
+async def test_a_fork_takes_nothing_over_that_came_after_the_run_was_asked_to_cancel(
+    worker: Worker, safeguards: Safeguards
+) -> None:
+    """It would wait in the step that was canceled, for nobody asks the fork to."""
+    handle = await start(worker, Books.run, then="sleep")
+    await until_waiting(handle, "sleep")
+    await handle.cancel()
+    assert (await canceled(worker, handle, safeguards))[-1] == "tell"
+    step = (await read_run(worker.client, handle.id)).steps[1]
+    assert (step.status, step.failure) == (StepStatus.FAILED, "canceled with the run")
+
+    with pytest.raises(HistoryError, match=r"step 2 \('sleep'\) before it was canceled because the run was asked to"):
+        await fork(worker.client, handle.id, "tell", by="bob", why="tell once more")
+    other = await fork(worker.client, handle.id, step.name, by="bob", why="wait again")
+    await until_waiting(other, step.name)
+    await other.cancel()
+    assert (await canceled(worker, other, safeguards))[-1] == "tell"
+
+
+async def test_a_child_that_ended_behind_the_point_of_a_roll_back_begins_again(worker: Worker) -> None:
+    """It was canceled with its failed parent, and the server tells a run that is reset nothing of that."""
+    handle = await start(worker, WorksBesideItsChild.run)
+    assert "the model is down" in await failure(handle)
+    done = await roll_back(worker.client, handle.id, "stumbles", by="bob", why="the model is up again")
+    again = worker.client.get_workflow_handle(handle.id)
+    while not (children := (await read_run(worker.client, handle.id)).open_children):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    await approve(worker.client, worker.client.get_workflow_handle(children[0]), "the half")
+    result = await asyncio.wait_for(again.result(), LIMIT.total_seconds())
+
+    assert sorted(done.also_again) == ["asks", "tell"]
+    assert result["baton"]["decision_log"] == ["Booked", "Told", "Stumbled once"]
+    await assert_replays(again, PIPELINES, plugin=BatonPlugin())

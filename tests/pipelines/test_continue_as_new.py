@@ -1,0 +1,78 @@
+"""Long pipelines go on in a new run, in the middle of whatever their code is doing."""
+
+import asyncio
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.client import RunStatus, read_run
+from baton.core.messages import PipelineInput
+from baton.runs.client_list import RunFilter, list_runs, with_details
+from baton.runs.client_record import StepStatus
+from baton.testing import run_pipeline
+from tests.pipelines.pipelines import Circles, Long
+from tests.pipelines.stages import EXECUTED
+from tests.support import GOAL, approve, assert_reads_back, names, start, undated
+
+
+class TestContinuing:
+    async def test_nothing_is_executed_twice_and_nothing_is_lost(self, client: Client, worker: Worker) -> None:
+        """Stages, a fan-out, an approval, and a gather are carried over; linear code goes on."""
+        handle = await start(worker, Long.run)
+        await approve(client, handle)
+        result = await handle.result()
+
+        newest = client.get_workflow_handle(handle.id)
+        run = await assert_reads_back(client, newest)
+        taken_over = [step.status for step in run.steps].index(StepStatus.DONE)  # 7, where nothing slows the server
+        assert run.start.continued >= 1
+        assert result.steps == 10
+        assert taken_over > 0
+        assert [step.status for step in run.steps[taken_over:]] == [StepStatus.DONE] * (10 - taken_over)
+        assert {stage: times for (workflow, stage), times in EXECUTED.items() if workflow == handle.id} == {
+            **dict.fromkeys(["plan", "check", "document", "review", "implement", "tidy", "rest"], 1),
+            "count": 3,
+        }
+
+    async def test_both_parts_tell_the_same_of_the_first(self, client: Client, worker: Worker) -> None:
+        """The steps taken over read like those that were executed, times included (S1-design-e, -i)."""
+        handle = await start(worker, Long.run)
+        await approve(client, handle)
+        await handle.result()
+
+        run = await read_run(client, handle.id)
+        assert run.previous_run_id is not None
+        first = await assert_reads_back(client, client.get_workflow_handle(handle.id, run_id=run.previous_run_id))
+        assert (first.status, first.next_run_id) == (RunStatus.CONTINUED_AS_NEW, run.run_id)
+        assert first.began is not None
+        assert run.first_began is not None
+        assert abs(run.first_began - first.began) < timedelta(seconds=1)
+        wanted = RunFilter(id_prefix=handle.id)
+        while not (listed := await with_details(client, await list_runs(client, wanted, 10))):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert [(one.run_id, one.began) for one in listed] == [(run.run_id, run.first_began)]
+        assert run.state.entries[: len(first.state.entries)] == first.state.entries
+        assert run.state.outcomes[: len(first.state.outcomes)] == first.state.outcomes
+
+    async def test_it_ends_like_one_that_did_not_continue(self, client: Client, worker: Worker) -> None:
+        """The caller sees one pipeline, and the same end."""
+        short = await run_pipeline(worker, Circles.run, PipelineInput(goal=GOAL, params={"events": 10_000}))
+        long = await run_pipeline(worker, Circles.run, PipelineInput(goal=GOAL, params={"events": 4}))
+
+        run = await assert_reads_back(client, client.get_workflow_handle(long.handle.id))
+        assert short.record.start.continued == 0
+        assert run.start.continued == 2
+        assert undated(run) == undated(short.record)
+        assert long.result.baton == short.result.baton
+        assert long.result.task_id == run.start.task_id
+        assert EXECUTED[long.handle.id, "tidy"] == 2
+
+    async def test_concurrent_steps_are_finished_before_it_continues(self, client: Client, worker: Worker) -> None:
+        """It continues only where nothing is under way, so that nothing is lost."""
+        run = await run_pipeline(worker, Circles.run, PipelineInput(goal=GOAL, params={"events": 4}))
+
+        read = await assert_reads_back(client, client.get_workflow_handle(run.handle.id))
+        assert sorted(names(read)) == ["count", "count", "rest", "rest", "tidy", "tidy"]
+        assert EXECUTED[run.handle.id, "rest"] == 2
+        assert EXECUTED[run.handle.id, "count"] == 2

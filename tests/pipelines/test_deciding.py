@@ -1,0 +1,326 @@
+"""A person decides: by update or signal, on the baton they looked at, in time, and once."""
+
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+
+from baton.client import decide, read_run, roll_back
+from baton.core.history import StepKind
+from baton.core.messages import Decided, Decision, PipelineInput
+from baton.errors import PipelineError
+from baton.handoff.pending import LONGEST_REASON
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import DECIDE, RESOLVE_HANDOFF
+from tests.pipelines.mishaps import AsksTwice, Rounds, Titled
+from tests.pipelines.pipelines import PIPELINES, AsksWhileWorking, Gated
+from tests.pipelines.stages import EXECUTED, GATES, STAGES
+from tests.support import (
+    GOAL,
+    LIMIT,
+    answer_to,
+    approve,
+    assert_reads_back,
+    event,
+    failure,
+    start,
+    until,
+    until_waiting,
+)
+
+YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
+
+
+class TestDecide:
+    async def test_a_yes_lets_the_pipeline_go_on(self, client: Client, worker: Worker) -> None:
+        """Who, when, why and on which baton is in the history and in the answer."""
+        handle = await start(worker, Gated.run)
+        waiting = await until_waiting(handle, "release manager")
+        decided = await approve(client, handle)
+        result = await handle.result()
+
+        run = await assert_reads_back(client, handle)
+        entry = run.state.entries[1]
+        assert (entry.kind, entry.by, entry.why, entry.patch) == (StepKind.APPROVAL, "ann", "it is tested", {})
+        assert entry.timestamp == decided.at
+        assert decided.digest == waiting.waiting_for[0].digest
+        assert result.output == decided.model_dump(mode="json")
+
+    async def test_a_no_fails_the_run_with_who_and_why(self, client: Client, worker: Worker) -> None:
+        """The stage behind the gate is never executed."""
+        handle = await start(worker, Gated.run)
+        await approve(client, handle, yes=False)
+
+        assert await failure(handle) == "'release manager' was denied by ann: it is tested"
+        assert EXECUTED[handle.id, "conclude"] == 0
+        run = await assert_reads_back(client, handle)
+        assert run.step("release manager").approved is False
+
+    async def test_a_signal_decides_too(self, client: Client, worker: Worker) -> None:
+        """For senders that cannot wait for an answer."""
+        handle = await start(worker, Gated.run)
+        await handle.signal(DECIDE, await answer_to(handle))
+        result = await handle.result()
+
+        assert result.output["via"] == "signal"
+        await assert_reads_back(client, handle)
+
+    async def test_the_same_decision_again_gets_the_first_answer(self, client: Client, worker: Worker) -> None:
+        """A client that lost the answer may ask again, also when the pipeline has gone on."""
+        handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
+        await until_waiting(handle, "hold", "security", "legal")
+        yes = await answer_to(handle, "security")
+        first, again = [await decide(client, handle.id, yes) for _ in range(2)]
+        assert again == first
+
+        for other in (yes.model_copy(update={"approved": False}), yes.model_copy(update={"who": "bob"})):
+            with pytest.raises(PipelineError, match=f"question {yes.question} was answered: 'security' was approved"):
+                await decide(client, handle.id, other)
+        with pytest.raises(PipelineError, match="'security' was approved by ann at "):
+            await decide(client, handle.id, Decision(approval="security", approved=True, who="ann"))
+        await handle.terminate()
+
+    async def test_a_decision_counts_for_its_own_question(self, client: Client, worker: Worker) -> None:
+        """Sent again it approves no later question under the same title, also where the baton is the same.
+
+        Neither by signal nor by update, with the same update id or another one, in a run that continued as new or was
+        rolled back; who sends it again is given the answer to the question that it was about.
+        """
+        handle = await start(worker, Rounds.run, rounds=4, events=12)
+        newest = client.get_workflow_handle(handle.id)
+        earlier: list[Decision] = []
+        for number in range(4):
+            now = await answer_to(newest, "go on")
+            assert now.question not in {one.question for one in earlier}
+            for place, decision in enumerate(earlier):
+                first = await newest.execute_update(DECIDE, decision, id=f"round {place}", result_type=Decided)
+                assert first.question == decision.question
+                await newest.signal(DECIDE, decision)
+                denied = decision.model_copy(update={"approved": False})
+                with pytest.raises(WorkflowUpdateFailedError):
+                    await newest.execute_update(DECIDE, denied)
+                await newest.signal(DECIDE, denied)
+            assert (await answer_to(newest, "go on")).question == now.question
+            if number == 2:
+                await roll_back(client, handle.id, "5", by="bob", why="wrong plan")
+                newest = client.get_workflow_handle(handle.id)
+                with pytest.raises(PipelineError, match=f"question {now.question} of approval 'go on' is not open"):
+                    await decide(client, handle.id, now)
+                now = await answer_to(newest, "go on")
+            await newest.execute_update(DECIDE, now, id=f"round {number}", result_type=Decided)
+            earlier.append(now)
+        assert (await newest.result())["output"] == [one.question for one in earlier]
+        assert (await newest.describe()).run_id != handle.first_execution_run_id
+
+    async def test_a_signal_that_comes_twice_counts_once(self, client: Client, worker: Worker) -> None:
+        """The second changes nothing, neither the history nor the end."""
+        handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
+        await until_waiting(handle, "hold", "security", "legal")
+        yes = await answer_to(handle, "security")
+        for _ in range(2):
+            await handle.signal(DECIDE, yes)
+        await until_waiting(handle, "hold", "legal")
+        await approve(client, handle, "legal")
+        GATES[handle.id, "g"].set()
+        await handle.result()
+
+        run = await assert_reads_back(client, handle)
+        assert sorted(entry.stage_id for entry in run.state.entries) == ["hold", "legal", "security"]
+
+    async def test_a_decision_made_on_a_baton_that_has_changed_is_refused(self, client: Client, worker: Worker) -> None:
+        """It is bound to what the person looked at; by signal, the refusal becomes a note."""
+        handle = await start(worker, AsksWhileWorking.run, gate="g", patch={"constraints": ["No cost"]})
+        await until_waiting(handle, "hold", "security", "legal")
+        late = await answer_to(handle, "security")
+        GATES[handle.id, "g"].set()
+        await until_waiting(handle, "security", "legal")
+
+        with pytest.raises(PipelineError, match=f"made on {(late.digest or '')[:19]}…, but what is shown is sha256:"):
+            await decide(client, handle.id, late)
+        await handle.signal(DECIDE, late)
+        notes = (await until(handle, lambda now: bool(now.notes))).notes
+        assert notes[0].startswith("refused a decision of ann: the decision was made on sha256:")
+        await approve(client, handle, "security")
+        await approve(client, handle, "legal")
+        await handle.result()
+        await assert_reads_back(client, handle)
+
+    async def test_a_decision_about_what_is_not_open_says_what_is(self, client: Client, worker: Worker) -> None:
+        """A mistyped title is not lost."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+
+        with pytest.raises(PipelineError, match=r"no approval 'manager' is open; open now: 'release manager' \("):
+            await decide(client, handle.id, Decision(approval="manager", approved=True, who="ann"))
+        await handle.terminate()
+
+    async def test_two_open_approvals_need_two_titles(self, worker: Worker) -> None:
+        """Otherwise nobody could say which one they mean."""
+        handle = await start(worker, AsksTwice.run)
+
+        assert (await failure(handle)).startswith("an approval 'release manager' is open already")
+
+    @pytest.mark.parametrize("title", ['May "it" go?', "C:\\release", "two\nlines", "Freigabe für März", "x" * 160])
+    async def test_a_title_is_read_as_it_was_written(self, client: Client, worker: Worker, title: str) -> None:
+        """Also while it is open, when the history knows it only from the name of its deadline's timer."""
+        handle = await start(worker, Titled.run, title=title)
+        await until_waiting(handle, title)
+        await event(handle, EventType.EVENT_TYPE_TIMER_STARTED)
+        assert [step.name for step in (await read_run(client, handle.id)).steps] == [title]
+
+        await approve(client, handle, title)
+        await handle.result()
+        await assert_reads_back(client, handle)
+
+    @pytest.mark.parametrize("title", ["", "x" * 201, "x" * 3_000])
+    async def test_a_title_that_no_decision_could_name_fails_the_run(self, worker: Worker, title: str) -> None:
+        """At once, and not when the time in which nobody could decide is over."""
+        handle = await start(worker, Titled.run, title=title)
+
+        assert "approval needs a name of 1 to 200 characters" in await failure(handle)
+
+
+class TestWhen:
+    async def test_one_sent_with_the_start_is_too_early(self, client: Client, worker: Worker) -> None:
+        """Nobody can have looked at the baton yet: it is noted, and the gate waits."""
+        handle = await client.start_workflow(
+            Gated.run,
+            PipelineInput(goal=GOAL),
+            id="decided-with-start",
+            task_queue=worker.task_queue,
+            execution_timeout=LIMIT,
+            start_signal=DECIDE,
+            start_signal_args=[YES],
+        )
+        waiting = await until_waiting(handle, "release manager")
+
+        assert waiting.notes == ["refused a decision of ann: no approval 'release manager' is open; open now: none"]
+        await approve(client, handle)
+        await handle.result()
+        await assert_reads_back(client, handle)
+
+    async def test_one_after_the_end_is_refused_by_the_server(self, client: Client, worker: Worker) -> None:
+        """A closed run cannot be changed."""
+        handle = await start(worker, Gated.run)
+        await approve(client, handle)
+        await handle.result()
+
+        for sending in (handle.signal(DECIDE, YES), decide(client, handle.id, YES)):
+            with pytest.raises(RPCError) as refused:
+                await sending
+            assert refused.value.status is RPCStatusCode.NOT_FOUND
+
+    async def test_silence_means_no(self, client: Client, worker: Worker) -> None:
+        """The deadline denies unless the pipeline says otherwise."""
+        handle = await start(worker, Gated.run, seconds=0.05)
+
+        message = await failure(handle)
+        assert message == "'release manager' was denied by deadline: no decision within 0:00:00.050000"
+        run = await assert_reads_back(client, handle)
+        assert run.state.entries[-1].by == "deadline"
+
+    async def test_silence_may_mean_yes(self, client: Client, worker: Worker) -> None:
+        """Where the pipeline's code says so."""
+        handle = await start(worker, Gated.run, seconds=0.05, default=True)
+
+        result = await handle.result()
+        assert (result.output["approved"], result.output["via"]) == (True, "deadline")
+        await assert_reads_back(client, handle)
+
+    async def test_the_wait_needs_no_worker(self, client: Client) -> None:
+        """It is a timer of the server; whichever worker comes next goes on with the run."""
+        async with pipeline_worker(client, PIPELINES, STAGES) as first:
+            handle = await start(first, Gated.run)
+            yes = await answer_to(handle)
+        await handle.signal(DECIDE, yes)
+        async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
+            await handle.result()
+            await assert_reads_back(client, handle)
+
+    async def test_a_deadline_that_passes_without_a_worker_counts(self, client: Client) -> None:
+        """Time passes on the server."""
+        async with pipeline_worker(client, PIPELINES, STAGES) as first:
+            handle = await start(first, Gated.run, seconds=0.3)
+            await until_waiting(handle, "release manager")
+        await event(handle, EventType.EVENT_TYPE_TIMER_FIRED)
+        async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
+            assert "denied by deadline" in await failure(handle)
+            await assert_reads_back(client, handle)
+
+
+class TestReasons:
+    """Reasons that are too long: a run that fails by one says it again, and would never end."""
+
+    @pytest.mark.parametrize("by_signal", [False, True])
+    async def test_a_reason_that_nobody_reads_is_refused(self, client: Client, worker: Worker, by_signal: bool) -> None:
+        """Who sent an update is told, and the operators of a signal; the gate still waits."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        no = Decision(approval="release manager", approved=False, who="ann", why="x" * (LONGEST_REASON + 1))
+
+        if by_signal:
+            await handle.signal(DECIDE, no)
+            await until(handle, lambda now: any("10,000 is the most" in note for note in now.notes))
+        else:
+            with pytest.raises(PipelineError, match="10,000 is the most"):
+                await decide(client, handle.id, no)
+        await approve(client, handle)
+        await handle.result()
+        await assert_reads_back(client, handle)
+
+
+class TestNames:
+    """Names that others could not be shown: they would steer a terminal, or pass for another line or name."""
+
+    @pytest.mark.parametrize(
+        "who", ["ann\x1b[2K\rbob", "ann\napproved by bob", "\x9b2Kbob", "nna\u202e", " "], ids=ascii
+    )
+    @pytest.mark.parametrize("by_signal", [False, True])
+    async def test_they_are_refused(self, client: Client, worker: Worker, who: str, by_signal: bool) -> None:
+        """Who sent an update is told, and the operators of a signal, with the name escaped; the gate still waits."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        no = Decision(approval="release manager", approved=False, who=who, why="no")
+
+        said = "a person's name is recorded: give"
+        if by_signal:
+            await handle.signal(DECIDE, no)
+            now = await until(handle, lambda now: any(said in note for note in now.notes))
+            assert [note.endswith(f"; found {who!a}") for note in now.notes] == [True]
+        else:
+            with pytest.raises(PipelineError, match=said):
+                await decide(client, handle.id, no)
+        await approve(client, handle)
+        assert (await handle.result()).output["who"] == "ann"
+        await assert_reads_back(client, handle)
+        await assert_replays(handle, [Gated], plugin=BatonPlugin())
+
+    @pytest.mark.parametrize("who", ["Zo\u0308e O'Neil", "\u0633\u200c\u0645", "\U0001f469\u200d\U0001f52c"], ids=ascii)
+    async def test_those_of_every_script_are_taken(self, client: Client, worker: Worker, who: str) -> None:
+        """Joiners among them, of which words and emojis are made."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        yes = Decision(approval="release manager", approved=True, who=who, why="it is tested")
+
+        assert (await decide(client, handle.id, yes)).who == who
+        await handle.result()
+
+
+GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, {**YES.model_dump(), "sure": True}]
+
+
+class TestGarbage:
+    @pytest.mark.parametrize("update", [DECIDE, RESOLVE_HANDOFF])
+    async def test_nothing_at_all_is_refused_in_words(self, worker: Worker, update: str) -> None:
+        """Null passes for a value of any type."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await handle.execute_update(update, None)
+        assert str(refused.value.cause).startswith("DecisionRefused: this update takes one decision")
+        await handle.terminate()

@@ -1,0 +1,272 @@
+"""Decisions about handoffs that come at once, again, or after the run has gone on: each counts once, and as a whole."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from baton.budget.records import Budget
+from baton.client import WaitingHandoff, resolve_handoff, run_inbox
+from baton.core.messages import PipelineInput
+from baton.devserver import DevServer
+from baton.errors import PipelineError
+from baton.handoff.pending import HandoffDecision
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.records import RECORD
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from baton.wire.money import MICRO_PER_USD, MOST_USD
+from baton.wire.names import QUERY_BATON
+from tests.handoff.test_inbox import abandon, decision, waiting
+from tests.pipelines.deciding_pipelines import PIPELINES, AsksItself, GoesOnDecided, SpendsInBranches, TaintedBranches
+from tests.pipelines.deciding_stages import STAGES
+from tests.support import GOAL, LIMIT, Handle, approve, start, until
+
+
+@pytest.fixture(scope="module")
+async def client(server: DevServer, safeguards: Safeguards) -> Client:
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+
+@pytest.fixture(scope="module")
+async def worker(client: Client) -> AsyncIterator[Worker]:
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+def served(client: Client, queue: str) -> Any:
+    """Return a worker of the pipelines of these tests for a while."""
+    return pipeline_worker(client, PIPELINES, STAGES, task_queue=queue)
+
+
+async def together(client: Client, queue: str, handle: Handle, *decisions: HandoffDecision) -> list[Any]:
+    """Have people decide while there is no worker, and then a worker take it all up; return what each was told."""
+    told = [asyncio.create_task(resolve_handoff(client, handle.id, one)) for one in decisions]
+    await asyncio.sleep(1)  # for all of them to be at the server; nobody tells when they are
+    async with served(client, queue):
+        return await asyncio.gather(*told, return_exceptions=True)
+
+
+async def inboxed(client: Client, handle: Handle) -> WaitingHandoff:
+    """Return the handoff about which a run's own code asks, as soon as it does."""
+    while True:
+        for one in await run_inbox(client, handle.id):
+            return one
+        await asyncio.sleep(0.02)
+
+
+async def in_branches(client: Client, queue: str, budget: int) -> Handle:
+    """Start a run whose branches both wait for money."""
+    given = PipelineInput(goal=GOAL, budget=Budget(initial_micro_usd=budget))
+    return await client.start_workflow(
+        SpendsInBranches.run, given, id=f"branches-{uuid4()}", task_queue=queue, execution_timeout=LIMIT
+    )
+
+
+async def test_the_same_decision_at_once_counts_once(client: Client) -> None:
+    """Who got no answer and decides again, before a worker has seen either, is told twice what counts."""
+    queue = f"deciding-{uuid4()}"
+    async with served(client, queue) as short:
+        handle = await start(short, TaintedBranches.run)
+        first, second = await waiting(handle, 2)
+    wanted = decision(first, "release", since=first.since)
+    assert await together(client, queue, handle, wanted, wanted) == [wanted, wanted]
+
+    async with served(client, queue):
+        await resolve_handoff(client, handle.id, decision(second, "release"))
+        await handle.result()
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_of_two_people_one_is_told_what_the_other_decided(client: Client) -> None:
+    """Whether both decide at once, or the second one once it is over."""
+    queue = f"deciding-{uuid4()}"
+    async with served(client, queue) as short:
+        handle = await start(short, TaintedBranches.run)
+        first, second = await waiting(handle, 2)
+    both = [decision(first, action, who=who) for who, action in (("ann", "release"), ("bob", "abandon"))]
+    told = await together(client, queue, handle, *both)
+
+    [counts] = [one for one in told if isinstance(one, HandoffDecision)]
+    [refused] = [one for one in told if isinstance(one, PipelineError)]
+    said = f"{counts.who} decided about handoff {first.handoff_id!r} already: {counts.action.value}"
+    assert str(refused).startswith(said)
+    async with served(client, queue):
+        with pytest.raises(PipelineError, match=said):
+            await resolve_handoff(client, handle.id, decision(first, "requeue", who="eve"))
+        if counts.who == "ann":
+            await abandon(client, handle, second)
+        else:
+            await handle.terminate()
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_money_that_is_promised_counts(client: Client, safeguards: Safeguards) -> None:
+    """Two people who top up two branches at once may not fill the budget above what a handoff can tell of."""
+    queue = f"deciding-{uuid4()}"
+    async with served(client, queue):
+        handle = await in_branches(client, queue, 100_000)
+        pending = await waiting(handle, 2)
+    much = MOST_USD * MICRO_PER_USD * 2 // 3
+    both = [decision(one, "top_up", micro_usd=much, who=who) for one, who in zip(pending, ("ann", "bob"), strict=True)]
+    told = await together(client, queue, handle, *both)
+
+    [counts] = [one for one in told if isinstance(one, HandoffDecision)]
+    [refused] = [one for one in told if isinstance(one, PipelineError)]
+    assert "no handoff can tell of more than 1000000000" in str(refused)
+    async with served(client, queue):
+        [other] = await waiting(handle, 1)
+        await resolve_handoff(client, handle.id, decision(other, "requeue"))
+        result = await handle.result()
+    assert (result.topped_up_micro_usd, result.spend.micro_usd) == (counts.micro_usd, 380_000)
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_an_edit_is_not_made_over_one_that_is_under_way(client: Client) -> None:
+    """What the second person changes is checked against what the first one left; it would have failed the run."""
+    queue = f"deciding-{uuid4()}"
+    async with served(client, queue) as short:
+        handle = await start(short, TaintedBranches.run)
+        pending = await waiting(handle, 2)
+    both = [
+        decision(one, "edit", edit={"constraints": [who]}, who=who)
+        for one, who in zip(pending, ("ann", "bob"), strict=True)
+    ]
+    told = await together(client, queue, handle, *both)
+
+    [counts] = [one for one in told if isinstance(one, HandoffDecision)]
+    [refused] = [one for one in told if isinstance(one, PipelineError)]
+    assert "constraints" in str(refused) or f"{counts.who} has just decided" in str(refused)
+    async with served(client, queue):
+        await waiting(handle, 2)
+        assert (await handle.query(QUERY_BATON))["constraints"] == [counts.who]
+        await handle.terminate()
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_a_run_that_continued_as_new_still_knows_what_was_decided(client: Client, worker: Worker) -> None:
+    """Who lost the answer is told what counts, and somebody else who was quicker."""
+    handle = await start(worker, GoesOnDecided.run)
+    [pending] = await waiting(handle)
+    wanted = decision(pending, "release", since=pending.since)
+    assert await resolve_handoff(client, handle.id, wanted) == wanted
+    newest = client.get_workflow_handle(handle.id)
+    await until(newest, lambda now: any(one.kind == "approval" for one in now.waiting_for))
+    assert (await newest.describe()).run_id != handle.result_run_id
+
+    assert await resolve_handoff(client, handle.id, wanted) == wanted
+    with pytest.raises(PipelineError, match=f"ann decided about handoff {pending.handoff_id!r} already: release"):
+        await resolve_handoff(client, handle.id, decision(pending, "abandon", who="bob"))
+    await approve(client, newest)
+    await newest.result()
+
+
+async def test_several_people_top_up_one_after_the_other(
+    client: Client, worker: Worker, safeguards: Safeguards
+) -> None:
+    """What they added is what is on record; what comes again, or after the run went on or ended, adds nothing."""
+    handle = await in_branches(client, worker.task_queue, 100_000)
+    pending = await waiting(handle, 2)
+    tops = [
+        decision(one, "top_up", micro_usd=amount, who=who, since=one.since)
+        for one, who, amount in zip(pending, ("ann", "bob"), (200_000, 150_000), strict=True)
+    ]
+    await asyncio.gather(*(resolve_handoff(client, handle.id, one) for one in [*tops, *tops]))
+    result = await handle.result()
+
+    assert (result.topped_up_micro_usd, result.spend.micro_usd) == (350_000, 380_000)
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
+        cost = await ledger.task_cost(result.task_id)
+    decided = sorted((one.fields.actor, one.body) for one in trace.records if one.fields.kind == "decision")
+    assert decided == [("ann", {"microUsd": 200_000}), ("bob", {"microUsd": 150_000})]
+    assert cost.micro_usd == result.spend.micro_usd
+    for one in tops:
+        with pytest.raises(RPCError, match="workflow execution already completed"):
+            await resolve_handoff(client, handle.id, one)
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_what_the_code_asked_is_not_asked_again_once_the_run_continues(
+    client: Client, worker: Worker, safeguards: Safeguards
+) -> None:
+    """Its code runs anew up to where it was, and is told again what was decided; each decision is on record once."""
+    handle = await start(worker, AsksItself.run)
+    newest = client.get_workflow_handle(handle.id)
+    for who, steps in (("ann", 1), ("bob", 3)):
+        await until(newest, lambda now, steps=steps: now.seq == steps)  # type: ignore[misc]
+        asked = (await inboxed(client, handle)).handoff
+        assert asked is not None
+        await resolve_handoff(client, handle.id, decision(asked, "requeue", who=who))
+    result = await newest.result()
+
+    assert result["output"] == ["ann: requeue", "bob: requeue"]
+    assert (await newest.describe()).run_id != handle.result_run_id
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        trace = await ledger.trace(result["task_id"], verifier=safeguards.keyring.public())
+    assert [one.fields.actor for one in trace.records if one.fields.kind == "decision"] == ["ann", "bob"]
+    await assert_replays(newest, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_a_decision_is_in_the_history_before_it_is_on_record(client: Client, worker: Worker) -> None:
+    """A worker that was killed in between left on record what the run never heard of, and another decision counted."""
+    handle = await in_branches(client, worker.task_queue, 260_000)
+    [pending] = await waiting(handle)
+    await resolve_handoff(client, handle.id, decision(pending, "top_up", micro_usd=120_000))
+    await handle.result()
+
+    events = [one async for one in handle.fetch_history_events()]
+    happened = [one.event_type for one in events]
+    accepted = happened.index(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
+    writes = [one.activity_task_scheduled_event_attributes.activity_type.name == RECORD for one in events]
+    assert writes.count(True) == 2, "that it waits, and the decision"
+    assert [write > accepted for write, is_write in enumerate(writes) if is_write] == [False, True]
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_a_run_that_is_asked_while_people_decide_fits_its_history(
+    client: Client, worker: Worker, safeguards: Safeguards
+) -> None:
+    """In a replay a wait may begin at another time than the people were shown; their decisions count all the same."""
+    done = asyncio.Event()
+
+    async def keeps_the_ledger_busy() -> None:  # so that some question comes while a record is written
+        with contextlib.closing(sqlite3.connect(str(safeguards.ledger), isolation_level=None)) as other:
+            while not done.is_set():
+                with contextlib.suppress(sqlite3.OperationalError):
+                    other.execute("BEGIN IMMEDIATE")
+                    await asyncio.sleep(0.03)
+                    other.execute("COMMIT")
+                await asyncio.sleep(0.01)
+
+    async def asks(handle: Handle, over: asyncio.Event) -> None:
+        while not over.is_set():
+            with contextlib.suppress(RPCError):  # one of so many may come too late
+                await handle.query(QUERY_BATON)
+
+    async def pays(handle: Handle) -> None:
+        over = asyncio.Event()
+        asking = [asyncio.create_task(asks(handle, over)) for _ in range(3)]
+        for _ in range(8):
+            [asked] = await waiting(handle)
+            await resolve_handoff(client, handle.id, decision(asked, "top_up", micro_usd=15_000, since=asked.since))
+        await handle.result()
+        over.set()
+        await asyncio.gather(*asking)
+
+    handles = [await in_branches(client, worker.task_queue, 260_000) for _ in range(6)]
+    busy = asyncio.create_task(keeps_the_ledger_busy())
+    await asyncio.gather(*(pays(one) for one in handles))
+    done.set()
+    await busy
+    for one in handles:
+        await assert_replays(one, PIPELINES, plugin=BatonPlugin())

@@ -1,0 +1,58 @@
+"""What is larger than the server takes fails its own step, with the size, and the run goes on."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Worker, WorkerConfig
+
+from baton import WorkerParts
+from baton.devserver import DevServer
+from baton.plugin import WORKFLOW_TASKS, BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from tests.pipelines.large_pipelines import PIPELINES, STAGES, Overfills, SpreadsOut
+from tests.support import failure, start
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer) -> AsyncIterator[Worker]:
+    """Return a running worker without an artifact store."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts())])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def test_it_fails_its_step(worker: Worker) -> None:
+    """Not the workflow task, which the server would have tried again for ever; size and remedy are named."""
+    for how in ("stage", "fan_out", "child", "returned"):
+        handle = await start(worker, Overfills.run, how=how)
+        result = await handle.result()
+        assert "bytes as it would be stored" in result.output, how
+        assert "BATON_ARTIFACTS" in result.output, how
+        assert result.baton["decision_log"] == ["part1 had 5 characters"], how
+        events = [one async for one in handle.fetch_history_events()]
+        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [one.event_type for one in events], how
+        assert max(one.activity_task_started_event_attributes.attempt for one in events) == 1, "it is not paid again"
+        await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
+
+
+async def test_a_result_that_is_too_large_fails_the_run(worker: Worker) -> None:
+    """With the same words."""
+    assert "without an artifact store" in await failure(await start(worker, Overfills.run, how="result"))
+
+
+async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
+    """The server ends a run whose workflow task completes with more than 4 MB."""
+    handle = await start(worker, SpreadsOut.run)
+    result = await handle.result()
+
+    assert sorted(result.baton["decision_log"]) == sorted(f"part{n} had 180000 characters" for n in range(28))
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
+
+
+async def test_a_worker_takes_few_workflow_tasks_at_a_time(client: Client) -> None:
+    """Of a hundred that replay at once after a restart, most would time out and be done again."""
+    for given, used in (({}, WORKFLOW_TASKS), ({"max_concurrent_workflow_tasks": 3}, 3)):
+        config = BatonPlugin().configure_worker(WorkerConfig(client=client, **given))  # type: ignore[typeddict-item]
+        assert config["max_concurrent_workflow_tasks"] == used

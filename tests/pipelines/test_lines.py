@@ -1,0 +1,92 @@
+"""Concurrent lines of steps, in the order in which they went on: a run that takes their outcomes over asks the same."""
+
+import asyncio
+import uuid
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton.client import StepStatus, fork, read_run
+from baton.core.history import Spend
+from baton.core.messages import PipelineResult
+from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import DECIDE
+from tests.pipelines.line_pipelines import Buys, Catches, Lines, Pays
+from tests.pipelines.line_stages import STAGES
+from tests.support import answer_to, start, until
+
+
+async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(client: Client) -> None:
+    """The line that the signal let go on began its next step first, though the update had come before."""
+    queue = f"lines-{uuid.uuid4()}"
+    async with pipeline_worker(client, [Lines], STAGES, task_queue=queue) as worker:
+        handle = await start(worker, Lines.run)
+        await until(handle, lambda now: {"first", "second"} <= {one.name for one in now.waiting_for})
+        first, second = [await answer_to(handle, title) for title in ("first", "second")]
+    async with asyncio.TaskGroup() as group:  # with nobody at work, so that both come in one task
+        group.create_task(handle.execute_update(DECIDE, first))
+        await asyncio.sleep(0.3)
+        await handle.signal(DECIDE, second)
+        async with pipeline_worker(client, [Lines], STAGES, task_queue=queue):
+            result = await handle.result()
+            forked = await fork(client, handle.id, "gamma", by="ann", why="once more")
+            again = await forked.result()
+
+    assert sorted(result.baton["decision_log"]) == ["alpha", "beta", "gamma"]
+    assert PipelineResult.model_validate(again).baton["decision_log"] == result.baton["decision_log"]
+    await assert_replays(handle, [Lines])
+
+
+async def test_a_stage_that_fails_can_be_caught(client: Client) -> None:
+    """The pipeline's code can catch it, the run reads back with the failed step, and its history replays."""
+    async with pipeline_worker(client, [Catches], STAGES) as worker:
+        handle = await start(worker, Catches.run, raises=True)
+        result = await handle.result()
+
+    assert result.output == "stage 'once' failed: ValueError: it cannot be done"
+    [step] = (await read_run(client, handle.id)).steps
+    assert (step.name, step.status, step.failure) == ("once", StepStatus.FAILED, "ValueError: it cannot be done")
+    await assert_replays(handle, [Catches])
+
+
+async def test_what_a_stage_charged_is_with_the_server_at_once(client: Client) -> None:
+    """A worker that dies takes no bill along: the SDK alone would keep all but the first heartbeat back for minutes."""
+    queue = f"pays-{uuid.uuid4()}"
+    async with Worker(client, task_queue=queue, workflows=[Pays], activities=STAGES) as worker:
+        handle = await start(worker, Pays.run)
+        while True:
+            pending = (await handle.describe()).raw_description.pending_activities
+            told = b"".join(one.data for activity in pending for one in activity.heartbeat_details.payloads)
+            if b'"prompt_tokens":2000' in told:
+                break
+            await asyncio.sleep(0.05)
+        await handle.terminate()
+
+
+@pytest.mark.parametrize(
+    ("how", "accepted", "billed"),
+    [
+        pytest.param("is accepted", Spend(micro_usd=200, prompt_tokens=20), (200, 20), id="accepted"),
+        pytest.param("is refused", Spend(), (400, 40), id="refused"),
+        pytest.param("raises", Spend(), (140, 0), id="raised"),
+    ],
+)
+async def test_what_was_paid_for_nothing_is_told(
+    client: Client, how: str, accepted: Spend, billed: tuple[int, int]
+) -> None:
+    """Refused attempts, the branches of a fan-out that failed, and stages that raised cost money as well."""
+    async with pipeline_worker(client, [Buys], STAGES) as worker:
+        handle = await start(worker, Buys.run, how=how)
+        if accepted:
+            await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+        else:
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+        run = await read_run(client, handle.id)
+        if accepted:
+            await handle.terminate()
+
+    assert run.state.spend == accepted
+    assert (run.billed.micro_usd, run.billed.prompt_tokens) == billed
+    assert run.to_json_object()["billed"] == run.billed.model_dump(mode="json")

@@ -1,0 +1,55 @@
+"""What a worker that stopped leaves behind in memory, and the pipelines that run where it is collected."""
+
+import gc
+import sys
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from baton.testing import assert_replays, pipeline_worker
+from tests.pipelines.litter import Clings, Collecting, Races
+from tests.pipelines.pipelines import Gated
+from tests.pipelines.stages import STAGES
+from tests.support import start, until_waiting
+
+
+class TestCollection:
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.parametrize("kind", [Gated, Clings])
+    async def test_a_pipeline_that_was_put_aside_changes_no_other(self, client: Client, kind: Any) -> None:
+        """Its blocks are closed wherever the interpreter collects them, and must not write there."""
+        gc.disable()
+        try:
+            async with pipeline_worker(client, [kind], STAGES) as worker:
+                handle = await start(worker, kind.run)
+                await until_waiting(handle, "release manager")
+            del worker
+            async with pipeline_worker(client, [Collecting], STAGES) as other:
+                collecting = await start(other, Collecting.run)
+                await collecting.result()
+                events = (await collecting.fetch_history()).events
+                await assert_replays(collecting, [Collecting])
+        finally:
+            gc.enable()
+        await handle.terminate()
+
+        written = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
+        assert [event.event_type for event in events if event.event_type == written] == []
+
+    @pytest.mark.parametrize("kind", [Gated, Races])
+    async def test_a_pipeline_that_was_put_aside_is_closed_in_silence(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch, kind: Any
+    ) -> None:
+        """A block that waits as it is closed cannot be, and the interpreter complains of it in the worker's log."""
+        told: list[object] = []
+        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        async with pipeline_worker(client, [kind], STAGES) as worker:
+            handle = await start(worker, kind.run)
+            await until_waiting(handle, "release manager")
+        del worker
+        gc.collect()
+        await handle.terminate()
+
+        assert [str(getattr(one, "exc_value", one)) for one in told] == []

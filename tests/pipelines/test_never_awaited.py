@@ -1,0 +1,62 @@
+"""A step that a pipeline's code calls and never awaits does not run; the run may not complete as if nothing were."""
+
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton.testing import assert_replays
+from tests.pipelines.mishaps import Careless, NeverAwaits, NeverHandsOn
+from tests.support import failure, start
+
+CALLS = [
+    (NeverAwaits, "stage", "Pipeline.stage(review)"),
+    (NeverAwaits, "fan_out", "Pipeline.fan_out(check, document)"),
+    (NeverAwaits, "approve", "Pipeline.approve('release manager')"),
+    (NeverAwaits, "sleep", "Pipeline.sleep("),
+    (NeverAwaits, "child", "Pipeline.child('Linear', 'Do the first half')"),
+    (NeverAwaits, "run", "Compensations.run()"),
+    (NeverHandsOn, "hand_off", "Exchange.hand_off(Receiver(workflow_id='nobody', agent='risk'"),
+    (NeverHandsOn, "receive", "Exchange.receive(ReceiverRequirements("),
+    (NeverHandsOn, "to all", "hand_off_to_all([Receiver(workflow_id='nobody'"),
+    (NeverHandsOn, "outside", "Outside.hand_off('reviewer', 'Review')"),
+    (NeverHandsOn, "send", "Streams.send(Receiver(workflow_id='nobody'"),
+    (NeverHandsOn, "receive a stream", "Streams.receive(ReceiverRequirements("),
+]
+
+
+@pytest.mark.parametrize(("pipeline", "which", "call"), CALLS)
+async def test_the_run_fails_and_names_the_call(worker: Worker, pipeline: Any, which: str, call: str) -> None:
+    """Each kind of step, handoffs too: the task would have stayed where it was. What the run did replays."""
+    handle = await start(worker, pipeline.run, which=which)
+
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    said = str(raised.value.cause)
+    assert f"called {call}" in said
+    assert "write `await`" in said
+    assert len(said) < 400, "a call of nine receivers is cut"
+    await assert_replays(handle, [pipeline])
+
+
+async def test_a_task_that_was_given_up_before_it_began_is_in_order(worker: Worker) -> None:
+    """As those of a group are, of which one fails at once."""
+    handle = await start(worker, NeverAwaits.run, which="given up")
+
+    assert (await handle.result()).steps == 1
+
+
+async def test_a_stage_that_never_awaits_its_context_fails(worker: Worker) -> None:
+    """By the name of the call, without what was given to it; the work would be lost and the run complete."""
+    said = await failure(await start(worker, Careless.run, which="one"))
+
+    assert "the stage called ArtifactAccess.write and never awaited it" in said
+    assert "secret" not in said
+
+
+async def test_two_stages_of_one_name_are_refused(worker: Worker) -> None:
+    """A worker has one of them, which would run twice."""
+    said = await failure(await start(worker, Careless.run, which="two"))
+
+    assert "two stages are named 'forgets', tests.pipelines.stages.forgets and tests.pipelines.stages.other" in said

@@ -1,0 +1,91 @@
+"""Nothing is cut in silence: what agents see of what was handed on, on a real server (issue 33)."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
+from baton.devserver import DevServer
+from baton.runs.client_explanation import explain_run
+from baton.runs.client_reader import read_run
+from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from tests.pipelines import prompt_pipelines as they
+from tests.pipelines.prompt_pipelines import FOUND, LOG, PIPELINES, PROMPTS, READ, STAGES
+
+START = PipelineInput(goal="Write about batons", baton={"constraints": ["Cite every source"]})
+
+
+@pytest.fixture(scope="module")
+def plugin(safeguards: Safeguards) -> BatonPlugin:
+    """Return a plugin with safeguards and a store."""
+    return BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, plugin: BatonPlugin) -> AsyncIterator[Worker]:
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, PIPELINES, STAGES) as it:
+        yield it
+
+
+async def test_what_a_tool_found_reaches_the_next_agent_whole(worker: Worker, plugin: BatonPlugin) -> None:
+    """A page of 3,000 characters is a fact; of a log that no contract holds, the agent reads the rest itself."""
+    READ.clear()
+    run = await run_pipeline(worker, they.learns, START)
+    explained = await explain_run(worker.client, run.handle.id, None, "digest")
+
+    assert FOUND.strip() in PROMPTS["digest"]
+    assert "(960 of 40,000 characters) (read the rest with `read_artifact`, id '3.collect.2')" in PROMPTS["inspect"]
+    assert READ[0] == {"id": "3.collect.2", "characters": 40_000, "offset": 39_990, "text": f"{39_990:<10}"}
+    assert "is named in your handoff" in str(READ[1])
+    assert [(part.name, part.tokens, part.shown, part.why) for part in explained.prompt] == [
+        (part.name, part.tokens, part.tokens, "") for part in explained.prompt
+    ]
+    assert sum(part.shown for part in explained.prompt) <= explained.tokens_read
+    await assert_replays(run.handle, PIPELINES, plugin=plugin)
+
+
+async def test_what_does_not_fit_is_named_everywhere(worker: Worker, plugin: BatonPlugin) -> None:
+    """In the prompt, in the history, and in the explanation; the rules and the short input are whole."""
+    READ.clear()
+    run = await run_pipeline(worker, they.shortens, START)
+    record = await read_run(worker.client, run.handle.id)
+    told = await explain_run(worker.client, run.handle.id, None, "edit")
+    notice = next(line for line in PROMPTS["edit"].splitlines() if line.startswith("Input draft: "))[6:]
+
+    assert notice.endswith(" of 40,000 characters; read the rest with `read_artifact`")
+    assert "- Cite every source" in PROMPTS["edit"]
+    assert READ[0] == {"id": "draft", "characters": 40_000, "offset": 39_990, "text": f"{39_990:<10}"}
+    assert record.state.entries[0].warnings == [f"the prompt had no room for all: {notice}"]
+    assert [(part.name, part.tokens > part.shown, part.why) for part in told.prompt] == [
+        ("baton", False, ""),
+        ("input draft", True, notice),
+        ("input style", False, ""),
+    ]
+    assert f"tokens; {notice}" in told.to_markdown().replace("\\", "")
+    await assert_replays(run.handle, PIPELINES, plugin=plugin)
+
+
+async def test_what_must_be_whole_and_does_not_fit_is_refused_unpaid(worker: Worker) -> None:
+    """The agent is not asked, the stage is not tried again, and the sizes are named."""
+    with pytest.raises(WorkflowFailureError) as raised:
+        await run_pipeline(worker, they.insists, START)
+
+    said = str(raised.value.cause)
+    assert "PromptTooLargeError: the prompt may have " in said
+    assert "constraints 5, input draft 10,00" in said
+    assert "strict" not in PROMPTS
+    assert len(LOG) == 40_000
+
+
+async def test_a_wrong_answer_names_the_field_and_the_rule(worker: Worker) -> None:
+    """To the agent in its next prompt, and to the person once its attempts are used up."""
+    with pytest.raises(WorkflowFailureError) as raised:
+        await run_pipeline(worker, they.errs, START)
+
+    rule = "'/baton_patch/acceptance' is not of type \"array\""
+    assert rule in PROMPTS["careless"].partition("Why Your Last Answer Was Refused")[2]
+    assert "was refused 2 times" in str(raised.value.cause)
+    assert rule in str(raised.value.cause)

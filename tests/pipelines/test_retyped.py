@@ -1,0 +1,64 @@
+"""A field of the baton whose type changes: continued runs wait for code that fits, and nobody is shown its value."""
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from baton.client import RunStatus, fork
+from baton.core.history import HistoryEntry, Outcome
+from baton.core.messages import PipelineInput
+from baton.errors import PipelineError
+from baton.testing import assert_replays, pipeline_worker
+from tests.pipelines.retyped import After, Before, mark, report
+from tests.runs.test_suspended import until_suspended
+from tests.support import GOAL, LIMIT, Handle
+
+STAGES: list[Callable[..., Any]] = [mark, report]
+SECRET = "secret-label"
+
+
+def marked() -> Outcome:
+    """Return the recorded outcome of the first step."""
+    entry = HistoryEntry(seq=1, stage_id="mark", timestamp=datetime(2026, 11, 21, tzinfo=UTC), patch={"label": SECRET})
+    return Outcome(seq=1, order=0, name="mark", entries=[entry])
+
+
+async def test_a_continued_run_is_suspended_and_resumes_with_code_that_fits(client: Client) -> None:
+    """The reason names the field, what was found and what is expected; `baton replay` finds it before the deploy."""
+    for given in (
+        PipelineInput(goal=GOAL, outcomes=[marked()], continued=1),
+        PipelineInput(goal=GOAL, baton={"label": SECRET}, continued=1),
+    ):
+        queue = f"retyped-{uuid.uuid4()}"
+        handle: Handle = await client.start_workflow(
+            "Retyped", given, id=queue, task_queue=queue, execution_timeout=LIMIT
+        )
+        async with pipeline_worker(client, [After], STAGES, task_queue=queue):
+            run, _ = await until_suspended(client, handle, tries=2)
+        assert run.status is RunStatus.RUNNING
+        assert "field 'label': found a text, expected a valid" in (run.suspended or "")
+        assert SECRET not in (run.suspended or "")
+
+        async with pipeline_worker(client, [Before], STAGES, task_queue=queue):
+            await handle.result()
+        with pytest.raises(AssertionError, match="field 'label': found a text"):
+            await assert_replays(handle, [After])
+
+
+async def test_a_fork_is_refused_before_it_is_said_to_run(client: Client) -> None:
+    """The error names the field and shows no value."""
+    queue = f"retyped-{uuid.uuid4()}"
+    async with pipeline_worker(client, [Before], STAGES, task_queue=queue):
+        handle: Handle = await client.start_workflow(
+            "Retyped", PipelineInput(goal=GOAL), id=queue, task_queue=queue, execution_timeout=LIMIT
+        )
+        await handle.signal("go_on")
+        await handle.result()
+    async with pipeline_worker(client, [After], STAGES, task_queue=queue):
+        with pytest.raises(PipelineError, match="field 'label': found a text, expected a valid") as error:
+            await fork(client, handle.id, "report", by="ann", why="again")
+    assert SECRET not in str(error.value)

@@ -1,0 +1,215 @@
+"""How a stage runs: again when it raises, again when its patch is refused, and what is kept when it fails for good."""
+
+import uuid
+from typing import Any
+
+import pytest
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.client import fork, read_run, rebuild
+from baton.core.messages import PipelineInput
+from baton.runs.client_record import StepStatus
+from baton.testing import pipeline_worker, run_pipeline
+from tests.pipelines.line_pipelines import Waits
+from tests.pipelines.mishaps import Answers, FallsBack, Impatient, Stumbles
+from tests.pipelines.pipelines import Gated
+from tests.pipelines.stages import EXECUTED, STAGES
+from tests.support import GOAL, assert_reads_back, failure, start, undated
+
+HASH_A, HASH_B = "a" * 64, "b" * 64
+
+BAD_PATCHES = [
+    pytest.param({"desicion_log": ["x"]}, {}, "did you mean 'decision_log'?", id="an unknown member"),
+    pytest.param({"current_state": "done"}, {}, "the patch has a str", id="a string for a list"),
+    pytest.param({"constraints": [1]}, {}, "constraints.0: ", id="a number in a list"),
+    pytest.param({"goal": None}, {}, "goal: may not be cleared", id="a cleared goal"),
+    pytest.param({"goal": "  "}, {}, "goal: may not be cleared", id="a blank goal"),
+    pytest.param({"decision_log": None}, {}, "decision_log: only grows", id="a cleared log"),
+    pytest.param({"decision_log": "x"}, {}, "decision_log: must be a list", id="a string for the log"),
+    pytest.param({"acceptance": ["pytest"]}, {"stage": "careful"}, "did not declare", id="an undeclared field"),
+    pytest.param({"goal": "Another"}, {"freeze_goal": True}, "goal: is frozen", id="a frozen goal"),
+    pytest.param(
+        {"constraints": ["Cheap"]},
+        {"protected": ["constraints"]},
+        "constraints: is protected",
+        id="a protected constraint removed",
+    ),
+    pytest.param(
+        {"artifacts": [{"id": "art-1", "type": "plan", "hash": HASH_B}]},
+        {},
+        "artifacts: 'art-1' already names other bytes",
+        id="an artifact id used for other bytes",
+    ),
+    pytest.param({"artifacts": [{"id": "art-2"}]}, {}, "artifacts.", id="an artifact without type and hash"),
+]
+
+SEED: dict[str, Any] = {
+    "constraints": ["No new service"],
+    "artifacts": [{"id": "art-1", "type": "plan", "hash": HASH_A}],
+}
+
+
+@pytest.mark.parametrize(("returned", "found"), [(None, "null"), (b"done", "bytes")])
+async def test_an_activity_of_others_that_returns_no_record_is_told_what_is_expected(
+    client: Client, returned: Any, found: str
+) -> None:
+    """A worker in another language may do a stage; the SDK hands on null and bytes whatever was asked for."""
+
+    @activity.defn(name="first")
+    async def theirs(asked: Any) -> Any:
+        return returned
+
+    async with pipeline_worker(client, [Waits], [theirs]) as worker:
+        handle = await start(worker, Waits.run)
+        message = await failure(handle)
+
+    assert f"stage 'first' returned {found}; see `baton schema stage-return`" in message
+
+
+class TestRefusedPatches:
+    """A patch that breaks a rule is answered with findings, not applied, and not lost silently."""
+
+    @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
+    async def test_the_next_attempt_is_told_why(
+        self, client: Client, worker: Worker, patch: dict[str, Any], options: dict[str, Any], finding: str
+    ) -> None:
+        """Each kind of bad patch leads to another attempt that is told the findings (C-2, C-3, C-5, C-6, C-11)."""
+        params: Any = {**options, "answers": [patch, {"current_state": ["Mended"]}]}
+        run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, baton=SEED, params=params))
+
+        assert any(entry.startswith("was told: ") and finding in entry for entry in run.baton.decision_log)
+        assert run.baton.current_state == ["Mended"]
+        assert run.baton.constraints == ["No new service"]
+        assert (run.record.steps[0].attempts, run.record.state.entries[0].attempt) == (2, 2)
+        await assert_reads_back(client, run.handle)
+
+    @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
+    async def test_a_reader_is_told_why_while_the_next_attempt_runs(
+        self, client: Client, worker: Worker, patch: dict[str, Any], options: dict[str, Any], finding: str
+    ) -> None:
+        """From the history alone, whoever found the fault: the stage's worker, or the pipeline's rules."""
+        params: Any = {**options, "answers": [patch, {"current_state": ["Mended"]}]}
+        run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, baton=SEED, params=params))
+        events = list((await run.handle.fetch_history()).events)
+        again = [n for n, one in enumerate(events, 1) if one.HasField("activity_task_scheduled_event_attributes")][1]
+
+        [step] = (await rebuild(run.handle.id, "", events[:again], client.data_converter)).steps
+        assert (step.status, step.attempts) == (StepStatus.RUNNING, 2)
+        assert finding in (step.failure or "")
+
+    @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
+    async def test_refused_to_the_end_it_fails_and_nothing_is_applied(
+        self, client: Client, worker: Worker, patch: dict[str, Any], options: dict[str, Any], finding: str
+    ) -> None:
+        """The run fails with the findings, and the baton is as it was before the stage (C-3, S1-design-b)."""
+        answers: Any = [{**patch, "current_state": ["Never"]} if "current_state" not in patch else patch] * 3
+        handle = await worker.client.start_workflow(
+            Answers.run,
+            PipelineInput(goal=GOAL, baton=SEED, params={**options, "answers": answers}),
+            id=f"refused-{uuid.uuid4()}",
+            task_queue=worker.task_queue,
+        )
+
+        message = await failure(handle)
+        assert "was refused 3 times and is rolled back" in message
+        assert finding in message
+        run = await assert_reads_back(client, handle)
+        assert run.baton == run.state.initial
+        assert run.state.entries == []
+        assert [(step.status, step.attempts) for step in run.steps] == [(StepStatus.FAILED, 3)]
+
+    async def test_all_findings_come_at_once(self, worker: Worker) -> None:
+        """A stage can mend everything in one further attempt."""
+        bad = {"goal": None, "decision_log": None, "work_scope": "src", "nobody": 1}
+        params: Any = {"answers": [bad, {}]}
+        run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
+
+        told = [entry.removeprefix("was told: ").split(":")[0] for entry in run.baton.decision_log]
+        assert sorted(told) == ["decision_log", "goal", "nobody", "work_scope"]
+
+    async def test_a_patch_of_200_000_entries_is_a_finding(self, client: Client, worker: Worker) -> None:
+        """The stage is told, and the run goes on: no answer holds up the pipeline's code."""
+        params: Any = {"answers": [{}, {}], "entries": 200_000}
+        run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
+
+        assert run.record.steps[0].attempts == 2
+        assert [entry for entry in run.baton.decision_log if "artifacts: has 200,000 entries" in entry]
+        await assert_reads_back(client, run.handle)
+
+    async def test_an_empty_patch_is_legal_and_recorded(self, client: Client, worker: Worker) -> None:
+        """It changes nothing and is still an entry, so that a replay is complete (C-10)."""
+        params: Any = {"answers": [{}]}
+        run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
+
+        assert [(entry.stage_id, entry.patch) for entry in run.record.state.entries] == [("answer", {})]
+        assert run.baton == run.record.state.initial
+        await assert_reads_back(client, run.handle)
+
+
+class TestRetries:
+    """A stage that raises is run again by its worker; the pipeline's code does not notice."""
+
+    async def test_a_stage_that_fails_twice_leaves_what_an_undisturbed_one_leaves(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """Retries are not in the baton's history; only the executions tell."""
+        run = await run_pipeline(worker, Stumbles.run, PipelineInput(goal=GOAL))
+        smooth = await run_pipeline(worker, Stumbles.run, PipelineInput(goal=GOAL, params={"smooth": True}))
+
+        assert EXECUTED[run.handle.id, "stumble"] == 3
+        assert EXECUTED[smooth.handle.id, "stumble"] == 1
+        assert undated(run.record) == undated(smooth.record)
+        await assert_reads_back(client, run.handle)
+
+    async def test_code_may_go_another_way_when_a_step_fails(self, client: Client, worker: Worker) -> None:
+        """A failure is an outcome like any other: it is read back, and not tried again in a continued run."""
+        run = await run_pipeline(worker, FallsBack.run, PipelineInput(goal=GOAL))
+        read = await assert_reads_back(client, client.get_workflow_handle(run.handle.id))
+
+        assert run.result.output == [
+            "stage 'fail' failed: ConnectionError: the model is gone",
+            "stage 'fail' failed: ConnectionError: the model is gone",
+            "child 'nobody' failed: UnheardOf: nobody knows me",
+            "'nobody' was denied by deadline: no decision within 0:00:00.020000",
+        ]
+        assert read.start.continued == 1
+        assert [step.status for step in read.steps[:3]] == [StepStatus.FAILED] * 3
+        assert EXECUTED[run.handle.id, "fail"] == 2
+        assert run.baton.decision_log == ["Round 0"]
+
+
+class TestCanceled:
+    @pytest.mark.parametrize("step", ["stage", "approval", "child"])
+    async def test_its_cancellation_is_an_outcome(self, client: Client, worker: Worker, step: str) -> None:
+        """It is read back, it is not executed again in a fork, and the pipeline waits for people no more."""
+        run = await run_pipeline(worker, Impatient.run, PipelineInput(goal=GOAL, params={"step": step}))
+
+        read = await assert_reads_back(client, run.handle)
+        assert run.result.output is False
+        assert (read.steps[1].status, read.steps[1].failure) == (StepStatus.FAILED, "canceled by the pipeline")
+        other = await fork(client, run.handle.id, "conclude", by="bob", why="try another way")
+        assert (await other.result())["output"] is False
+        assert (EXECUTED[other.id, "rest"], EXECUTED[other.id, "conclude"]) == (0, 1)
+        assert undated(await assert_reads_back(client, other)) == undated(read)
+
+    async def test_evicting_a_run_from_the_cache_cancels_nothing(self, client: Client) -> None:
+        """A worker that forgets a run in the middle of a step goes on with it later."""
+        async with pipeline_worker(client, [Impatient, Gated], STAGES, replay_every_task=True) as forgetful:
+            for step in ("stage", "approval", "child"):
+                run = await run_pipeline(forgetful, Impatient.run, PipelineInput(goal=GOAL, params={"step": step}))
+                await assert_reads_back(client, run.handle)
+                assert [entry.stage_id for entry in run.record.state.entries] == ["plan", "conclude"]
+
+
+class TestFailure:
+    async def test_it_fails_the_run_with_the_innermost_reason(self, client: Client, worker: Worker) -> None:
+        """People read what happened, not how it was wrapped."""
+        handle = await start(worker, Answers.run)  # no answers: the stage raises KeyError
+
+        assert await failure(handle) == "stage 'answer' failed: KeyError: 'answers'"
+        run = await read_run(client, handle.id)
+        assert run.failure == "StageFailedError: stage 'answer' failed: KeyError: 'answers'"
+        assert (run.steps[0].name, run.steps[0].failure) == ("answer", "KeyError: 'answers'")
+        await assert_reads_back(client, handle)

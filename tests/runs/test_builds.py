@@ -1,0 +1,103 @@
+"""Runs that are pinned to a build of their workers."""
+
+import asyncio
+import io
+import uuid
+
+import pytest
+from rich.console import Console
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCError
+from temporalio.worker import Worker, WorkerDeploymentConfig
+
+from baton import PipelineInput
+from baton.client import read_run
+from baton.runs.cli_cards import waits_card
+from baton.runs.client_answering import nobody
+from baton.runs.client_waiting import Build, Unchosen, has_pollers, waits
+from tests.pipelines.pipelines import Gated
+from tests.pipelines.stages import STAGES
+from tests.support import GOAL, LIMIT, until_waiting
+
+
+def versioned(client: Client, name: str, build: str, behavior: VersioningBehavior) -> Worker:
+    """Return a worker of a build; task queue and deployment have one name."""
+    config = WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(deployment_name=name, build_id=build),
+        use_worker_versioning=True,
+        default_versioning_behavior=behavior,
+    )
+    return Worker(client, task_queue=name, workflows=[Gated], activities=STAGES, deployment_config=config)
+
+
+async def make_current(client: Client, name: str, build: str) -> None:
+    """Make a build the current one, once the server knows it; the test's timeout bounds the wait."""
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=client.namespace, deployment_name=name, build_id=build, identity="ann"
+    )
+    while True:
+        try:
+            await client.workflow_service.set_worker_deployment_current_version(request)
+        except RPCError:
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+@pytest.mark.parametrize(
+    ("behavior", "pinned"),
+    [
+        pytest.param(VersioningBehavior.PINNED, True, id="pinned"),
+        pytest.param(VersioningBehavior.AUTO_UPGRADE, False, id="upgraded"),
+    ],
+)
+async def test_only_workers_of_its_build_go_on_with_a_run_that_is_pinned(
+    client: Client, behavior: VersioningBehavior, pinned: bool
+) -> None:
+    """Those of another build are no workers of it; a run that is upgraded by itself goes on with any."""
+    name = f"builds-{uuid.uuid4()}"
+    async with versioned(client, name, "one", behavior):
+        await make_current(client, name, "one")
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+        )
+        await until_waiting(handle, "release manager")
+        now = await waits(client, await read_run(client, handle.id))
+        there = [await has_pollers(client, name, Build(name, build)) for build in ("one", "gone")]
+
+    assert now is not None
+    assert (now.has_worker, now.build) == (True, Build(name, "one") if pinned else None)
+    assert there == [True, False]
+
+
+async def test_a_run_says_that_no_build_of_the_workers_is_current(client: Client) -> None:
+    """They ask for work and are given none: without a word the run would look as if they were slow."""
+    name = f"builds-{uuid.uuid4()}"
+    async with versioned(client, name, "one", VersioningBehavior.PINNED):
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+        )
+        while not await has_pollers(client, name):  # noqa: ASYNC110 - the server tells no event
+            await asyncio.sleep(0.1)
+        run = await read_run(client, handle.id)
+        before = await waits(client, run)
+        await make_current(client, name, "one")
+        after = await waits(client, run)
+        await handle.terminate()
+
+    assert before is not None
+    assert after is not None
+    assert (before.has_worker, before.unchosen) == (False, Unchosen(name, "one", None))
+    assert (after.has_worker, after.unchosen) == (True, None)
+    file = io.StringIO()
+    Console(file=file, width=200).print(waits_card(run, before))
+    assert f"set-current-version --deployment-name {name} --build-id one" in file.getvalue()
+
+
+def test_nobody_names_the_build() -> None:
+    """Whoever starts a worker knows then of which build."""
+    assert "no worker of build 'one', to which the run is pinned, of task queue 'q'" in str(
+        nobody("q", Build("d", "one"))
+    )

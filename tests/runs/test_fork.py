@@ -1,0 +1,353 @@
+"""A new run takes over what happened before a step, and executes only from there."""
+
+import re
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from baton.budget.records import Budget
+from baton.client import fork, forked_input, read_run, refused_patch
+from baton.core.history import StepKind
+from baton.core.messages import PipelineInput, PipelineResult
+from baton.errors import HistoryError, PatchError
+from baton.runs.client_record import StepStatus
+from baton.testing import pipeline_worker, run_pipeline
+from tests.pipelines.mishaps import Answers, FallsBack
+from tests.pipelines.pipelines import PIPELINES, Discusses, FansOut, Gated, Linear, Long, Parent, ThreeLines, Together
+from tests.pipelines.stages import EXECUTED, GATES, STAGES
+from tests.support import (
+    GOAL,
+    LIMIT,
+    Handle,
+    approve,
+    assert_reads_back,
+    failure,
+    names,
+    start,
+    undated,
+    until_waiting,
+)
+
+
+async def forked(client: Client, handle: Handle, at: str, **options: Any) -> Handle:
+    return await fork(client, handle.id, at, by="bob", why="try another way", **options)
+
+
+def executions(handle: Handle) -> dict[str, int]:
+    """Return how often each stage was executed by a workflow."""
+    return {stage: times for (workflow_id, stage), times in EXECUTED.items() if workflow_id == handle.id}
+
+
+class TestFork:
+    @pytest.mark.parametrize(
+        ("at", "executed"),
+        [
+            pytest.param("plan", ["plan", "implement", "review"], id="the first step"),
+            pytest.param("implement", ["implement", "review"], id="a step by its name"),
+            pytest.param("3", ["review"], id="the last step by its number"),
+        ],
+    )
+    async def test_a_closed_run_is_taken_over_up_to_the_step(
+        self, client: Client, worker: Worker, at: str, executed: list[str]
+    ) -> None:
+        """What came before is not executed again, and the end is the same (S1-design-i)."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        handle = await forked(client, once.handle, at)
+        await handle.result()
+
+        run = await assert_reads_back(client, handle)
+        assert executions(handle) == dict.fromkeys(executed, 1)
+        assert undated(run) == undated(once.record)
+        assert [entry.timestamp for entry in run.state.entries[: 3 - len(executed)]] == [
+            entry.timestamp for entry in once.record.state.entries[: 3 - len(executed)]
+        ]
+        assert [step.status is StepStatus.TAKEN_OVER for step in run.steps] == [
+            step.name not in executed for step in run.steps
+        ]
+
+    async def test_the_old_run_is_left_as_it_is(self, client: Client, worker: Worker) -> None:
+        """An open one stays open."""
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        other = await forked(client, handle, "release manager")
+        await approve(client, other)
+        await other.result()
+
+        await until_waiting(handle, "release manager")
+        assert executions(other) == {"conclude": 1}
+        await handle.terminate()
+
+    async def test_it_tells_where_it_comes_from(self, client: Client, worker: Worker) -> None:
+        """From which run, at which step, by whom and why; the task stays the same."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        handle = await forked(client, once.handle, "review", new_id=f"{once.handle.id}-fork")
+        await handle.result()
+
+        run = await read_run(client, f"{once.handle.id}-fork")
+        assert run.start.origin is not None
+        assert run.start.origin.model_dump() == {
+            "workflow_id": once.handle.id,
+            "run_id": once.record.run_id,
+            "at": "review",
+            "by": "bob",
+            "why": "try another way",
+        }
+        assert run.start.task_id == once.result.task_id
+
+    async def test_a_fork_can_be_forked(self, client: Client, worker: Worker) -> None:
+        """What it took over itself is taken over again."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        first = await forked(client, once.handle, "implement", patch={"constraints": ["No cost"]})
+        await first.result()
+        second = await forked(client, first, "review")
+        await second.result()
+
+        run = await assert_reads_back(client, second)
+        assert executions(second) == {"review": 1}
+        assert names(run) == ["plan", "implement", "review"]
+        assert run.baton.constraints == ["No cost"]
+        assert undated(run) == undated(await read_run(client, first.id))
+
+    async def test_a_failed_run_is_forked_at_the_step_that_failed(self, client: Client, worker: Worker) -> None:
+        """The next one may go well."""
+        handle = await start(worker, Gated.run)
+        await approve(client, handle, yes=False)
+        await failure(handle)
+
+        other = await forked(client, handle, "release manager")
+        await approve(client, other)
+        await other.result()
+        assert executions(other) == {"conclude": 1}
+        await assert_reads_back(client, other)
+
+
+class TestHandedOn:
+    @pytest.mark.parametrize("events", [pytest.param(3_200, id="one run"), pytest.param(8, id="continued")])
+    @pytest.mark.parametrize("at", ["1", "3", "4", "5"])
+    async def test_what_was_said_before_the_step_is_heard_and_nothing_that_came_later(
+        self, client: Client, worker: Worker, at: str, events: int
+    ) -> None:
+        """The stages that are executed again hear the very conversation of the run that was forked."""
+        start = PipelineInput(goal=GOAL, params={"events": events}, budget=Budget(initial_micro_usd=10_000))
+        once = await run_pipeline(worker, Discusses.run, start)
+        assert once.result.output == ["point 0", "point 1", "point 2"]
+        assert (once.record.start.continued > 0) == (events == 8)
+
+        handle = await forked(client, once.handle, at)
+        again = PipelineResult.model_validate(await handle.result())
+        assert again.output == once.result.output
+        assert again.spend == once.result.spend
+        assert again.billed is None  # what was taken over is charged once
+        await assert_reads_back(client, handle)
+
+    async def test_a_fork_of_a_fork_hears_what_was_said_before_both(self, client: Client, worker: Worker) -> None:
+        """Also where it goes further back than the first one did."""
+        once = await run_pipeline(worker, Discusses.run, PipelineInput(goal=GOAL, params={"events": 3_200}))
+        first = await forked(client, once.handle, "5")
+        await first.result()
+        second = PipelineResult.model_validate(await (await forked(client, first, "3")).result())
+        assert second.output == once.result.output
+
+
+class TestEdit:
+    async def test_the_edit_takes_effect_right_before_the_step(self, client: Client, worker: Worker) -> None:
+        """It is an entry of its own, with who and why, and obeys the rules of every patch (S1-design-b)."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        edit: Any = {"current_state": ["Do it otherwise"], "decision_log": ["Use sessions after all"]}
+        handle = await forked(client, once.handle, "implement", patch=edit)
+        await handle.result()
+
+        run = await assert_reads_back(client, handle)
+        entry = run.state.entries[1]
+        assert (entry.kind, entry.by, entry.why, entry.patch) == (StepKind.EDIT, "bob", "try another way", edit)
+        assert run.baton_before(run.step("implement")).current_state == ["Do it otherwise"]
+        assert run.baton.decision_log == [
+            "Chose JWT over sessions",
+            "Use sessions after all",
+            "Kept the old form",
+            "Approved the change",
+        ]
+        assert executions(handle) == {"implement": 1, "review": 1}
+
+    async def test_an_edit_that_breaks_a_rule_starts_nothing(self, client: Client, worker: Worker) -> None:
+        """The mistake is told to the one who made it (C-3)."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+
+        with pytest.raises(PatchError, match="decision_log: only grows"):
+            await forked(client, once.handle, "review", patch={"decision_log": None}, new_id="never-started")
+        with pytest.raises(RPCError):
+            await client.get_workflow_handle("never-started").describe()
+
+    @pytest.mark.parametrize(
+        ("patch", "refused"),
+        [
+            pytest.param({"constraints": ["Cheap"]}, "constraints: is protected", id="a protected field"),
+            pytest.param({"goal": "Another"}, "goal: is frozen", id="a frozen goal"),
+        ],
+    )
+    async def test_an_edit_that_breaks_a_rule_of_the_pipeline_starts_nothing(
+        self, client: Client, worker: Worker, patch: Any, refused: str
+    ) -> None:
+        """Which only its code knows: a worker is asked, and the history has no word of it."""
+        rules: Any = {"protected": ["constraints"], "freeze_goal": True, "answers": [{}]}
+        given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
+        once = await run_pipeline(worker, Answers.run, given)
+
+        with pytest.raises(PatchError, match=refused):
+            await forked(client, once.handle, "answer", patch=patch, new_id="never-started")
+        with pytest.raises(RPCError):
+            await client.get_workflow_handle("never-started").describe()
+        [told] = await refused_patch(client, once.record, patch, once.record.step("answer"))
+        assert re.match(refused, told)
+        fits = {"constraints": ["No new service", "Cheap"]}
+        assert await refused_patch(client, once.record, fits) == []
+        assert "only grows" in (await refused_patch(client, once.record, {"decision_log": None}))[0]
+        handle = await forked(client, once.handle, "answer", patch=fits)
+        assert (await handle.result())["baton"]["constraints"] == ["No new service", "Cheap"]
+
+    async def test_an_edit_is_taken_where_no_worker_tells_of_the_rules(self, client: Client, worker: Worker) -> None:
+        """The new run itself refuses it then, once a worker is there."""
+        rules: Any = {"protected": ["constraints"], "answers": [{}]}
+        given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
+        async with pipeline_worker(client, PIPELINES, STAGES) as other:
+            once = await run_pipeline(other, Answers.run, given)
+        handle = await forked(client, once.handle, "answer", patch={"constraints": ["Cheap"]})
+
+        assert (await handle.describe()).task_queue == other.task_queue
+        await handle.terminate()
+
+
+class TestSteps:
+    async def test_an_approval_is_not_asked_for_again(self, client: Client, worker: Worker) -> None:
+        """The person's decision is part of what happened; the code gets the same answer."""
+        handle = await start(worker, Gated.run)
+        decided = await approve(client, handle)
+        await handle.result()
+        other = await forked(client, handle, "conclude")
+
+        result = await other.result()
+        assert result["output"] == decided.model_dump(mode="json")
+        await assert_reads_back(client, other)
+
+    async def test_a_fan_out_is_taken_over_as_a_whole(self, client: Client, worker: Worker) -> None:
+        """With what every branch returned to the code."""
+        once = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))
+        other = await forked(client, once.handle, "conclude")
+
+        result = await other.result()
+        assert result["output"] == {"passed": 12}
+        assert executions(other) == {"conclude": 1}
+        run = await assert_reads_back(client, other)
+        assert undated(run) == undated(once.record)
+
+    async def test_a_child_is_not_run_again(self, client: Client, worker: Worker) -> None:
+        """Its result is known."""
+        once = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+        other = await forked(client, once.handle, "conclude")
+
+        result = await other.result()
+        assert result["output"] == 3
+        run = await assert_reads_back(client, other)
+        assert run.children == []
+        assert undated(run) == undated(once.record)
+
+    async def test_a_step_whose_failure_was_handled_fails_again_without_being_executed(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """The code takes the same way as before."""
+        once = await run_pipeline(worker, FallsBack.run, PipelineInput(goal=GOAL))
+        other = await forked(client, once.handle, "count")
+
+        result = await other.result()
+        assert result["output"] == once.result.output
+        assert executions(other) == {"count": 1}
+        await assert_reads_back(client, other)
+
+    async def test_a_continued_run_is_forked_at_a_step_of_its_first_part(self, client: Client, worker: Worker) -> None:
+        """All its steps are known to its last part."""
+        handle = await start(worker, Long.run)
+        await approve(client, handle)
+        await handle.result()
+        other = await forked(client, handle, "tidy")
+
+        await other.result()
+        run = await assert_reads_back(client, client.get_workflow_handle(other.id))
+        assert executions(other) == {"tidy": 1, "rest": 1, "count": 3}
+        assert run.baton.decision_log[-3:] == ["Round 5", "Round 6", "Round 7"]
+
+
+class TestConcurrentSteps:
+    @pytest.mark.parametrize("order", ["abc", "cba"])
+    async def test_they_change_the_baton_in_the_order_in_which_they_ended(
+        self, client: Client, worker: Worker, order: str
+    ) -> None:
+        """That order is recorded, and not the one in which the code asked for them."""
+        patches: Any = {gate: {"decision_log": [gate], "current_state": [gate]} for gate in "abc"}
+        handle = await start(worker, Together.run, patches=patches)
+        for left in range(3, 0, -1):
+            await until_waiting(handle, *["hold"] * left)
+            GATES[handle.id, order[3 - left]].set()
+        await handle.result()
+        once = await assert_reads_back(client, handle)
+        assert once.baton.decision_log[1:4] == list(order)
+
+        other = await forked(client, handle, "conclude")
+        await other.result()
+        run = await assert_reads_back(client, other)
+        assert executions(other) == {"conclude": 1}
+        assert undated(run) == undated(once)
+
+    @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
+    async def test_lines_of_steps_keep_their_numbers(self, client: Client, worker: Worker, at: int) -> None:
+        """Each line asks for its next step only after the others have asked for theirs, as it was."""
+        once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
+        other = await forked(client, once.handle, str(at))
+        await other.result()
+
+        run = await assert_reads_back(client, other)
+        assert names(run)[: at - 1] == names(once.record)[: at - 1]
+        assert sorted(names(run)) == sorted(names(once.record))
+        assert sum(executions(other).values()) == 7 - at
+
+    @pytest.mark.parametrize("at", [2, 4, 6])
+    async def test_an_edit_waits_for_the_other_lines(self, client: Client, worker: Worker, at: int) -> None:
+        """It takes effect after all that was taken over, also of lines that ask for it later."""
+        once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
+        other = await forked(client, once.handle, str(at), patch={"constraints": ["Otherwise"]})
+        await other.result()
+
+        run = await assert_reads_back(client, other)
+        entries = run.state.entries
+        assert [entry.kind for entry in entries].index(StepKind.EDIT) == at - 1
+        assert entries[at - 1].patch == {"constraints": ["Otherwise"]}
+        assert run.baton.constraints == ["Otherwise"]
+        assert sum(executions(other).values()) == 7 - at
+
+
+class TestRefused:
+    async def test_before_it_everything_must_have_ended(self, client: Client, worker: Worker) -> None:
+        """There is no outcome of a stage that is still running."""
+        handle = await start(worker, Together.run, patches={"a": {}, "b": {}})
+        await until_waiting(handle, "hold", "hold")
+
+        with pytest.raises(HistoryError, match=r"cannot fork at step 3 \('hold'\): before it, 2 hold \(running\)"):
+            await forked(client, handle, "3")
+        await handle.terminate()
+
+    async def test_code_that_asks_for_another_step_than_the_recorded_one_fails(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """The pipeline's code has changed since: it says which step, and what to do."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        given = forked_input(once.record, once.record.step("review"), patch=None, by="bob", why="?")
+        handle = await client.start_workflow(
+            FansOut.run, given, id=f"{once.handle.id}-other", task_queue=worker.task_queue, execution_timeout=LIMIT
+        )
+
+        assert await failure(handle) == (
+            "step 2 was recorded as stage 'implement', but the code asks for merge 'check+document+review'; "
+            "the code before this step has changed, so fork at an earlier step"
+        )

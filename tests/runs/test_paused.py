@@ -1,0 +1,132 @@
+"""A run that an operator paused: everything is told of it as of others, and why it stands still."""
+
+import io
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
+from temporalio.client import Client
+
+from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
+from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox
+from baton.core.messages import Decision
+from baton.devserver import DevServer, DevServerOptions
+from baton.errors import PipelineError
+from baton.exchange.client_external import OutsideAgents
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.runs.cli_cards import standing, waits_card
+from baton.runs.cli_pages import news_lines
+from baton.runs.client_answering import must_be_answerable
+from baton.runs.client_follow import follow
+from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_news import News, NewsKind, news_of
+from baton.runs.client_waiting import waits
+from baton.testing import pipeline_worker
+from tests.pipelines.pipelines import Gated
+from tests.pipelines.stages import STAGES
+from tests.support import Handle, start, until_waiting
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    """Return a client of a server as `baton dev` starts it, on which runs may be paused."""
+    async with DevServer(DevServerOptions(ui_port=None)) as server:
+        parts = WorkerParts(artifacts=MemoryArtifactStore())
+        yield await Client.connect(server.address, plugins=[BatonPlugin(parts)])
+
+
+async def pause(client: Client, handle: Handle) -> None:
+    """Pause a run, and wait until the list knows it; the test's timeout bounds the wait."""
+    request = PauseWorkflowExecutionRequest(
+        namespace=client.namespace, workflow_id=handle.id, identity="ann", reason="the service was restored"
+    )
+    await client.workflow_service.pause_workflow_execution(request)
+    while not await list_runs(client, RunFilter(status="PAUSED"), 10):
+        pass
+
+
+async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Path) -> None:
+    """The SDK knows no such status: one paused run would take the whole list from everybody."""
+    async with pipeline_worker(client, [Gated], STAGES) as worker:
+        handle, other = await start(worker, Gated.run), await start(worker, Gated.run)
+        for one in (handle, other):
+            await until_waiting(one, "release manager")
+        await pause(client, handle)
+
+        listed = {run.workflow_id: run.status for run in await list_runs(client, RunFilter(), 10)}
+        run = await read_run(client, handle.id)
+        now = await waits(client, run)
+        told = await anext(follow(client, handle.id))
+        handoffs = [*await inbox(client), *await run_inbox(client, handle.id)]
+        with pytest.raises(PipelineError, match=r"was paused by ann: .*restored; nothing was decided\. .* unpause"):
+            await must_be_answerable(client, handle.id)
+        async with Safeguards.development(tmp_path).opened() as guarded:
+            agents = OutsideAgents(client, guarded.gate)
+            with pytest.raises(PipelineError, match="is paused: nothing can be asked"):
+                await agents.find(handle.id, "reviewer", "none")
+        with pytest.raises(PipelineError, match="is paused: nothing can be asked or decided"):
+            await decide(client, handle.id, Decision(approval="release manager", approved=True, who="ann"))
+        forked = await fork(client, handle.id, "2", by="ann", why="try")
+        back = await roll_back(client, handle.id, "1", by="ann", why="again")
+        await until_waiting(client.get_workflow_handle(handle.id), "release manager")
+
+    assert listed == {handle.id: "PAUSED", other.id: "WAITING"}
+    assert now is not None
+    assert now.pause is not None
+    assert (now.pause.by, now.pause.why, standing(run, now)) == ("ann", "the service was restored", "PAUSED")
+    assert told.run is not None
+    assert told.run.run_id == run.run_id == back.from_run_id
+    assert (handoffs, forked.id.startswith(handle.id)) == ([], True)
+    file = io.StringIO()
+    Console(file=file, width=300).print(waits_card(run, now))
+    assert f"temporal workflow unpause --workflow-id {handle.id}" in file.getvalue()
+
+
+async def test_one_that_goes_on_again_says_nothing_of_it(client: Client) -> None:
+    """It may be decided about then."""
+    async with pipeline_worker(client, [Gated], STAGES) as worker:
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        await pause(client, handle)
+        await client.workflow_service.unpause_workflow_execution(
+            UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="ann")
+        )
+
+        now = await waits(client, await read_run(client, handle.id))
+        queue = await must_be_answerable(client, handle.id)
+
+    assert now is not None
+    assert (now.pause, queue) == (None, worker.task_queue)
+
+
+async def test_who_follows_it_is_told_of_both(client: Client) -> None:
+    """Also where no terminal shows a page: it would be silent, as a run that works is."""
+    news: list[News] = []
+    async with pipeline_worker(client, [Gated], STAGES) as worker:
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        await pause(client, handle)
+        async for update in follow(client, handle.id):
+            assert update.run is not None
+            news += [one for one in update.news if one.kind in (NewsKind.RUN_PAUSED, NewsKind.RUN_UNPAUSED)]
+            if len(news) == 1 and update.run.pausings[-1].paused:
+                await client.workflow_service.unpause_workflow_execution(
+                    UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="bob")
+                )
+            if len(news) > 1:
+                break
+        run = await read_run(client, handle.id)
+
+    lines = [line.plain for line in news_lines(news, run)]
+    assert [line[9:] for line in lines] == [
+        "! paused by ann: the service was restored; unpause it by "
+        f"`temporal workflow unpause --workflow-id {handle.id}`",
+        "▶ unpaused by bob",
+    ]
+    assert [one.to_json_object()["what"] for one in news] == ["run_paused", "run_unpaused"]
+    assert news_of(run, run, datetime.now(UTC)) == []
