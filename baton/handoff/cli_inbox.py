@@ -46,7 +46,7 @@ from baton.handoff.cli_inbox_pages import (
     named,
     reason,
 )
-from baton.handoff.client_inbox import open_approvals
+from baton.handoff.client_inbox import open_approvals, run_approvals
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_cards import asked_rows
 from baton.runs.client_answering import answer_of, must_be_answerable, nobody
@@ -85,14 +85,16 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
     """List the handoffs that wait for a person, the oldest first, and the open approvals.
 
     Each run is asked itself; of those whose worker does not answer, it is what their history tells. The server's
-    index may lag behind by a moment.
+    index may lag behind by a moment. With --json each has a `kind`, `handoff` or `approval`.
     """
     client = await session.client()
     with session.progress("asking the runs"):
         waiting = await all_inboxes(client, limit=limit)
-        approvals = [] if session.json else await open_approvals(client, limit=limit)
+        approvals = await open_approvals(client, limit=limit)
     if session.json:
-        session.write_json([one.to_json_object() for one in waiting])
+        rows = [{"kind": "handoff", **one.to_json_object()} for one in waiting]
+        rows += [{"workflow_id": id, **one.model_dump(mode="json")} for id, one in approvals]
+        session.write_json(rows)
         return
     for workflow_id, asked in approvals:
         session.show(
@@ -282,7 +284,12 @@ async def _look(client: Client, target: Target, handoff: str | None) -> _Looked:
     found = chosen(pending, handoff)
     if not found:
         what = f"no handoff {handoff!r}" if handoff else "no handoff"
-        raise PipelineError(f"{target.workflow_id!r} has {what} that waits for a person; waiting: {named(pending)}")
+        asked = ", ".join([repr(one.name) for one in await run_approvals(client, target.workflow_id, target.run_id)])
+        run = shlex.quote(target.workflow_id)
+        also = f". It waits for approval {asked}: `baton show {run} --asked` shows it" if asked else ""
+        raise PipelineError(
+            f"{target.workflow_id!r} has {what} that waits for a person; waiting: {named(pending)}{also}"
+        )
     if len(found) > 1:
         raise typer.BadParameter(f"several handoffs wait, name one: {named(found)}", param_hint="HANDOFF")
     [one] = [one for one in waiting if one.handoff is found[0]]

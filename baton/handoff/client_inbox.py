@@ -118,11 +118,21 @@ async def open_approvals(client: Client, *, limit: int = MOST_RUNS) -> list[tupl
     asker = Asker(client)
 
     async def of(run: Execution) -> list[tuple[str, Waiting]]:
-        answer = await asker.ask(run, QUERY_WAITING, Waiting)
-        return [(run.id, one) for one in answer or [] if one.kind == "approval"]
+        return [(run.id, one) for one in await _approvals(asker, run)]
 
     found = await asyncio.gather(*(of(run) for run in await _runs(client, limit, ASKING_RUNS)))
     return sorted((one for of_run in found for one in of_run), key=lambda one: one[1].since)
+
+
+async def run_approvals(client: Client, workflow_id: str, run_id: str | None = None) -> list[Waiting]:
+    """Return the open approvals of one run; none for a run that has ended, or whose worker does not answer."""
+    run = await describe(client, workflow_id, run_id)
+    return [] if run.close_time is not None else await _approvals(Asker(client), run)
+
+
+async def _approvals(asker: Asker, run: Execution) -> list[Waiting]:
+    """Return the open approvals of a run."""
+    return [one for one in await asker.ask(run, QUERY_WAITING, Waiting) or [] if one.kind == "approval"]
 
 
 async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None) -> list[WaitingHandoff]:

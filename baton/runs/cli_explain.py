@@ -24,6 +24,8 @@ async def explain(session: Session, run: RunArgument, stage: StageArgument = Non
     Each fact is listed with its source and its confidence, then the tools and the cost in tokens. Reads the run's
     history: no worker is needed, and ended runs are explained too. What was left out is named by event and reason,
     never by its content.
+
+    The exit code is 1 if no stage was given a contract or made a prompt.
     """
     target = Target.of(run)
     client = await session.client()

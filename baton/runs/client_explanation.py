@@ -21,7 +21,9 @@ async def explain_run(
     if reference is None:
         if not run.handed:
             raise HistoryError(
-                f"no stage of {workflow_id!r} was given a contract or made a prompt: {_why_none(StepKind.STAGE)}"
+                f"there is nothing to explain in {workflow_id!r}: none of its stages was given a contract "
+                "(`Pipeline(start, contracts=ContractTerms())` gives them) or made a prompt for an agent; "
+                "`baton diff` shows what each stage changed"
             )
         reference = run.handed[-1].stage
     try:

@@ -146,7 +146,7 @@ class TestList:
         by_name = await operator.json("inbox", "list", "--limit", "1000")
 
         assert one in by_name
-        assert (one["handoff"]["reason"], one["handoff"]["seq"], one["answered"]) == ("SAFETY_VIOLATION", 3, True)
+        assert (one["kind"], one["handoff"]["reason"], one["answered"]) == ("handoff", "SAFETY_VIOLATION", True)
         assert one["actions"] == ["release", "requeue", "edit", "abandon"]
         assert page.split()[:8] == ["run", "step", "since", "deadline", "from", "→", "to,", "why"]
         [line] = [line for line in page.splitlines() if line.startswith(handle.id)]

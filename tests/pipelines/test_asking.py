@@ -94,6 +94,12 @@ class TestShown:
         listed = await office.operator("inbox", "list")
         assert handle.id in listed
         assert "Publish?" in listed
+        rows = await office.operator.json("inbox", "list")
+        [row] = [one for one in rows if one["workflow_id"] == handle.id]
+        assert (row["kind"], row["name"], row["asks"]) == ("approval", "release manager", "Publish?")
+        said = await office.operator.refused("inbox", "show", handle.id)
+        assert f"It waits for approval 'release manager': `baton show {handle.id} --asked` shows it" in said
+        assert "there is nothing to explain" in await office.operator.refused("explain", handle.id, code=1)
         await handle.terminate()
 
     async def test_a_service_reads_all_of_it_and_decides_on_that(self, office: Office) -> None:
