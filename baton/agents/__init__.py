@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from baton.agents.definitions import AgentDefinition as AgentDefinition
     from baton.agents.definitions import defined_stage as defined_stage
     from baton.agents.definitions import read_agent_file as read_agent_file
+    from baton.agents.langchain_watch import read_artifact as read_artifact
     from baton.agents.langgraph import LangGraphAgent as LangGraphAgent
     from baton.agents.langgraph import node_stage as node_stage
     from baton.agents.openai_agents import OpenAIAgent as OpenAIAgent
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from baton.agents.port import AgentWork as AgentWork
     from baton.agents.port import BringsTools as BringsTools
     from baton.agents.port import KnowsWindow as KnowsWindow
-    from baton.agents.port import TakesTools as TakesTools
+    from baton.agents.port import ReadsArtifacts as ReadsArtifacts
     from baton.agents.port import agent_stage as agent_stage
     from baton.agents.pydantic_ai import PydanticAgent as PydanticAgent
     from baton.agents.pydantic_ai_durable import DurableAgent as DurableAgent

@@ -11,6 +11,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.outputs import LLMResult
+from langchain_core.tools import StructuredTool
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command
 from pydantic import BaseModel, JsonValue
@@ -19,6 +20,8 @@ from baton.agents.billing import UsageMeter
 from baton.agents.port import AgentWork
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
+from baton.pipelines.activity_context import MOST_READ
+from baton.pipelines.prompt import READ_ARTIFACT
 from baton.wire.money import Price, Usage
 
 _watching: ContextVar[Optional["GuardCallback"]] = ContextVar("baton_watching", default=None)
@@ -39,6 +42,7 @@ class GuardCallback(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
+        self._reader = next((one for one in work.tools if one.name == READ_ARTIFACT), None)
         self._ended: AgentError | ToolDeniedError | None = None
         self._over = False
         self._said: list[str] = []
@@ -127,6 +131,18 @@ class GuardCallback(BaseCallbackHandler):
         """Record that a tool raised."""
         self._in_loop(self._end, run_id, f"{type(error).__name__}: {error}", False)
 
+    async def read(self, arguments: Mapping[str, Any]) -> Any:
+        """Return what `read_artifact` reads; an error for the model where the handoff names nothing."""
+        if self._reader is None:
+            return {"error": "your handoff names nothing that could be read"}
+        return await self._reader.call(arguments)
+
+    def read_in_thread(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the same from a node that runs in a thread."""
+        if threading.get_ident() == self._thread:
+            raise RuntimeError(f"await the tool {READ_ARTIFACT!r}: this node runs in the event loop")
+        return asyncio.run_coroutine_threadsafe(self.read(arguments), self._loop).result()
+
     def _ask(self) -> None:
         """Count a request, unless the run is to end."""
         self._go_on()
@@ -138,6 +154,8 @@ class GuardCallback(BaseCallbackHandler):
         self._go_on()
         self._meter.check()
         self.tell()
+        if name == READ_ARTIFACT and self._reader is not None:
+            return  # it notes by itself what was read, which is no fact for the next stages
         self._work.context.tools.check(name)
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
 
@@ -177,6 +195,28 @@ class GuardCallback(BaseCallbackHandler):
         except (AgentError, ToolDeniedError) as error:
             self._ended = self._ended or error
             raise
+
+
+def _read(id: str, offset: int = 0, limit: int = MOST_READ) -> Any:
+    """Read a part of an artifact, input or fact that your context names, from a character on."""
+    return _run().read_in_thread({"id": id, "offset": offset, "limit": limit})
+
+
+async def _aread(id: str, offset: int = 0, limit: int = MOST_READ) -> Any:
+    """Read likewise, in the event loop."""
+    return await _run().read({"id": id, "offset": offset, "limit": limit})
+
+
+def _run() -> GuardCallback:
+    """Return the run that is watched here."""
+    watch = _watching.get()
+    if watch is None:
+        raise RuntimeError(f"the tool {READ_ARTIFACT!r} reads only in a stage of `LangGraphAgent` or `node_stage`")
+    return watch
+
+
+read_artifact = StructuredTool.from_function(_read, coroutine=_aread, name=READ_ARTIFACT)
+"""The tool for the nodes of a graph that reads what the prompt names; say so by `uses=["read_artifact"]`."""
 
 
 def _used(response: LLMResult) -> tuple[str, Usage]:

@@ -34,6 +34,7 @@ from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage
+from baton.pipelines.prompt import READ_ARTIFACT, Reads
 from baton.wire.json_values import Json
 from baton.wire.money import Price
 
@@ -105,9 +106,8 @@ class LangGraphAgent:
     Attributes:
         name: The node's name.
         tool_names: The tools that it may call.
+        reads: How it reads what its prompt names: by `baton.agents.read_artifact`, if `uses` has that.
     """
-
-    takes_tools = False  # its nodes have tools of their own
 
     def __init__(
         self,
@@ -119,7 +119,9 @@ class LangGraphAgent:
         price: Price | None = None,
     ) -> None:
         self.name = _name_of(node)
-        self.tool_names = frozenset(uses)
+        names = frozenset(uses)
+        self.tool_names = names - {READ_ARTIFACT}
+        self.reads: Reads | None = "tool" if READ_ARTIFACT in names else None  # its nodes have tools of their own
         self._into = into
         self._out = out
         self._price = price

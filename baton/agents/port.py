@@ -29,7 +29,7 @@ from baton.core.stages import DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import MOST_READ, StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
-from baton.pipelines.prompt import READ_ARTIFACT
+from baton.pipelines.prompt import READ_ARTIFACT, Reads
 from baton.wire.json_values import Json
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
     "AnswerForm",
     "BringsTools",
     "KnowsWindow",
-    "TakesTools",
+    "ReadsArtifacts",
     "agent_stage",
 ]
 
@@ -94,6 +94,7 @@ class AgentWork:
         withheld: Tools of the stage that the contract does not allow; the agent is not told of them.
         context: The stage's context, for what a framework adds of its own: `context.tools` guards tools that the
             framework calls by itself, `context.session` records what happened.
+        readable: What it may read beside the prompt: ids for `context.readable_text`.
     """
 
     prompt: str
@@ -104,6 +105,7 @@ class AgentWork:
     limits: AgentLimits
     withheld: frozenset[str]
     context: StageContext[Any]
+    readable: frozenset[str] = frozenset()
 
     @property
     def handoff_id(self) -> str:
@@ -214,12 +216,12 @@ class KnowsWindow(Protocol):
 
 
 @runtime_checkable
-class TakesTools(Protocol):
-    """An agent that says whether its framework takes tools from the stage; one that does not say it takes them."""
+class ReadsArtifacts(Protocol):
+    """An agent that says how it reads what its prompt names; one that does not has the tool `read_artifact`."""
 
     @property
-    def takes_tools(self) -> bool:
-        """Whether it does."""
+    def reads(self) -> Reads | None:
+        """By the tool, by files that it makes of `work.readable`, or not at all (None)."""
         ...
 
 
@@ -270,7 +272,8 @@ def agent_stage(
     own = tools_of(tools)
     brought = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
     _refuse_two_of_a_name(own, brought, agent.name)
-    most = limits or AgentLimits()
+    window = None if "window" in terms else agent
+    doing = _Doing(agent, instructions, own, brought, answers, limits or AgentLimits(), shows_params, window)
 
     @lru_cache(maxsize=1)  # a worker has one registry of schemas
     def shape(schemas: OutputSchemas | None) -> dict[str, Any]:
@@ -278,45 +281,76 @@ def agent_stage(
 
     async def run(context: StageContext[Any]) -> StageResult:
         schema = shape(context.parts.schemas) if answers is AnswerForm.PATCH else None
-        tools = tuple(tool.guarded(context) for tool in own if context.tools.allows(tool.name))
-        if reader := _reader(context, agent, named):
-            tools = (*tools, reader)
-        beside = [instructions, how_to_answer(answers, schema)]
-        beside += [json.dumps([one.description, dict(one.parameters)]) for one in tools]
-        window = made.spec.window if own_window else _window(agent)
-        prompt = await context.prompt_with_inputs(
-            params=shows_params,
-            window=window,
-            beside=sum(map(context.parts.counter, beside)),
-            readable=reader is not None,
-        )
-        work = AgentWork(
-            prompt=prompt,
-            instructions=instructions,
-            tools=tools,
-            form=answers,
-            schema=schema,
-            limits=_limits(most, made.spec),
-            withheld=frozenset(name for name in made.spec.tools if not context.tools.allows(name)),
-            context=context,
-        )
-        try:
-            answer = as_json(await agent.run(work), work, agent.name)
-        except AgentError as error:
-            if error.waits:
-                _log.warning("stage %r waits: %s", made.spec.name, error)
-            # The chain would carry a provider's own words into the history.
-            raise _failure(error, context, made.spec.retries) from None
-        return _result(answer, context)
+        return await doing.run(context, made.spec, schema)
 
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
-    named = {tool.name for tool in own} | brought
-    own_window = "window" in terms
     terms.setdefault("retries", _RETRIES)
     terms.setdefault("stream", getattr(agent, "stream", False) is True)
-    made = stage(name=name or agent.name, tools=named, **terms)(run)
+    made = stage(name=name or agent.name, tools=doing.named, **terms)(run)
     return made
+
+
+@dataclass(frozen=True)
+class _Doing:
+    """How an agent does its stage; its parts are the arguments of `agent_stage`.
+
+    Attributes:
+        brought: The tools that the agent brings.
+        sizes: Whose model's window counts; None where the stage's own does.
+    """
+
+    agent: Agent
+    instructions: str
+    own: tuple[AgentTool, ...]
+    brought: frozenset[str]
+    answers: AnswerForm
+    limits: AgentLimits
+    shows_params: bool
+    sizes: Agent | None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The names of all tools that the agent may call."""
+        return self.brought | {tool.name for tool in self.own}
+
+    async def run(self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None) -> StageResult:
+        """Have the agent do the stage once."""
+        work = await self._work(context, spec, schema)
+        try:
+            answer = as_json(await self.agent.run(work), work, self.agent.name)
+        except AgentError as error:
+            if error.waits:
+                _log.warning("stage %r waits: %s", spec.name, error)
+            # The chain would carry a provider's own words into the history.
+            raise _failure(error, context, spec.retries) from None
+        return _result(answer, context)
+
+    async def _work(self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None) -> AgentWork:
+        """Return what the agent is to do: its tools, and the prompt for which that leaves room."""
+        tools = tuple(tool.guarded(context) for tool in self.own if context.tools.allows(tool.name))
+        reads = _reads(context, self.agent, self.named)
+        if reads == "tool":
+            tools = (*tools, _reader(context))
+        beside = [self.instructions, how_to_answer(self.answers, schema)]
+        beside += [json.dumps([one.description, dict(one.parameters)]) for one in tools]
+        prompt = await context.prompt_with_inputs(
+            params=self.shows_params,
+            window=spec.window if self.sizes is None else _window(self.sizes),
+            beside=sum(map(context.parts.counter, beside)),
+            reads=reads,
+        )
+        return AgentWork(
+            prompt=prompt,
+            instructions=self.instructions,
+            tools=tools,
+            form=self.answers,
+            schema=schema,
+            limits=_limits(self.limits, spec),
+            withheld=frozenset(name for name in spec.tools if not context.tools.allows(name)),
+            readable=frozenset() if reads is None else context.readable(),
+            context=context,
+        )
 
 
 def _window(agent: Agent) -> int:
@@ -324,20 +358,33 @@ def _window(agent: Agent) -> int:
     return (agent.window if isinstance(agent, KnowsWindow) else None) or DEFAULT_WINDOW
 
 
-def _reader(context: StageContext[Any], agent: Agent, named: Iterable[str]) -> AgentTool | None:
-    """Return the tool that reads what the handoff names, where there is something and the agent can have it."""
-    if not context.readable() or (isinstance(agent, TakesTools) and not agent.takes_tools):
+def _reads(context: StageContext[Any], agent: Agent, named: Iterable[str]) -> Reads | None:
+    """Return how an agent reads what the handoff names; None where there is nothing, or it cannot or may not."""
+    if not context.readable():
         return None
     forbidden = {*context.forbids, *(context.contract.forbidden_tools if context.contract else ())}
     if tool_keys([READ_ARTIFACT]) & (tool_keys(named) | tool_keys(forbidden)):
         return None
+    return agent.reads if isinstance(agent, ReadsArtifacts) else "tool"
 
-    async def read_artifact(id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
-        """Read a part of an artifact, input or fact that your context names, from a character on."""
-        return await context.read_artifact(id, offset, limit)
 
-    tool = AgentTool.of(read_artifact, name=READ_ARTIFACT)
-    return replace(tool, function=validate_call(read_artifact))
+def _reader(context: StageContext[Any]) -> AgentTool:
+    """Return the tool that reads what the handoff names."""
+
+    async def read(**arguments: Any) -> dict[str, Json]:
+        return await context.read_artifact(*_read_arguments(**arguments))
+
+    return replace(_READER, function=read)
+
+
+def _read_artifact(id: str, offset: int = 0, limit: int = MOST_READ) -> tuple[str, int, int]:
+    """Read a part of an artifact, input or fact that your context names, from a character on."""
+    return id, offset, limit
+
+
+# Made once: a schema costs as much as a request by script.
+_READER = AgentTool.of(_read_artifact, name=READ_ARTIFACT)
+_read_arguments = validate_call(_read_artifact)
 
 
 def _refuse_other(agent: object) -> None:

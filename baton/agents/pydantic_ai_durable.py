@@ -295,7 +295,7 @@ class DurableAgent:
 class _AcceptHandoff:
     """The agent that accepts the handoff, and tells the workflow what to do under it."""
 
-    takes_tools = False  # they would run in this activity, which ends before the agent thinks
+    reads = None  # its tools would run in this activity, which ends before the agent thinks
 
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name

@@ -10,8 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.devserver.processes import group_bound_to_parent
 from baton.errors import AgentError, PatchError
+from baton.pipelines.prompt import FILES, Reads
 from baton.wire.json_values import spellings
 from baton.wire.text import single_line
 
@@ -32,6 +32,7 @@ _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 _REPORT = re.compile(r"^## Agent Handoff Report\b", re.MULTILINE)
 _MOST_OBJECTS = 100  # so many lines of a log may follow an answer
 _LONGEST_REASON = 200
+_LONGEST_NOTE = 2_000
 _SHORTEST_SECRET = 6
 _BEAT = 1.0  # seconds between two heartbeats with the progress
 _DRAIN = 1.0  # seconds for the last of the output, where somebody outside the group holds the pipe
@@ -65,7 +66,7 @@ class SubprocessAgent:
     most_bytes: int = 4 * 1024 * 1024
     permanent: frozenset[int] = frozenset({2, 126, 127})
     of_output: Callable[[str], AgentAnswer] | None = None
-    takes_tools: ClassVar[bool] = False
+    reads: ClassVar[Reads] = "files"
 
     def __post_init__(self) -> None:
         """Refuse a command that is none, and a file that the command does not name."""
@@ -83,9 +84,12 @@ class SubprocessAgent:
             asyncio.CancelledError: The stage was cancelled; the program and all it started are ended.
         """
         prompt = f"{work.instructions}\n\n{work.user_turn(with_schema=True)}".lstrip()
-        with _prompt_file(prompt if self.prompt_by == "file" else None) as path:
+        with tempfile.TemporaryDirectory(prefix="baton-") as folder:  # only this user can read it
+            path = Path(folder, "prompt.md")
+            if self.prompt_by == "file":
+                await asyncio.to_thread(path.write_text, prompt, encoding="utf-8")
             command = self._command(work, path)
-            environment = self._environment(work)
+            environment = {**self._environment(work), **await _files(work, Path(folder, "files"))}
             written = _Written(self.most_bytes, work)
             data = prompt.encode() if self.prompt_by == "stdin" else b""
             code = await self._executed(command, environment, data, written, work)
@@ -319,13 +323,24 @@ def _last_object(text: str) -> str:
     return last
 
 
-@contextmanager
-def _prompt_file(prompt: str | None) -> Iterator[Path | None]:
-    """Put a prompt into a file that only this user can read, while the block runs."""
-    if prompt is None:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="baton-") as folder:
-        path = Path(folder) / "prompt.md"
-        path.write_text(prompt, encoding="utf-8")
-        yield path
+async def _files(work: AgentWork, folder: Path) -> dict[str, str]:
+    """Put what the handoff names into files, and return the variable that names their folder."""
+    if not work.readable:
+        return {}
+    texts = {id: await work.context.readable_text(id) for id in sorted(work.readable)}
+    await asyncio.to_thread(_write_files, texts, folder)
+    work.context.session.internal_note(f"files: {', '.join(texts)}"[:_LONGEST_NOTE])
+    return {FILES: str(folder)}
+
+
+def _write_files(texts: Mapping[str, str | None], folder: Path) -> None:
+    """Write texts into a new folder, and an index: an id is of an agent's making, so it names no file itself."""
+    folder.mkdir()
+    index: list[dict[str, Any]] = []
+    for number, (id, text) in enumerate(texts.items(), start=1):
+        if text is None:
+            index.append({"id": id, "error": "it is not text, or is not in this worker's store"})
+            continue
+        (folder / f"{number}.txt").write_text(text, encoding="utf-8")
+        index.append({"id": id, "file": f"{number}.txt", "characters": len(text)})
+    (folder / "index.json").write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")

@@ -37,7 +37,7 @@ from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
 from baton.pipelines.activity_stream import StageStream
-from baton.pipelines.prompt import READ_ARTIFACT, Kind, Material, NamedText, assemble, prompt_tokens
+from baton.pipelines.prompt import READ_ARTIFACT, Kind, Material, NamedText, Reads, assemble, prompt_tokens
 from baton.telemetry.metrics import Metrics
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, estimate_tokens
@@ -49,6 +49,7 @@ MOST_READ = 16_000
 """The most characters that one call of `read_artifact` returns."""
 _MOST_NAMED = 20
 _PARAMS = "params"
+_SHORT = 64 * 1024  # characters, whose tokens are counted in some milliseconds
 _MOST_LOADED = 2_000_000  # bytes of artifacts that a prompt is made from
 _MODELS, _OTHER_MODELS = 50, "other models"  # so many models of a stage are billed by name
 _TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
@@ -367,11 +368,11 @@ class StageContext(Generic[BatonT]):
         Raises:
             PromptTooLargeError: Task, goal and constraints do not fit.
         """
-        return self._prompt(self._material([], {}), 0, readable=False)
+        return self._prompt(self._material([], {}), 0, None)
 
     @step
     async def prompt_with_inputs(
-        self, *, params: bool = False, window: int | None = None, beside: int = 0, readable: bool = False
+        self, *, params: bool = False, window: int | None = None, beside: int = 0, reads: Reads | None = None
     ) -> str:
         """Return `prompt` with each input under its name, the artifacts in the work scope, and long facts whole.
 
@@ -379,7 +380,7 @@ class StageContext(Generic[BatonT]):
             params: Show the parameters as well, like one more input.
             window: The tokens of the model's window; the stage's `window` by default.
             beside: The tokens of what the model reads beside the prompt: instructions, tools, the answer's schema.
-            readable: Whether the agent has the tool `read_artifact`, and may be sent to it.
+            reads: How the agent reads the rest of what is shortened; None if it cannot.
 
         Raises:
             PromptTooLargeError: Task, goal, constraints and the inputs that must be whole do not fit.
@@ -400,8 +401,11 @@ class StageContext(Generic[BatonT]):
         for fact in self.contract.facts if self.contract else ():
             if fact.in_full and (text := await self.artifacts.text_of(fact.whole)) is not None:
                 claims[fact.event_id] = text
-        # In a thread: to count the tokens of a megabyte takes longer than other stages' heartbeats may wait.
-        self.prompt = await asyncio.to_thread(self._prompt, self._material(texts, claims), beside, readable=readable)
+        material = self._material(texts, claims)
+        if sum(len(one.text or "") for one in texts) + sum(map(len, claims.values())) <= _SHORT:
+            self.prompt = self._prompt(material, beside, reads)
+        else:  # in a thread: to count the tokens of a megabyte takes longer than other stages' heartbeats may wait
+            self.prompt = await asyncio.to_thread(self._prompt, material, beside, reads)
         return self.prompt
 
     async def _in_scope(self) -> list[NamedText]:
@@ -433,13 +437,13 @@ class StageContext(Generic[BatonT]):
             texts=texts,
         )
 
-    def _prompt(self, material: Material, beside: int, *, readable: bool) -> str:
+    def _prompt(self, material: Material, beside: int, reads: Reads | None) -> str:
         """Return a prompt that fits the window, and note what it has."""
         counter = self.parts.counter
         again = "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
         told = again if self.findings else ""  # the findings may quote what somebody sent, so they are data as well
         allowed = prompt_tokens(self.window, beside + counter(told))
-        made = assemble(material, allowed, counter, readable=readable)
+        made = assemble(material, allowed, counter, reads=reads)
         text = made.fenced(secrets.token_hex(8)) + told
         self.tokens_read = counter(text)
         self.prompt_parts = made.parts
@@ -467,7 +471,7 @@ class StageContext(Generic[BatonT]):
         if id not in self.readable():
             known = ", ".join(map(repr, sorted(self.readable())[:_MOST_NAMED])) or "none"
             return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
-        text = await self._named_text(id)
+        text = await self.readable_text(id)
         if text is None:
             return {"error": f"the artifact {id!r} is not text, or is not in this worker's store"}
         begin = min(max(offset, 0), len(text))
@@ -476,8 +480,8 @@ class StageContext(Generic[BatonT]):
         rest = {"next": end} if end < len(text) else {}
         return {"id": id, "characters": len(text), "offset": begin, "text": text[begin:end], **rest}
 
-    async def _named_text(self, id: str) -> str | None:
-        """Return the text of an input, an artifact or a fact; None if it has none."""
+    async def readable_text(self, id: str) -> str | None:
+        """Return the whole text of what `readable` names; None if it has none."""
         if id in self.inputs:
             try:
                 return await self.input_text(id)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal, TypeAlias
 
 from baton.contract.compiler import importance
 from baton.contract.draft import render_contract
@@ -24,8 +25,15 @@ READ_ARTIFACT = "read_artifact"
 MOST_FOR_ANSWER = 32_000
 """The most tokens of a window that are kept for the answer."""
 
-_REST = f"read the rest with `{READ_ARTIFACT}`"
-_UNREAD = "the rest is not shown"
+FILES = "BATON_FILES"
+"""The environment variable that names the folder with the texts, for a program; `index.json` in it has their files."""
+Reads: TypeAlias = Literal["tool", "files"]
+"""How an agent reads what its prompt shows a part of: by the tool `read_artifact`, or in the folder of `FILES`."""
+_REST: Mapping[Reads | None, str] = {
+    "tool": f"read the rest with `{READ_ARTIFACT}`",
+    "files": f"for the rest see `index.json` in the folder that the variable `{FILES}` names",
+    None: "the rest is not shown",
+}
 _KEPT_WHOLE = frozenset({"goal", "constraints"})
 _NONCE = "0" * 16
 _TRIES = 8  # an estimator may charge more for a whole than for its parts
@@ -118,19 +126,19 @@ class Prompt:
         return "\n".join(f"{heading}{fence(page, nonce)}" for heading, page in self.pages)
 
 
-def assemble(material: Material, allowed: int, estimator: TokenEstimator, *, readable: bool = True) -> Prompt:
+def assemble(material: Material, allowed: int, estimator: TokenEstimator, *, reads: Reads | None = "tool") -> Prompt:
     """Return the prompt for an agent.
 
     Args:
         material: What may stand in it.
         allowed: The most tokens that it may cost (`prompt_tokens`).
         estimator: Counts tokens.
-        readable: Whether the agent has the tool `read_artifact`.
+        reads: How the agent reads the rest; None if it cannot.
 
     Raises:
         PromptTooLargeError: What must be whole does not fit; the message has the sizes.
     """
-    made = _Assembly(material, estimator, _REST if readable else _UNREAD)
+    made = _Assembly(material, estimator, _REST[reads])
     room = allowed
     for _ in range(_TRIES):
         made.fit(room, allowed)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import BaseModel, JsonValue
 from temporalio import workflow
@@ -32,7 +32,7 @@ from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator
-from baton.pipelines.workflow_approvals import Asking, Then
+from baton.pipelines.workflow_approvals import ApprovalTerms, Asking, Then
 from baton.pipelines.workflow_dispatch import Takes, TaskRoom, child_patch, refund_on_failure, run_child, run_stage
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_outcomes import ContinueAfter, RecordedOutcomes
@@ -273,10 +273,7 @@ class Pipeline:
         shows: Mapping[str, Any] | Sequence[Any] = (),
         then: Then | None = None,
         answer: type[BaseModel] | None = None,
-        needs: int = 1,
-        who: Sequence[str] = (),
-        proof: bool = False,
-        default: bool = False,
+        **terms: Unpack[ApprovalTerms],
     ) -> Decided:
         """Wait until people say yes to one question; silence until the deadline means no.
 
@@ -293,11 +290,10 @@ class Pipeline:
             then: A stage, its parameters and, if it has any, its inputs, that a yes is also about: the next run of
                 that stage takes no others.
             answer: A pydantic model: who approves fills it in, and `Decided.answer_as` returns it.
-            needs: How many different people have to approve.
-            who: Who may decide: names, and `"group:leads"` for a group in the workers' file of deciders. Without
-                `proof` a name is only what the sender says.
-            proof: Count only decisions that are signed with the key of a decider in that file.
-            default: What silence means; False, deny, unless said otherwise.
+            **terms: `needs`, so many different people have to approve (1); `who` may decide: names, and `"group:leads"`
+                for a group in the workers' file of deciders; `proof`, count only decisions that are signed with the
+                key of a decider in that file, for without it a name is only what the sender says; `default`, what
+                silence means (False, deny).
 
         Returns:
             Who approved, when and why, and the answer.
@@ -307,7 +303,7 @@ class Pipeline:
             ValueError: An approval with that title is open already, what it asks or shows is too large, or the title
                 has not 1 to 200 characters.
         """
-        asking = Asking(approval, within, asks, shows, then, answer, needs, who, proof, default)
+        asking = Asking(approval, within, asks, shows, then, answer, **terms)
         seq, past = await self._steps.begin(approval, StepKind.APPROVAL)
         if past is not None:
             decided = Decided.model_validate(past.value, strict=False)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio import workflow
@@ -25,6 +25,16 @@ from baton.wire.text import mismatch
 
 Then = tuple[HasSpec, Mapping[str, Json]] | tuple[HasSpec, Mapping[str, Json], Mapping[str, Any]]
 """What a yes is also about: the stage that runs next, its parameters, and its inputs if it has any."""
+
+
+class ApprovalTerms(TypedDict, total=False):
+    """Who decides, and what silence means: `Pipeline.approve` has the meanings and the defaults."""
+
+    needs: int
+    who: Sequence[str]
+    proof: bool
+    default: bool
+
 
 _CHECK_WITHIN = timedelta(seconds=30)
 _CHECK_TRIES = 3

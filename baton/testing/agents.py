@@ -7,11 +7,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, KnowsWindow, TakesTools, as_json
+from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, KnowsWindow, ReadsArtifacts, as_json
 from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
 from baton.pipelines.activity_stage import Stage
+from baton.pipelines.prompt import Reads
 from baton.testing.cassettes import Cassette
 from baton.testing.scripts import Script, Scripted, ScriptedStage, ScriptError, not_again, scripted_stage
 
@@ -151,9 +152,9 @@ class RecordedAgent:
         return self._agent.window if isinstance(self._agent, KnowsWindow) else None
 
     @property
-    def takes_tools(self) -> bool:
-        """Whether the real agent takes tools of the stage."""
-        return self._agent.takes_tools if isinstance(self._agent, TakesTools) else True
+    def reads(self) -> Reads | None:
+        """How the real agent reads what its prompt names."""
+        return self._agent.reads if isinstance(self._agent, ReadsArtifacts) else "tool"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Answer as recorded for all that the agent is asked: instructions, tools, prompt and the form of the answer.

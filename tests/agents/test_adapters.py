@@ -6,12 +6,13 @@ Agents SDK, `graph` a LangGraph graph whose model answers from a script.
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, cast
 
 import pydantic_ai.models
 import pytest
@@ -29,6 +30,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton import Baton, StageContext, StageResult
 from baton.agents.chat_completions import chat_agent
+from baton.agents.langchain_watch import read_artifact
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import Agent as Port
@@ -151,8 +153,56 @@ def said(server: ChatServer, role: str) -> str:
     return "".join(str(one["content"]) for one in server.asked[0].body["messages"] if one["role"] == role)
 
 
-class TestWithoutTools:
-    """Adapters whose frameworks take no tools of the stage."""
+class TestReading:
+    """How adapters read the rest whose frameworks take no tools of the stage."""
+
+    async def test_a_graph_has_a_tool_for_its_nodes(self) -> None:
+        """In the event loop and in a thread; what was read is no fact for the next stage (issue 33)."""
+        read: list[Any] = []
+
+        async def in_loop(state: MessagesState) -> dict[str, Any]:
+            read.append(await read_artifact.ainvoke({"id": "plan-1", "offset": 30_000, "limit": 5}))
+            return {}
+
+        def in_thread(state: MessagesState) -> dict[str, Any]:
+            read.append(read_artifact.invoke({"id": "secret"}))
+            return {"messages": [AIMessage(GOOD)]}
+
+        made = StateGraph(MessagesState).add_sequence([in_loop, in_thread]).add_edge(START, "in_loop").compile()
+        node = LangGraphAgent(made, into={"messages": "messages"}, out={"answer": "messages"}, uses=["read_artifact"])
+        of = await with_artifact(40_000)
+        await agent_stage(node, window=4_000)(of)
+
+        assert "of 40,000 characters; read the rest with `read_artifact`" in of.prompt
+        assert [read[0]["text"], read[0]["next"]] == ["30000", 30_005]
+        assert read[1] == {"error": "no artifact 'secret' is named in your handoff; named are: 'plan-1'"}
+        assert not [one for one in events(of) if one[1] == "read_artifact"]
+
+    async def test_a_program_finds_files(self) -> None:
+        """Whole, in a folder that is gone with it; an id of an agent's making names no file."""
+        code = (
+            "import json, os, pathlib; folder = pathlib.Path(os.environ['BATON_FILES']);"
+            "[one] = json.loads((folder / 'index.json').read_text());"
+            "text = (folder / one['file']).read_text();"
+            "print(json.dumps({'baton_patch': {'decision_log': [one['id'], text[30_000:30_005], str(folder)]}}))"
+        )
+        of = await with_artifact(40_000)
+        result = await agent_stage(SubprocessAgent("plan", [sys.executable, "-c", code]), window=4_000)(of)
+
+        assert "of 40,000 characters; for the rest see `index.json` in the folder" in of.prompt
+        assert isinstance(result.baton_patch, dict)
+        id, text, folder = cast(Any, result.baton_patch["decision_log"])
+        assert (id, text) == ("plan-1", "30000")
+        assert not await asyncio.to_thread(os.path.exists, folder)
+
+    async def test_what_is_forbidden_is_not_promised_and_not_there(self) -> None:
+        """Neither as a tool nor as files."""
+        code = f"import os; assert 'BATON_FILES' not in os.environ; print({GOOD!r})"
+        of = await with_artifact(40_000)
+        of.forbids = frozenset(["read_artifact"])
+        await agent_stage(SubprocessAgent("plan", [sys.executable, "-c", code]), window=4_000)(of)
+
+        assert "of 40,000 characters; the rest is not shown" in of.prompt
 
     async def test_the_rest_is_said_not_to_be_shown(self) -> None:
         """A model is not sent to a tool that it does not have."""
@@ -164,15 +214,10 @@ class TestWithoutTools:
 
         made = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
         node = LangGraphAgent(made, into={"messages": "messages"}, out={"answer": "messages"})
-        command = SubprocessAgent(
-            "plan",
-            [sys.executable, "-c", f"import sys; sys.stderr.write(sys.stdin.read()); print({GOOD!r})"],
-        )
-        for port in (node, command):
-            context = await with_artifact(40_000)
-            await agent_stage(port, window=4_000)(context)
-            assert "of 40,000 characters; the rest is not shown" in context.prompt
-            assert "read_artifact" not in context.prompt
+        context = await with_artifact(40_000)
+        await agent_stage(node, window=4_000)(context)
+        assert "of 40,000 characters; the rest is not shown" in context.prompt
+        assert "read_artifact" not in context.prompt
         assert "the rest is not shown" in seen[0]
 
 

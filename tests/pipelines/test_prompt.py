@@ -124,7 +124,7 @@ class TestGivingWay:
 
     def test_an_agent_without_the_tool_is_not_sent_to_it(self) -> None:
         """It is told that there is more."""
-        made = assemble(Material(BATON, texts=[draft(40_000)]), 4_000, estimate_tokens, readable=False)
+        made = assemble(Material(BATON, texts=[draft(40_000)]), 4_000, estimate_tokens, reads=None)
 
         assert "of 40,000 characters; the rest is not shown" in text(made)
         assert "read_artifact" not in text(made)
