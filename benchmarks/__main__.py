@@ -24,7 +24,7 @@ from benchmarks.history import history
 from benchmarks.inputs import inputs
 from benchmarks.ledger import appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
-from benchmarks.peers.comparison import PEERS, against, agent_stage
+from benchmarks.peers.comparison import PEERS, against, agent_chain, agent_stage
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.recovery import recovery
 from benchmarks.report import GOALS, Findings, show, summarise, write
@@ -85,6 +85,7 @@ MEASURES = (
     ),
     Measure(["delivered_share", "inputs_history_bytes_per_stage"], inputs),
     Measure(["agent_stage_vs_bare"], agent_stage),
+    Measure(["agent_chain_vs_bare"], agent_chain),
     *(Measure([figure], partial(against, figure=figure)) for figure in PEERS),
 )
 

@@ -61,6 +61,16 @@ async def speed(load: Load, pipelines: int, concurrency: int) -> Speed:
     return Speed(pipelines / seconds, worker_ms, server_ms)
 
 
+async def run_times(load: Load, pipelines: int) -> list[float]:
+    """Run pipelines one at a time and return how long each took, from its start call to its result, in milliseconds."""
+    times = []
+    for _ in range(pipelines):
+        began = time.perf_counter()
+        await (await load.crew.start(load.workflow, load.argument)).result()
+        times.append((time.perf_counter() - began) * 1_000)
+    return times
+
+
 async def stage_latencies(load: Load, pipelines: int) -> list[float]:
     """Run pipelines one at a time and return how long each of their stages took, in milliseconds.
 

@@ -103,6 +103,7 @@ GOALS: Mapping[str, Goal] = {
     "delivered_share": Goal("share of inputs of 40 KB that reaches the next agent, five agents", least=1),
     "inputs_history_bytes_per_stage": Goal("bytes of history a stage with an input of 40 KB", most=2_600),
     "agent_stage_vs_bare": Goal("time of an agent's stage, of the same agent's in a bare activity", most=1.15),
+    "agent_chain_vs_bare": Goal("time of a chain of four agents, of the same in bare activities", most=1.15),
     "vs_openai_agents_c10": Goal("pipelines a second, of the OpenAI Agents plugin's, 10 at a time", least=1.9),
     "vs_pydantic_ai_c10": Goal("pipelines a second, of pydantic-ai's durable agents', 10 at a time", least=2.5),
     "vs_langgraph_plugin_c10": Goal("pipelines a second, of the LangGraph plugin's, 10 at a time", least=1.2),

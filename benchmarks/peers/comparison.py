@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from baton import PipelineInput
 from benchmarks.compare import Effort, ratio, take_turns
-from benchmarks.load import Load, speed, stage_latencies
+from benchmarks.load import Load, run_times, speed, stage_latencies
 from benchmarks.measures import (
     LATENCY_COLUMNS,
     SPEED_COLUMNS,
@@ -23,12 +24,14 @@ from benchmarks.measures import (
     pipeline_input,
     speed_rows,
 )
+from benchmarks.peers.chain import LINKS, text_of
 from benchmarks.peers.crews import Crews, scripts
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
 from benchmarks.samples import small
 
 BATON = "baton"
+CHAIN_COLUMNS = ("side", "run p50 ms", "ratio")
 _CONCURRENCY = 10
 _PIPELINES = 40
 
@@ -116,6 +119,35 @@ async def agent_stage(rig: Rig, effort: Effort) -> Findings:
     findings = Findings("A stage by an agent of pydantic-ai, one pipeline at a time", LATENCY_COLUMNS)
     findings.rows.extend(latency_rows("1 KB", told, bare))
     findings.values["agent_stage_vs_bare"] = ratio(told, alone, bare)
+    return findings
+
+
+async def agent_chain(rig: Rig, effort: Effort) -> Findings:
+    """Measure how long a chain of four agents takes, each on the text of the one before, against bare activities.
+
+    Raises:
+        RuntimeError: A side did not end with the text of the last agent.
+    """
+    bare, alone, whole = "bare", "pipeline", "with safeguards"
+    goal = small()["goal"]
+    async with Crews(rig) as crews:
+        loads = [
+            Load(bare, await crews.ours("raw"), "BareChain", goal),
+            Load(alone, await crews.ours("baton"), "AgentChain", PipelineInput(goal=goal)),
+            Load(whole, await crews.ours("agents"), "AgentChain", PipelineInput(goal=goal)),
+        ]
+        for load in loads:
+            result: Any = await (await load.crew.start(load.workflow, load.argument)).result()
+            if (result if load.name == bare else result["output"]) != text_of(LINKS[-1]):
+                raise RuntimeError(f"{load.name} did not end with the text of the last agent")
+
+        async def turn(load: Load) -> float:
+            return statistics.median(await run_times(load, effort.pipelines(40)))
+
+        told = await take_turns("agent chain", loads, turn, effort)
+    findings = Findings("A chain of four agents of pydantic-ai, one at a time", CHAIN_COLUMNS)
+    findings.rows.extend(latency_rows("texts of 4 KB", told, bare))
+    findings.values["agent_chain_vs_bare"] = ratio(told, alone, bare)
     return findings
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from temporalio.worker import Worker
 
-from benchmarks.peers import ours_langgraph, ours_openai_agents, ours_pydantic_ai, ours_scripted
-from benchmarks.peers.ours_bare import BareAgents
+from benchmarks.peers import chain, ours_langgraph, ours_openai_agents, ours_pydantic_ai, ours_scripted
+from benchmarks.peers.ours_bare import BareAgents, BareChain
+from benchmarks.peers.workflows.chain import AgentChain
 from benchmarks.peers.workflows.langgraph import LangGraphStages
 from benchmarks.peers.workflows.openai_agents import OpenAIAgentsStages
 from benchmarks.peers.workflows.pydantic_ai import PydanticAIStages
@@ -20,15 +21,24 @@ from benchmarks.peers.workflows.scripted import ScriptedStages
 from benchmarks.settings import SETTINGS, collect_as
 from benchmarks.worker import connect
 
-_STAGES = [*ours_pydantic_ai.STAGES, *ours_openai_agents.STAGES, *ours_langgraph.STAGES, *ours_scripted.STAGES]
+_STAGES = [
+    *ours_pydantic_ai.STAGES,
+    *ours_openai_agents.STAGES,
+    *ours_langgraph.STAGES,
+    *ours_scripted.STAGES,
+    *chain.STAGES,
+]
 
 ROLES: dict[str, dict[str, Any]] = {
     "agents": {
-        "workflows": [PydanticAIStages, OpenAIAgentsStages, LangGraphStages, ScriptedStages],
+        "workflows": [PydanticAIStages, OpenAIAgentsStages, LangGraphStages, ScriptedStages, AgentChain],
         "activities": _STAGES,
     },
-    "baton": {"workflows": [PydanticAIStages, PydanticAIAlone], "activities": [*ours_pydantic_ai.STAGES]},
-    "raw": {"workflows": [BareAgents], "activities": [*ours_pydantic_ai.BARE]},
+    "baton": {
+        "workflows": [PydanticAIStages, PydanticAIAlone, AgentChain],
+        "activities": [*ours_pydantic_ai.STAGES, *chain.STAGES],
+    },
+    "raw": {"workflows": [BareAgents, BareChain], "activities": [*ours_pydantic_ai.BARE, *chain.BARE]},
 }
 """What a worker serves, by role: with the whole protocol, without safeguards, without Baton."""
 
