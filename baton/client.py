@@ -7,6 +7,10 @@ ordinary Temporal client, with `BatonPlugin` among its plugins.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from baton.artifacts.store import ArtifactStore as ArtifactStore
+    from baton.contract.explanation import Explanation as Explanation
+    from baton.core.messages import StageInput as StageInput
+    from baton.core.messages import StageReturn as StageReturn
     from baton.core.messages import Waiting as Waiting
     from baton.exchange.client import hand_off_to as hand_off_to
     from baton.exchange.client_external import OutsideAgents as OutsideAgents
@@ -19,8 +23,11 @@ if TYPE_CHECKING:
     from baton.handoff.pending import HandoffAction as HandoffAction
     from baton.handoff.pending import HandoffDecision as HandoffDecision
     from baton.handoff.pending import PendingHandoff as PendingHandoff
+    from baton.ledger.chain import ChainHead as ChainHead
+    from baton.ledger.records import AuditRecord as AuditRecord
     from baton.ledger.store import Ledger as Ledger
     from baton.ledger.store import LedgerOptions as LedgerOptions
+    from baton.ledger.trace import Trace as Trace
     from baton.runs.client_answering import answer_of as answer_of
     from baton.runs.client_answering import must_be_answerable as must_be_answerable
     from baton.runs.client_connection import Connection as Connection
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from baton.runs.client_ending import run_and_leave as run_and_leave
     from baton.runs.client_executions import describe as describe
     from baton.runs.client_executions import unpause as unpause
+    from baton.runs.client_explanation import explain as explain
     from baton.runs.client_follow import Cursor as Cursor
     from baton.runs.client_follow import Followed as Followed
     from baton.runs.client_follow import follow as follow

@@ -79,7 +79,7 @@ COMMANDS = (
     Listed(
         "add pipeline", "new.cli", _START, "Add a pipeline, its first stage and its test to the project in this folder."
     ),
-    Listed("dev", "cli.dev", _START, "Run a Temporal server with its UI and your worker, until Ctrl-C."),
+    Listed("dev", "cli.dev", _START, "Run a Temporal server, its UI, the console and your worker, until Ctrl-C."),
     Listed("console", "cli.console", _START, "Serve the web console: runs, their relay, what waits for you."),
     Listed("run", "runs.cli_run", _START, "Start a pipeline."),
     Listed("schedule add", "runs.cli_schedule", _START, "Start a pipeline by the clock."),
@@ -102,6 +102,7 @@ COMMANDS = (
     Listed("history", "runs.cli_history", _LOOK, "Show who changed what, and when."),
     Listed("diff", "runs.cli_history", _LOOK, "Compare the batons after two stages, field by field."),
     Listed("explain", "runs.cli_explain", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
+    Listed("report", "cli.console", _LOOK, "Write a run as one HTML file that reads without a server."),
     Listed("bill", "runs.cli_bill", _LOOK, "Sum up what runs cost, and compare it with a provider's export."),
     Listed("watch", "runs.cli_watch", _LOOK, "Follow a run while it happens, to its end."),
     Listed("artifact list", "artifacts.cli", _LOOK, "List the artifacts of a run, as its baton has them now."),

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,14 +15,28 @@ from urllib.parse import urlsplit
 import typer
 from temporalio.client import Client
 
+from baton.cli.options import ForceOption, check_new
 from baton.cli.output import plain
 from baton.cli.session import Session, command, user
+from baton.cli.targets import RunArgument, Target
+from baton.client import ChainHead, Ledger, LedgerOptions
 from baton.errors import BatonError
+from baton.ledger.cli_sources import (
+    Anchors,
+    Keys,
+    KeysOption,
+    LedgerOption,
+    NameOption,
+    ledger_name,
+    ledger_place,
+    witness_of,
+)
 
 try:
+    from baton.console.report import report as run_report
     from baton.console.security import Access, Links, Proxy, Role
     from baton.console.serving import DEFAULT_PORT, serve_console
-    from baton.console.sources import Places, Sources
+    from baton.console.sources import Evidence, Places, Sources
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton console` needs {error.name}: pip install 'temporal-baton[console]'") from error
 
@@ -49,8 +64,11 @@ async def console(
         ),
     ] = None,
     ui: Annotated[str | None, typer.Option(metavar="URL", help="The Temporal UI, to link to.")] = None,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
 ) -> None:
-    """Serve the web console, until Ctrl-C.
+    """Serve the web console: runs, their relay, what waits for you.
 
     It listens on this machine only and prints a link that signs your browser in. Each link works once; the next one is
     printed when it was used. Under --people nobody needs a link: a proxy names people and their groups in headers,
@@ -64,8 +82,9 @@ async def console(
         raise typer.BadParameter("say by which address browsers reach the proxy", param_hint="--url")
     links = None if people else Links(user(), _role(role, "--role"), used=lambda path: _announce(session, base, path))
     access = Access(links=links, proxy=_proxy(people) if people else None, url=url)
+    sources = sources_of(session, ui, evidence_of(session, ledger, name, keys))
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    async with serve_console(sources_of(session, ui), access, host=host, port=port) as bound:
+    async with serve_console(sources, access, host=host, port=port) as bound:
         base = url.rstrip("/") if url else bound
         for number in _STOPPING:
             with contextlib.suppress(NotImplementedError):  # on Windows
@@ -74,7 +93,43 @@ async def console(
         await ended.wait()
 
 
-def sources_of(session: Session, ui: str | None = None) -> Sources:
+@command
+async def report(
+    session: Session,
+    run: RunArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Where it goes.")],
+    force: ForceOption = False,
+) -> None:
+    """Write a run as one HTML file that reads without a server.
+
+    It loads nothing and prints well: for a ticket, a regulator, an archive.
+    """
+    check_new(output, force, "--output")
+    target = Target.of(run)
+    with session.progress("reading the history"):
+        text = await run_report(sources_of(session), target.workflow_id, target.run_id)
+    output.write_text(text, encoding="utf-8")
+    if session.json:
+        session.write_json({"file": str(output), "bytes": len(text.encode())})
+    else:
+        session.show(plain(f"wrote {output}"))
+
+
+def evidence_of(
+    session: Session, ledger: str | None = None, name: str | None = None, keys: Path | None = None
+) -> Evidence:
+    """Return the ledger that the options and the environment name, and what it is verified with."""
+    known, own, place = Keys.of(keys), ledger_name(name), ledger_place(ledger)
+    options = LedgerOptions(name=own, signer=known.signer, artifacts=session.parts.artifacts, create=False)
+
+    def kept() -> tuple[Sequence[ChainHead], Sequence[Any]]:
+        anchors = Anchors.of(witness_of(None))
+        return anchors.heads, anchors.checkpoints
+
+    return Evidence(lambda: Ledger(place, options), own, known.public, known.as_jwks, kept)
+
+
+def sources_of(session: Session, ui: str | None = None, evidence: Evidence | None = None) -> Sources:
     """Return what the console reads, as the options and the environment name it."""
     quiet = Session(replace(session.options, json=True))  # its pages say what is under way
 
@@ -82,7 +137,7 @@ def sources_of(session: Session, ui: str | None = None) -> Sources:
         return await quiet.client()
 
     namespace = session.connection.settings()["namespace"]
-    return Sources(connect, Places(ui, namespace))
+    return Sources(connect, session.parts.artifacts, Places(ui, namespace), evidence)
 
 
 def _announce(session: Session, base: str, path: str) -> None:

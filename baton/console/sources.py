@@ -1,17 +1,38 @@
-"""What the console reads: one connection to Temporal, and what was read of runs, kept as long as it is true."""
+"""What the console reads: a connection to Temporal, one to the ledger, and what was read, kept while it is true."""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from temporalio.client import Client
 
-from baton.client import RunRecord, RunStatus, Waits, describe, read_run, waits
+from baton.client import (
+    ArtifactStore,
+    AuditRecord,
+    ChainHead,
+    Ledger,
+    RunFilter,
+    RunHandoffs,
+    RunRecord,
+    RunStatus,
+    Trace,
+    Waits,
+    describe,
+    list_runs,
+    read_handoffs,
+    read_run,
+    waits,
+)
+from baton.errors import BatonError
 
 _MOST_STEPS = 20_000
 """So many steps of runs are remembered in all; a run of one step counts as ten."""
 _AT_LEAST = 10
+_MOST_HANDOFFS = 20
+_MOST_RUNS = 50
 
 
 @dataclass(frozen=True)
@@ -27,20 +48,46 @@ class Places:
     namespace: str = "default"
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """The ledger, and what it is verified with.
+
+    Attributes:
+        open: Makes a ledger that is not opened yet.
+        name: The ledger's name, which its anchors carry.
+        verifier: The public keys; None for none.
+        keys: The same for a bundle to carry.
+        kept: Returns the heads and checkpoints that were kept outside the ledger.
+    """
+
+    open: Callable[[], Ledger]
+    name: str
+    verifier: Any = None
+    keys: Sequence[Mapping[str, Any]] = ()
+    kept: Callable[[], tuple[Sequence[ChainHead], Sequence[Any]]] = lambda: ((), ())
+
+
 @dataclass
 class Sources:
-    """The connection and the caches that all pages share.
+    """The connections and the caches that all pages share.
 
     Attributes:
         connect: Makes a connected client.
+        artifacts: The workers' artifact store.
         places: Where things beside the console are.
+        evidence: The ledger; None where the console has none.
     """
 
     connect: Callable[[], Awaitable[Client]]
+    artifacts: ArtifactStore | None = None
     places: Places = field(default_factory=Places)
+    evidence: Evidence | None = None
     _client: Client | None = None
+    _ledger: Ledger | None = None
+    _opened: AsyncExitStack = field(default_factory=AsyncExitStack)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _runs: OrderedDict[tuple[str, str], tuple[int, RunRecord]] = field(default_factory=OrderedDict)
+    _handoffs: OrderedDict[tuple[str, int], RunHandoffs] = field(default_factory=OrderedDict)
     _reading: dict[tuple[str, str, int], asyncio.Task[RunRecord]] = field(default_factory=dict)
 
     async def client(self) -> Client:
@@ -53,6 +100,24 @@ class Sources:
             if self._client is None:
                 self._client = await self.connect()
             return self._client
+
+    async def ledger(self) -> Ledger:
+        """Return the ledger; it is opened on first use.
+
+        Raises:
+            BatonError: The console has no ledger, or it cannot be opened.
+        """
+        async with self._turn:
+            if self._ledger is None:
+                if self.evidence is None:
+                    raise BatonError("this console was started without a ledger; name one by --ledger")
+                self._ledger = await self._opened.enter_async_context(self.evidence.open())
+            return self._ledger
+
+    async def close(self) -> None:
+        """Close the ledger."""
+        self._ledger = None
+        await self._opened.aclose()
 
     async def run(self, workflow_id: str, run_id: str | None = None) -> RunRecord:
         """Return a run as its history has it now; a history is read once for each state of it.
@@ -80,6 +145,62 @@ class Sources:
     async def waits(self, run: RunRecord) -> Waits | None:
         """Return what a run waits for; None if it has ended."""
         return await waits(await self.client(), run) if run.status is RunStatus.RUNNING else None
+
+    async def handoffs(self, run: RunRecord) -> RunHandoffs:
+        """Return the messages that a run has sent."""
+        key = (run.run_id, run.last_event)
+        if key not in self._handoffs:
+            self._handoffs[key] = await read_handoffs(await self.client(), run.workflow_id, run.run_id)
+            while len(self._handoffs) > _MOST_HANDOFFS:
+                self._handoffs.popitem(last=False)
+        return self._handoffs[key]
+
+    async def artifact(self, sha256: str) -> bytes:
+        """Return the bytes of an artifact, verified.
+
+        Raises:
+            ArtifactError: The store does not have them, or they are damaged.
+        """
+        if self.artifacts is None:
+            raise BatonError("this console was started without an artifact store; name one by --artifacts")
+        return await self.artifacts.get(sha256)
+
+    async def runs_of(self, task_id: str) -> list[RunRecord]:
+        """Return the runs of a task that the server still has, children and forks too."""
+        found = await list_runs(await self.client(), RunFilter(task=task_id, children=True), _MOST_RUNS)
+        read = await asyncio.gather(*(self.run(one.workflow_id, one.run_id) for one in found), return_exceptions=True)
+        return [one for one in read if isinstance(one, RunRecord)]
+
+    async def trace(self, task_id: str, runs: Collection[RunRecord] = ()) -> Trace:
+        """Return the records of a task with the report on their verification.
+
+        Args:
+            task_id: The task.
+            runs: Runs of the task: the heads in their histories show whether records were cut off.
+
+        Raises:
+            LedgerError: The ledger cannot be read.
+        """
+        ledger, evidence = await self.ledger(), self.evidence
+        assert evidence is not None  # noqa: S101 - else there is no ledger
+        heads, checkpoints = evidence.kept()
+        mine = [
+            ChainHead.from_anchor(evidence.name, task_id, anchor)
+            for run in runs
+            if run.task_id == task_id
+            for anchor in run.anchors
+        ]
+        return await ledger.trace(
+            task_id, verifier=evidence.verifier, anchors=[*heads, *mine], checkpoints=[*checkpoints]
+        )
+
+    async def records_of(self, run: RunRecord, handoffs: Collection[str]) -> list[AuditRecord]:
+        """Return what the ledger has of some handoffs of a run: their verdicts; nothing without a ledger."""
+        task_id, wanted = run.task_id, {one for one in handoffs if one}
+        if self.evidence is None or task_id is None or not wanted:
+            return []
+        trace = await self.trace(task_id)
+        return [record for record in trace.linked if any(record.fields.event_id.startswith(one) for one in wanted)]
 
     def _keep(self, key: tuple[str, str], record: RunRecord) -> None:
         self._runs[key] = (record.last_event, record)

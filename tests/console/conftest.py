@@ -13,9 +13,10 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
 from baton.artifacts.store import ArtifactStore
+from baton.client import Ledger, LedgerOptions
 from baton.console.app import console_app
 from baton.console.security import Access, Links, Role
-from baton.console.sources import Places, Sources
+from baton.console.sources import Evidence, Places, Sources
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.console.console_pipelines import PIPELINES, STAGES
@@ -93,13 +94,21 @@ async def worker(client: Client) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture(scope="session")
-def sources(client: Client) -> Sources:
+async def sources(
+    client: Client, console_store: ArtifactStore, safeguards: Safeguards, console_folder: Path
+) -> AsyncIterator[Sources]:
     """Return what the console reads."""
 
     async def connect() -> Client:
         return client
 
-    return Sources(connect, Places("http://127.0.0.1:8233", client.namespace))
+    options = LedgerOptions(signer=safeguards.keyring.signer(), create=False)
+    evidence = Evidence(
+        lambda: Ledger(safeguards.ledger, options), options.name, safeguards.keyring.public(), [], lambda: ((), ())
+    )
+    made = Sources(connect, console_store, Places("http://127.0.0.1:8233", client.namespace), evidence)
+    yield made
+    await made.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,296 @@
+"""A run's page, its steps opened, two points side by side, artifacts, the audit, the report."""
+
+import html
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton.client import RunRecord, decide, read_run
+from baton.console.live import Change
+from baton.console.pages_run import _Asked, _changes
+from baton.console.report import report
+from baton.console.sources import Sources
+from baton.core.messages import Decision
+from baton.ledger.store_bundles import verify_bundle
+from tests.console.conftest import Browser, started
+from tests.console.console_pipelines import checks, failing, long, release
+from tests.support import Handle, answer_to, until_waiting
+
+
+@pytest.fixture(scope="module")
+async def waiting(worker: Worker) -> Handle:
+    """Return a run that waits for the release manager."""
+    handle: Handle = await started(worker, release, "run-waits", "Write the notes of 1.2")
+    await until_waiting(handle, "release manager")
+    return handle
+
+
+@pytest.fixture(scope="module")
+async def record(client: Client, waiting: Handle) -> RunRecord:
+    """Return it as its history has it."""
+    return await read_run(client, waiting.id)
+
+
+async def _page(browser: Browser, path: str, **parameters: Any) -> str:
+    answer = await browser.http.get(path, params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def _text(page: str) -> str:
+    """Return a page's text without markup."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+class TestRun:
+    """How a run stands, and its relay."""
+
+    async def test_it_says_how_it_stands_and_what_helps(self, browser: Browser, waiting: Handle) -> None:
+        """For whom it waits, until when, by which command one decides."""
+        text = _text(await _page(browser, "/run", id=waiting.id))
+
+        assert "Waits for a decision of ann, group:release: release manager, until " in text
+        assert f"baton approve {waiting.id} 'release manager' --why '…'" in text
+
+    async def test_the_relay_has_every_step_with_attempts_spend_and_children(
+        self, browser: Browser, waiting: Handle, record: RunRecord
+    ) -> None:
+        """Each step a bar in time, the child a branch with a link."""
+        page = await _page(browser, "/run", id=waiting.id)
+        text = _text(page)
+        child = record.children[0][0]
+
+        assert [int(seq) for seq in re.findall(r'id="step-(\d+)"', page)] == [step.seq for step in record.steps]
+        assert len(re.findall(r"<rect class=\"(?:work|wait) ", page)) == len(record.steps)
+        assert "2 attempts" in text
+        assert "$0.04 4,800 tokens" in text
+        assert f"↳ {child}" in text
+        assert "check" in _text(await _page(browser, "/run", id=child))
+
+    async def test_a_failed_run_says_why_and_how_to_repair_it(self, browser: Browser, worker: Worker) -> None:
+        """At which step, by which command."""
+        handle = await started(worker, failing, "run-fails", "Fail")
+        await _ended(handle)
+        text = _text(await _page(browser, "/run", id=handle.id))
+
+        assert "Failed: " in text
+        assert "the model is gone" in text
+        assert "baton rollback run-fails --to 2 --why '…'" in text
+
+    async def test_a_long_run_is_shown_in_parts(self, browser: Browser, worker: Worker) -> None:
+        """The newest steps first of all; the address names another part."""
+        handle = await started(worker, long, "run-long", "Take steps", steps=120)
+        await handle.result()
+        newest = await _page(browser, "/run", id=handle.id)
+        first = await browser.get(f"/run?id={handle.id}&from=0")
+
+        assert "Steps 21 to 120" in _text(newest)
+        assert 'id="step-1"' in first.text
+        assert 'id="step-101"' not in first.text
+
+    async def test_it_leads_to_the_temporal_ui_and_back(self, browser: Browser, record: RunRecord) -> None:
+        """Back by the same address at the console's host."""
+        page = await _page(browser, "/run", id=record.workflow_id)
+        [link] = re.findall(r'href="(http://127.0.0.1:8233/[^"]+)"', page)
+        back = await browser.get(urlsplit(link).path)
+
+        assert link.endswith(f"/namespaces/default/workflows/run-waits/{record.run_id}/history")
+        assert "run-waits" in back.text
+        assert back.url.path == "/run"
+
+    async def test_what_is_not_there_is_said(self, browser: Browser, waiting: Handle) -> None:
+        """A run, a step, an artifact: not a stack trace."""
+        for path in ("/run?id=no-such", f"/run/artifact?id={waiting.id}&artifact=none", "/run", "/nowhere"):
+            assert (await browser.get(path)).status_code == 404
+        assert (await browser.get(f"/run/step?id={waiting.id}&step=99")).status_code == 409
+
+
+async def _ended(handle: Handle) -> None:
+    """Wait until a run ends, well or not."""
+    async for _ in handle.fetch_history_events(wait_new_event=True):
+        pass
+
+
+class TestStep:
+    """A step, opened."""
+
+    async def test_an_agents_step_tells_what_it_saw_did_and_was_refused(
+        self, browser: Browser, waiting: Handle, record: RunRecord
+    ) -> None:
+        """The context window by its parts, the refused attempt, inputs, output, the handoff's record."""
+        page = await _page(browser, "/run/step", id=waiting.id, step=2)
+        text = _text(page)
+        parts = record.prompts[2, "draft"]
+
+        assert len(re.findall(r'<rect class="tone-\d" x=', page)) == len(parts)
+        assert all(part.name in text for part in parts)
+        assert f"{sum(part.shown for part in parts):,} of " in text
+        assert "Attempt 1 was refused:" in text
+        assert "current_state: Input should be a valid list" in text
+        assert "plain English" in text
+        assert "Handoff from research to draft" in text
+        assert "accepted handoff record" in text
+
+    async def test_tool_calls_stand_there_with_what_they_answered(self, browser: Browser, waiting: Handle) -> None:
+        """As the session recorded them."""
+        text = _text(await _page(browser, "/run/step", id=waiting.id, step=1))
+
+        assert "read_log call, 7 tokens" in text
+        assert "line 0 line 1" in text
+
+    async def test_branches_of_a_fan_out_stand_apart(self, browser: Browser, waiting: Handle) -> None:
+        """Each with its own output."""
+        page = await _page(browser, "/run/step", id=waiting.id, step=4)
+
+        assert page.count('class="card"') == 2
+        assert '"passed": 12' in html.unescape(page)
+
+
+class TestCompare:
+    """Two points side by side."""
+
+    async def test_what_went_and_what_came_is_marked(self, browser: Browser, waiting: Handle) -> None:
+        """Of one run, from one step to another."""
+        page = await _page(browser, "/run/compare", id=waiting.id, a=1, b=2)
+
+        assert "<del><bdi>Log read</bdi></del>" in page
+        assert "<ins><bdi>Notes drafted 1</bdi></ins>" in page
+        assert "fields alike" in page
+
+    async def test_a_point_of_another_run(self, browser: Browser, waiting: Handle, worker: Worker) -> None:
+        """Here both were given the same until then, but for the goal."""
+        other = await started(worker, checks, "run-other", "Check")
+        await other.result()
+        page = await _page(browser, "/run/compare", id=waiting.id, a="start", b="start", other=other.id)
+
+        assert "<ins><bdi>Check</bdi></ins>" in page
+
+    async def test_a_point_that_is_none_is_refused(self, browser: Browser, waiting: Handle) -> None:
+        """It says what a point is."""
+        answer = await browser.get(f"/run/compare?id={waiting.id}&a=x'y")
+
+        assert answer.status_code == 409
+        assert "expected a step" in answer.text
+
+
+class TestArtifacts:
+    """Work products, readable and to be saved."""
+
+    @pytest.mark.parametrize(
+        ("id", "expected"),
+        [
+            pytest.param("notes", "<h4>Release notes</h4>", id="Markdown, its headings below the page's"),
+            pytest.param("changes", '<span class="line plus">+    return session()</span>', id="a diff"),
+            pytest.param("findings", '<td class="level-error">error</td>', id="SARIF as a table"),
+            pytest.param("prices", "<td>ink</td>", id="a table"),
+            pytest.param("picture", '<img class="picture" src="/run/artifact/raw?', id="a picture"),
+            pytest.param("data", "&#34;b&#34;: null", id="JSON, indented"),
+        ],
+    )
+    async def test_each_form_is_readable(self, browser: Browser, waiting: Handle, id: str, expected: str) -> None:
+        """By what it is, not by what it is called alone."""
+        assert expected in await _page(browser, "/run/artifact", id=waiting.id, artifact=id)
+
+    async def test_the_bytes_are_saved_and_never_opened(self, browser: Browser, waiting: Handle) -> None:
+        """Only pictures are shown in place, and those in a sandbox."""
+        saved = await browser.get(f"/run/artifact/raw?id={waiting.id}&artifact=notes&show=1")
+        picture = await browser.get(f"/run/artifact/raw?id={waiting.id}&artifact=picture&show=1")
+
+        assert saved.headers["content-disposition"] == "attachment; filename*=UTF-8''NOTES.md"
+        assert saved.headers["content-type"] == "application/octet-stream"
+        assert picture.headers["content-type"] == "image/png"
+        assert "content-disposition" not in picture.headers
+        assert {saved.headers["content-security-policy"], picture.headers["content-security-policy"]} == {
+            "default-src 'none'; sandbox"
+        }
+
+
+class _FakeRequest:
+    """The little of a request that a stream reads."""
+
+    def __init__(self, browser: Browser, cursor: str = "") -> None:
+        self.app = browser.app
+        self.headers = {"last-event-id": cursor}
+        self.query_params: dict[str, str] = {}
+
+
+class TestLive:
+    """What a page is told while a run happens."""
+
+    async def test_a_change_is_told_and_after_a_lost_connection_only_what_is_new(
+        self, browser: Browser, worker: Worker
+    ) -> None:
+        """The cursor is where the page was; the stream ends with the run."""
+        handle = await started(worker, release, "live-1", "Watch")
+        await until_waiting(handle, "release manager")
+        changes: AsyncIterator[Change] = _changes(_FakeRequest(browser), _Asked(handle.id, None))  # type: ignore[arg-type]
+        first = await anext(changes)
+        decision = (await answer_to(handle)).model_copy(update={"answer": {"percent": 10}, "who": "ann"})
+        later: AsyncIterator[Change] = _changes(
+            _FakeRequest(browser, first.cursor),  # type: ignore[arg-type]
+            _Asked(handle.id, None),
+        )
+        await decide(worker.client, handle.id, Decision.model_validate(decision.model_dump()))
+        await handle.result()
+        kinds = [change.kind async for change in later]
+
+        assert first.kind == "changed"
+        assert kinds[-1] == "ended"
+        assert b"\n" not in Change("changed", "a\nid: b").lines().splitlines()[0]
+
+
+class TestAudit:
+    """The records of a task."""
+
+    async def test_the_verdict_says_what_it_is_based_on(
+        self, browser: Browser, waiting: Handle, record: RunRecord
+    ) -> None:
+        """Signatures, what was kept outside, and every record with its message."""
+        page = await _page(browser, "/audit", task=record.task_id, id=waiting.id)
+        text = _text(page)
+
+        assert "Valid" in text
+        assert re.search(r"A signature covers records 1 to \d+", text)
+        assert "research → draft" in text
+        assert "No erasure is on record" in text
+
+    async def test_the_evidence_verifies_without_the_ledger(
+        self, browser: Browser, record: RunRecord, tmp_path: Any, sources: Sources
+    ) -> None:
+        """As `baton audit verify` does it."""
+        answer = await browser.get(f"/audit/evidence?task={record.task_id}")
+        file = tmp_path / "evidence.zst"
+        file.write_bytes(answer.content)
+        assert sources.evidence is not None
+        found = verify_bundle(file, ledger=sources.evidence.name, verifier=sources.evidence.verifier)
+
+        assert answer.headers["content-disposition"].startswith("attachment; ")
+        assert found.task_ids == (record.task_id,) or list(found.task_ids) == [record.task_id]
+        assert found.verdict.value.startswith("valid")
+
+
+class TestReport:
+    """A run as one file."""
+
+    async def test_it_is_whole_and_loads_nothing(self, sources: Sources, waiting: Handle) -> None:
+        """No script, no link, no address but pictures in itself; its policy allows its own style alone."""
+        text = await report(sources, waiting.id)
+        addresses = re.findall(r'(?:src|href|action)="([^"]*)"', text)
+
+        assert [address[:15] for address in addresses] == ["data:image/png;"]
+        assert "<script" not in text
+        assert re.search(r"content=\"default-src 'none'; style-src 'sha256-[\w+/=]+'; img-src data:\"", text)
+        assert "read_log" in text
+        assert "<h4>Release notes</h4>" in text
+        assert "Attempt 1 was refused" in text
+
+    async def test_the_page_offers_it_to_be_saved(self, browser: Browser, waiting: Handle) -> None:
+        """Under the run's name."""
+        answer = await browser.get(f"/run/report?id={waiting.id}")
+
+        assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''run-waits.html"
