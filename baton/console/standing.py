@@ -25,6 +25,7 @@ class Standing:
         until: The deadline of what it waits for.
         commands: The commands that help.
         needs_you: Whether it needs a person to continue.
+        repair: The step to which one goes back to repair it.
     """
 
     status: str
@@ -34,6 +35,7 @@ class Standing:
     until: datetime | None = None
     commands: tuple[str, ...] = ()
     needs_you: bool = False
+    repair: int | None = None
 
 
 def standing(run: RunRecord, waits: Waits | None = None) -> Standing:
@@ -170,7 +172,9 @@ def _ended(run: RunRecord) -> Standing:
         case RunStatus.CONTINUED_AS_NEW:
             return Standing(run.status.value, f"Continued as run {run.next_run_id} after {facts}.")
         case RunStatus.FAILED:
-            return Standing(run.status.value, f"Failed: {run.failure}. {facts}.", commands=_repairs(run))
+            return Standing(
+                run.status.value, f"Failed: {run.failure}. {facts}.", commands=_repairs(run), repair=failed_step(run)
+            )
         case _:
             how = run.status.value.replace("_", " ").capitalize()
             why = f": {run.failure}" if run.failure and run.failure.upper() != run.status.value else ""
