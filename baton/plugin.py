@@ -3,7 +3,7 @@
 Give it to `Client.connect(plugins=[BatonPlugin()])`; workers made from that client inherit it, and a
 `Replayer` takes it too. It sets the data converter, passes `baton` through the workflow sandbox, turns any
 exception of a pipeline's code into a failed run, labels new runs for search, and gives stages their
-artifact store and token counter.
+artifact store and token counter. Its workers have safeguards: keys and ledger are found when the first is made.
 """
 
 import asyncio
@@ -15,8 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from temporalio import client, worker, workflow
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
@@ -25,13 +26,16 @@ from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
-from baton.artifacts.store import default_store, is_on_this_machine
+from baton.artifacts.store import ArtifactStore, default_store, is_on_this_machine
 from baton.codec.conversion import data_converter, serves_workers, tell_of_clear_text
+from baton.codec.encryption import encryption_wanted
 from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.keys.store_keyring import Keyring
+from baton.keys.store_source import KeySource
 from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_deciders import check_decision
@@ -48,9 +52,8 @@ from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 from baton.wire.text import host_of, inert, is_this_machine
 
-if TYPE_CHECKING:  # they bring the ledger, the detector and the vault, which only workers with safeguards need
-    from baton.handoff.store_safeguards import Safeguards, SharedGate
-
+OFF: Literal["off"] = "off"
+"""What `BatonPlugin(safeguards=…)` and `BATON_SAFEGUARDS` take in place of safeguards: there are none."""
 WORKFLOW_TASKS = 8
 """How many workflow tasks a worker takes at a time. Workflow code runs one at a time anyway, under Python's lock.
 
@@ -88,7 +91,7 @@ class BatonPlugin(SimplePlugin):
         *,
         compress: bool = True,
         searchable: bool = True,
-        safeguards: "Safeguards | None" = None,
+        safeguards: Safeguards | Literal["off"] | None = None,
         keyring: Keyring | None = None,
         encrypt: bool = False,
         tracing: Tracing | None = None,
@@ -103,28 +106,34 @@ class BatonPlugin(SimplePlugin):
             searchable: Label new runs with Baton's search attributes. The namespace must have them:
                 `baton dev` and docker-compose.yml create them, `baton doctor` tells whether they are there.
             safeguards: Keys, ledger and safety policy. With them every stage is begun by a sealed handoff, which
-                its worker validates and puts on record first; without, stages are begun by plain inputs.
-            keyring: Of a client that has no safeguards: decrypts what workers wrote, and seals its signals.
-            encrypt: Of such a client: encrypt what it writes.
+                its worker validates and puts on record first. By default those that the environment names, as for
+                `worker.py`: `BATON_KEYS`, `BATON_LEDGER` and their like, else keys and ledger in `.baton`. They are
+                made, outside production, when the first worker is. `"off"`: none; stages are begun by plain inputs.
+            keyring: The keys, where neither `safeguards` nor the environment has them: of a service that reads what
+                is encrypted, or signals handoffs.
+            encrypt: Encrypt what is written; by default as `BATON_ENCRYPT` says.
             tracing: Where the spans of what is started and of every stage go; `baton.telemetry.tracing.open_tracing`.
+
+        Raises:
+            KeyringError: Production was given development keys.
         """
         parts = parts or WorkerParts(artifacts=default_store())
-        self._providing = _Providing(parts, None if safeguards is None else safeguards.shared())
-        self._stores_here = is_on_this_machine(self._providing.parts.artifacts)
+        self._providing = _Providing(parts, _Guarding(safeguards, keyring))
+        self._stores_here = is_on_this_machine(parts.artifacts)
         interceptors: list[client.Interceptor | worker.Interceptor] = [
-            _WorkerInterceptor(self._providing, seals=safeguards is not None),
+            _WorkerInterceptor(self._providing),
             AskingAgain(),
         ]
         if tracing is not None:
             interceptors[:0] = tracing_interceptors(tracing)
         if searchable:
             interceptors.append(_Labels())
-        converter = data_converter(
-            self._providing.parts.artifacts,
-            compress=compress,
-            keyring=keyring if safeguards is None else safeguards.keyring,
-            encrypt=encrypt if safeguards is None else safeguards.encrypt,
-        )
+        if isinstance(safeguards, Safeguards):
+            encrypt = safeguards.encrypt
+        elif safeguards is None:
+            encrypt = encrypt or encryption_wanted(os.environ)
+        keys = self._providing.guarding.keys
+        converter = data_converter(parts.artifacts, compress=compress, keyring=keys, encrypt=encrypt)
         super().__init__(
             "baton",
             data_converter=converter,
@@ -146,7 +155,10 @@ class BatonPlugin(SimplePlugin):
         Raises:
             TypeError: A workflow's `__init__` takes its input and lacks `@workflow.init`: no run of it could begin.
                 Or a function among the activities is neither a stage nor an activity.
+            KeyringError: There are no keys for the safeguards, and this is production.
+            ValueError: A `BATON_…` variable has a value that cannot be used.
         """
+        self._providing.guarding.find(self._providing.parts.artifacts)
         config = super().configure_worker(config)
         for kind in config.get("workflows") or []:
             _check_init(kind)
@@ -226,21 +238,47 @@ def _check_init(kind: type) -> None:
         )
 
 
+class _Guarding:
+    """The safeguards of a plugin's workers: given, found when the first worker is made, or off."""
+
+    def __init__(self, given: Safeguards | str | None, keyring: Keyring | None) -> None:
+        if isinstance(given, str) and given != OFF:
+            raise ValueError(f"safeguards is {given!r}; give Safeguards(…) or {OFF!r}")
+        self.keys = KeySource(given.keyring if isinstance(given, Safeguards) else keyring, finds=given is None)
+        self.shared = given.shared() if isinstance(given, Safeguards) else None
+        self._finds = given is None
+
+    def find(self, artifacts: ArtifactStore | None) -> None:
+        """Find the safeguards that the environment names, once."""
+        if not self._finds:
+            return
+        settings = SafeguardSettings.of(os.environ)
+        if settings.seals:
+            self.shared = settings.with_keys(self.keys.needed(), artifacts).shared()
+        self._finds = False
+
+
 class _Providing:
     """What a worker provides to its stages; the gate only while a worker runs."""
 
-    def __init__(self, parts: WorkerParts, shared: "SharedGate | None") -> None:
+    def __init__(self, parts: WorkerParts, guarding: _Guarding) -> None:
         self.parts = parts
-        self._shared = shared
+        self.guarding = guarding
+        self._guarded: WeakKeyDictionary[asyncio.AbstractEventLoop, WorkerParts] = WeakKeyDictionary()
+
+    def here(self) -> WorkerParts:
+        """Return what the workers of this event loop provide."""
+        return self._guarded.get(asyncio.get_running_loop(), self.parts)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Provide the gate inside the `with` block."""
-        if self._shared is None:
+        if self.guarding.shared is None:
             yield
             return
-        async with self._shared.open() as guarded:
-            self.parts = dataclasses.replace(self.parts, gate=guarded.gate, vault=guarded.vault)
+        async with self.guarding.shared.open() as guarded:
+            parts = dataclasses.replace(self.parts, gate=guarded.gate, vault=guarded.vault)
+            self._guarded[asyncio.get_running_loop()] = parts
             yield
 
 
@@ -315,9 +353,8 @@ def _labelled(given: object, ours: Sequence[SearchAttributePair[Any]]) -> TypedS
 class _WorkerInterceptor(worker.Interceptor):
     """Gives stages what their worker provides, and ends runs whose code fails."""
 
-    def __init__(self, providing: _Providing, *, seals: bool) -> None:
+    def __init__(self, providing: _Providing) -> None:
         self._providing = providing
-        self._seals = seals
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
         return _ProvidingActivity(next, self._providing)
@@ -325,7 +362,7 @@ class _WorkerInterceptor(worker.Interceptor):
     def workflow_interceptor_class(
         self, input: worker.WorkflowInterceptorClassInput
     ) -> type[worker.WorkflowInboundInterceptor]:
-        if self._seals:
+        if self._providing.guarding.shared is not None:
             input.unsafe_extern_functions[SEALS] = lambda: True
         return PipelineInbound
 
@@ -336,7 +373,7 @@ class _ProvidingActivity(worker.ActivityInboundInterceptor):
         self._providing = providing
 
     async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
-        with worker_parts(self._providing.parts):
+        with worker_parts(self._providing.here()):
             return await super().execute_activity(input)
 
 

@@ -12,7 +12,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -39,13 +39,13 @@ from baton.contract.records import RegistryError
 from baton.contract.registry import OutputSchema
 from baton.contract.store import load_registries
 from baton.errors import ArtifactError, BatonError, ServerError
-from baton.handoff.store_safeguards import Safeguards
+from baton.handoff.store_safeguards import SafeguardSettings
 from baton.keys.store_deciders import Deciders
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
-from baton.plugin import BatonPlugin
+from baton.plugin import OFF, BatonPlugin
 from baton.sdk.leaving import leave
 from baton.telemetry.client_gauges import watch_runs
 from baton.telemetry.metering import worker_metrics
@@ -89,7 +89,7 @@ def blamed(variable: str) -> Iterator[None]:
         raise SettingError(f"{variable}: {error}") from error
 
 
-class Settings(BaseModel):
+class Settings(SafeguardSettings):
     """What the environment says; each member is the variable `BATON_<MEMBER>`.
 
     Attributes:
@@ -102,19 +102,10 @@ class Settings(BaseModel):
         deployment: The name of the worker deployment.
         build_id: This build; switches worker versioning on.
         metrics: Where to serve Prometheus metrics, for example `127.0.0.1:9464`.
-        safeguards: Whether stages are begun by sealed handoffs that are validated and put on record.
-        ledger: The audit ledger: a file, or `postgresql://user:password@host/database`.
-        ledger_name: The ledger's name, in every record; an existing ledger keeps its name.
-        witness: The file that keeps checkpoints of a ledger in a file, for `baton audit verify`; best where the
-            ledger's owner cannot write.
-        encrypt: Whether all that Temporal stores is encrypted.
-        vault: The file of the vault of personal data.
         registry: A file of output schemas (and agents) beside those of the shipped pipelines and installed packages.
         deciders: The file of those who may decide about approvals: their public keys, and groups.
         log_level: How much is logged.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     task_queue: str = Field(default="baton", min_length=1)
     artifacts: str = DEFAULT_STORE
@@ -125,12 +116,6 @@ class Settings(BaseModel):
     deployment: str = "baton"
     build_id: str | None = None
     metrics: str | None = None
-    safeguards: bool = True
-    ledger: str = ".baton/ledger.db"
-    ledger_name: str = Field(default="baton", min_length=1)
-    witness: Path = Path(".baton/witness.jsonl")
-    encrypt: bool = False
-    vault: Path = Path(".baton/vault.db")
     registry: Path | None = None
     deciders: Path | None = None
     log_level: str = "INFO"
@@ -141,20 +126,6 @@ class Settings(BaseModel):
         if given.upper() not in logging.getLevelNamesMapping():
             raise ValueError(f"{given!r} is not a level: DEBUG, INFO, WARNING, ERROR and CRITICAL are")
         return given.upper()
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Settings":
-        """Return the settings of an environment."""
-        given = {
-            name: environment[f"BATON_{name.upper()}"]
-            for name in cls.model_fields
-            if environment.get(f"BATON_{name.upper()}")
-        }
-        try:
-            return cls.model_validate(given)
-        except ValidationError as error:
-            faults = (f"BATON_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
-            raise ValueError("; ".join(faults)) from None
 
 
 async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None = None) -> BatonPlugin:
@@ -172,25 +143,17 @@ async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None
             Deciders.from_file(settings.deciders)
     parts = WorkerParts(artifacts=store, counter=counter, schemas=registries.schemas, deciders=settings.deciders)
     safeguards = None
-    if settings.safeguards or settings.encrypt:
+    if settings.seals:
         # Keys come from BATON_KEYS or BATON_KEY_…; on a developer's machine they are made in .baton on first use.
         named = sorted(name for name in os.environ if name.startswith(("BATON_KEYS", "BATON_KEY_")))
         with blamed(", ".join(named) or "BATON_KEYS"):
             keyring = Keyring.find_out(os.environ)
-        safeguards = Safeguards(
-            keyring,
-            settings.ledger,
-            name=settings.ledger_name,
-            artifacts=store,
-            encrypt=settings.encrypt,
-            vault=settings.vault,
-            witness=settings.witness,
-        )
+        safeguards = settings.with_keys(keyring, store)
         with blamed("BATON_LEDGER"):
             async with safeguards.opened():  # what is wrong with them is said before anything is taken on
                 pass
     return BatonPlugin(
-        parts, compress=settings.compress, searchable=settings.searchable, safeguards=safeguards, tracing=tracing
+        parts, compress=settings.compress, searchable=settings.searchable, safeguards=safeguards or OFF, tracing=tracing
     )
 
 

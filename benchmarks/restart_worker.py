@@ -14,7 +14,7 @@ from benchmarks.workflows.laps import Waits
 
 async def serve(address: str, queue: str) -> None:
     """Work, with the settings of `worker.py` and the plugin's bound, until the process is killed."""
-    client = await Client.connect(address, plugins=[BatonPlugin()])
+    client = await Client.connect(address, plugins=[BatonPlugin(safeguards="off")])
     settings = {**SETTINGS["shipped"], "max_concurrent_workflow_tasks": WORKFLOW_TASKS}
     async with Worker(client, task_queue=queue, workflows=[Waits], activities=[lap], **settings):
         print("ready", flush=True)

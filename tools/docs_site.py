@@ -138,7 +138,8 @@ def settings_page() -> str:
     """Return the page of a worker's settings, from the docstring of `baton.worker.Settings`."""
     from baton.worker import Settings  # noqa: PLC0415 - only where the site is built
 
-    texts = dict(re.findall(r"(?m)^    (\w+): (.*(?:\n {8}.*)*)", inspect.cleandoc(Settings.__doc__ or "")))
+    docs = "\n".join(inspect.cleandoc(kind.__doc__ or "") for kind in (*Settings.__bases__, Settings))
+    texts = dict(re.findall(r"(?m)^    (\w+): (.*(?:\n {8}.*)*)", docs))
     rows = []
     for name, member in Settings.model_fields.items():
         value = member.default

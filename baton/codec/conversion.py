@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import itertools
 import logging
-import os
 import zlib
 from collections.abc import Sequence
 from typing import Any, Self
@@ -37,7 +36,8 @@ from baton.codec.encryption import CompressionCodec, EncryptionCodec, MissingKey
 from baton.errors import ArtifactCorruptError, ArtifactError, NewerPayloadError, PayloadError, PayloadTooLargeError
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
-from baton.keys.store_keyring import Keyring, is_production
+from baton.keys.store_keyring import Keyring
+from baton.keys.store_source import KeySource
 from baton.wire.json_values import containers
 from baton.wire.text import mismatch
 
@@ -212,16 +212,15 @@ def data_converter(
     store: ArtifactStore | None = None,
     *,
     compress: bool = True,
-    keyring: Keyring | None = None,
+    keyring: Keyring | KeySource | None = None,
     encrypt: bool = False,
 ) -> DataConverter:
     """Return the data converter of clients, workers and replayers."""
-    if encrypt and keyring is None:
+    keys = keyring if isinstance(keyring, KeySource) else KeySource(keyring)
+    if encrypt and not keys.has_keys:
         raise ValueError("encrypt needs a keyring, for example keyring=Keyring.find_out(os.environ)")
-    if keyring is not None and is_production(os.environ):
-        keyring.require_production()
     inline = InlinePayloadConverter if compress else _UncompressedPayloadConverter
-    codec = (_EncryptingCodec if encrypt else _Codec)(compress=compress, keyring=keyring)
+    codec = (_EncryptingCodec if encrypt else _Codec)(compress=compress, keys=keys)
     return _DataConverter(
         payload_converter_class=BatonPayloadConverter if store is not None else inline,
         payload_codec=codec,
@@ -258,11 +257,13 @@ class _DataConverter(DataConverter):
 class _Codec(CompressionCodec):
     """Seals and compresses if asked to, and decodes what it can."""
 
-    def __init__(self, *, compress: bool, keyring: Keyring | None) -> None:
+    _encryption: EncryptionCodec | None = None
+    _owner: SerializationContext | None = None
+
+    def __init__(self, *, compress: bool, keys: KeySource) -> None:
         super().__init__()
         self._compress = compress
-        self._keyring = keyring
-        self._encryption = None if keyring is None else EncryptionCodec(keyring)
+        self._keys = keys
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return the payloads as they are stored."""
@@ -270,40 +271,60 @@ class _Codec(CompressionCodec):
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return the payloads, decoded but for those that are damaged."""
-        return [_looked_at(self._read(payload), self._keyring) for payload in payloads]
+        return [self._looked_at(self._read(payload)) for payload in payloads]
 
     def _stored(self, payload: Payload) -> Payload:
-        if self._keyring is not None and payload.metadata.get(RECORD) in _SEALED_AS:
-            payload = _sealed(payload, self._keyring)
+        if payload.metadata.get(RECORD) in _SEALED_AS and (keyring := self._keys.at_hand()) is not None:
+            payload = _sealed(payload, keyring)
         return self._encode(payload) if self._compress else payload
 
     def _read(self, payload: Payload) -> Payload:
         try:
             if not is_encrypted(payload):
                 return self._decode(payload)
-            if self._encryption is None:
+            keyring = self._keys.at_hand()
+            if keyring is None:
                 raise MissingKeyError(
-                    "a payload is encrypted, and no keyring was given: a program gives BatonPlugin(keyring=…), the "
-                    "command and worker.py find it by BATON_KEYS"
+                    "a payload is encrypted, and there is no keyring: name it by BATON_KEYS; a program may give "
+                    "BatonPlugin(keyring=…)"
                 )
-            return self._decode(self._encryption.decrypt(payload))
+            return self._decode(self._encrypts(keyring).decrypt(payload))
         except (NewerPayloadError, MissingKeyError):
             raise
         except PayloadError:
             return payload
 
+    def _encrypts(self, keyring: Keyring) -> EncryptionCodec:
+        """Return what encrypts and decrypts, bound to what this codec is bound to."""
+        if self._encryption is None:
+            unbound = EncryptionCodec(keyring)
+            self._encryption = unbound if self._owner is None else unbound.with_context(self._owner)
+        return self._encryption
+
+    def _looked_at(self, payload: Payload) -> Payload:
+        """Return a payload, with what is wrong with its seal in the metadata if it is a move's."""
+        if payload.metadata.get(RECORD) != SEALED_MOVE:
+            return payload
+        metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
+        keyring = self._keys.at_hand()
+        if keyring is not None:
+            try:
+                open_sealed(payload.data, keyring)
+                metadata[FAULT] = b""
+            except SealError as error:
+                metadata[FAULT] = str(error).encode()
+        return Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
+
 
 class _EncryptingCodec(_Codec, WithSerializationContext):
     """The same, encrypting what it stores; the SDK tells it what each payload belongs to."""
 
-    _encryption: EncryptionCodec
-    _owner: SerializationContext | None = None
     clear_text: "ClearText | None" = None
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return the codec for what belongs to a workflow."""
         bound = copy.copy(self)
-        bound._encryption = self._encryption.with_context(context)
+        bound._encryption = None if self._encryption is None else self._encryption.with_context(context)
         bound._owner = context
         return bound
 
@@ -313,7 +334,7 @@ class _EncryptingCodec(_Codec, WithSerializationContext):
         return super()._read(payload)
 
     def _stored(self, payload: Payload) -> Payload:
-        return self._encryption.encrypt(super()._stored(payload))
+        return self._encrypts(self._keys.needed()).encrypt(super()._stored(payload))
 
 
 def _sealed(payload: Payload, keyring: Keyring) -> Payload:
@@ -326,20 +347,6 @@ def _sealed(payload: Payload, keyring: Keyring) -> Payload:
     return Payload(
         metadata={**payload.metadata, RECORD: sealed_as}, data=data, external_payloads=payload.external_payloads
     )
-
-
-def _looked_at(payload: Payload, keyring: Keyring | None) -> Payload:
-    """Return a payload, with what is wrong with its seal in the metadata if it is a move's."""
-    if payload.metadata.get(RECORD) != SEALED_MOVE:
-        return payload
-    metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
-    if keyring is not None:
-        try:
-            open_sealed(payload.data, keyring)
-            metadata[FAULT] = b""
-        except SealError as error:
-            metadata[FAULT] = str(error).encode()
-    return Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
 
 
 def _check_bounds(data: bytes, hint: Any) -> None:

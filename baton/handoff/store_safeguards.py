@@ -1,10 +1,14 @@
 """What a worker is given so that its pipelines hand on safely: keys, ledger and safety policy, as one setting."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from baton.artifacts.store import ArtifactStore
 from baton.handoff.store_gate import Freshness, Gate
@@ -128,8 +132,81 @@ class Guarded:
     vault: Vault | None
 
 
+class SafeguardSettings(BaseModel):
+    """What the environment says of safeguards; each member is the variable `BATON_<MEMBER>`.
+
+    Attributes:
+        safeguards: Whether stages are begun by sealed handoffs that are validated and put on record.
+        ledger: The audit ledger: a file, or `postgresql://user:password@host/database`.
+        ledger_name: The ledger's name, in every record; an existing ledger keeps its name.
+        witness: The file that keeps checkpoints of a ledger in a file, for `baton audit verify`; best where the
+            ledger's owner cannot write.
+        encrypt: Whether all that Temporal stores is encrypted; it goes with safeguards only.
+        vault: The file of the vault of personal data.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    safeguards: bool = True
+    ledger: str = ".baton/ledger.db"
+    ledger_name: str = Field(default="baton", min_length=1)
+    witness: Path = Path(".baton/witness.jsonl")
+    encrypt: bool = False
+    vault: Path = Path(".baton/vault.db")
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Return the settings of an environment.
+
+        Raises:
+            ValueError: A variable has a value that cannot be used; the message names it.
+        """
+        given = {
+            name: environment[f"BATON_{name.upper()}"]
+            for name in cls.model_fields
+            if environment.get(f"BATON_{name.upper()}")
+        }
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            faults = (f"BATON_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+            raise ValueError("; ".join(faults)) from None
+
+    @property
+    def seals(self) -> bool:
+        """Whether workers have safeguards."""
+        return self.safeguards or self.encrypt
+
+    def with_keys(self, keyring: Keyring, artifacts: ArtifactStore | None) -> Safeguards:
+        """Return the safeguards of a worker with these keys and this artifact store."""
+        return Safeguards(
+            keyring,
+            self.ledger,
+            name=self.ledger_name,
+            artifacts=artifacts,
+            encrypt=self.encrypt,
+            vault=self.vault,
+            witness=self.witness,
+        )
+
+
 class SharedGate:
-    """Gate and vault, open while at least one worker of this process runs; workers of one client share them."""
+    """Gate and vault, open while at least one worker runs; the workers of one client and event loop share them."""
+
+    def __init__(self, safeguards: Safeguards) -> None:
+        self._safeguards = safeguards
+        self._shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Guarded]:
+        """Open them for a worker, and close them after the last one."""
+        shared = self._shared.setdefault(asyncio.get_running_loop(), _Shared(self._safeguards))
+        async with shared.open() as guarded:
+            yield guarded
+
+
+class _Shared:
+    """What the workers of one event loop share."""
 
     def __init__(self, safeguards: Safeguards) -> None:
         self._safeguards = safeguards

@@ -24,10 +24,10 @@ from baton.core.messages import (
     StageResult,
     StageReturn,
 )
-from baton.core.patching import PatchRules, patch_effect
+from baton.core.patching import PatchRules, patch_effect, short_findings
 from baton.core.stages import Calls, HasSpec, StageSpec, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
-from baton.errors import ApprovalDeniedError, PatchError, StageFailedError
+from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
@@ -38,7 +38,7 @@ from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_outcomes import ContinueAfter, RecordedOutcomes
 from baton.pipelines.workflow_start import RunInput, publish_fields
 from baton.pipelines.workflow_steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
-from baton.wire.json_values import Json
+from baton.wire.json_values import Json, unwritable
 
 CHAIN = "chain"
 """Under what name `Pipeline.carries` has how the task came here: through which handoffs between pipelines."""
@@ -463,13 +463,13 @@ class Pipeline:
             output: Anything further, as JSON.
 
         Raises:
-            PipelineError: The pipeline was started with an input it cannot use, or a step of it was never awaited.
+            PipelineError: The pipeline was started with an input it cannot use, a step of it was never awaited, or
+                the output is not exact in JSON: a whole number of 2**53 or beyond, or half a surrogate pair.
         """
         self._run_input.check()
         self._calls.check()
         self._steps.apply_edit()
-        self._handlers.visibility.became(PipelineStatus.COMPLETED)
-        return PipelineResult(
+        result = PipelineResult(
             task_id=self.task_id,
             baton=self.state.baton.to_json_object(),
             steps=self._handlers.steps,
@@ -479,6 +479,10 @@ class Pipeline:
             output=output,
             personal_data=self._handoffs.from_child(self._start.personal_data),
         )
+        if faults := unwritable(result.output, "output"):
+            raise PipelineError(f"what the pipeline returns is refused: {'; '.join(short_findings(faults))}")
+        self._handlers.visibility.became(PipelineStatus.COMPLETED)
+        return result
 
     def _spec_of(self, stage: HasSpec) -> StageSpec:
         """Return a stage's spec."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from baton.testing.server import connected as connected
     from baton.testing.server import ended_too_soon as ended_too_soon
     from baton.testing.server import local_server as local_server
+    from baton.testing.server import temporary_plugin as temporary_plugin
     from baton.testing.server import time_skipping_server as time_skipping_server
     from baton.testing.surfaces import LogCapture as LogCapture
     from baton.testing.surfaces import Surfaces as Surfaces

@@ -183,7 +183,8 @@ async def assert_replays(
     Args:
         run: A recorded history (`WorkflowHistory.from_json`), or the handle of a run, open or closed.
         workflows: The pipelines, at least the one that ran.
-        plugin: The plugin to decode the history with; needed if it names an artifact store.
+        plugin: The plugin to decode the history with; by default that of the handle's client. A recorded history needs
+            it if it is encrypted, or if payloads of it are in an artifact store that the environment does not name.
         further: The other plugins of the worker, as of durable agents: `[DurableAgentsPlugin()]`.
 
     Raises:
@@ -195,13 +196,22 @@ async def assert_replays(
         await assert_replays(WorkflowHistory.from_json("delivery", recorded), [Delivery])
         ```
     """
-    history = run if isinstance(run, WorkflowHistory) else await run.fetch_history()
+    if isinstance(run, WorkflowHistory):
+        history = run
+    else:
+        history, plugin = await run.fetch_history(), plugin or _plugin_of(run)
     replayer = Replayer(workflows=workflows, plugins=[plugin or BatonPlugin(), *further])
     replay = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     if replay.replay_failure is not None:
         raise AssertionError(
             f"the code does not fit the history of {history.workflow_id!r}: {replay.replay_failure}"
         ) from replay.replay_failure
+
+
+def _plugin_of(handle: WorkflowHandle[Any, Any]) -> BatonPlugin | None:
+    """Return the plugin of the client that a handle is of."""
+    plugins = handle._client.config(active_config=True)["plugins"]
+    return next((one for one in plugins if isinstance(one, BatonPlugin)), None)
 
 
 async def assert_replays_folder(

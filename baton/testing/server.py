@@ -9,19 +9,27 @@ import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 import threading
+import weakref
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper, WorkflowEnvironment
 
+from baton.artifacts.store import MemoryArtifactStore
 from baton.devserver import DevServer, DevServerOptions, last_words
 from baton.errors import ServerError
+from baton.handoff.store_gate import Freshness, now_utc
+from baton.handoff.store_safeguards import Safeguards
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 
 __all__ = [
@@ -33,6 +41,7 @@ __all__ = [
     "ended_too_soon",
     "find_test_server",
     "local_server",
+    "temporary_plugin",
     "time_skipping_server",
 ]
 
@@ -43,6 +52,7 @@ TEST_OPTIONS = DevServerOptions(ui_port=None, settings=TEST_SETTINGS)
 """What tests' servers are started with: in memory, without the web UI, on a free port of this machine."""
 
 _TEST_SERVER = "temporal-test-server"
+_AHEAD = timedelta(days=36_500)  # so far ahead of a worker's clock a run may be that skips time
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ async def local_server(options: DevServerOptions | None = None) -> AsyncIterator
     Example:
         ```python
         async with local_server() as server:
-            client = await Client.connect(server.address, plugins=[BatonPlugin()])
+            client = await connected(server.address)
         ```
     """
     async with DevServer(options or TEST_OPTIONS) as server:
@@ -95,17 +105,47 @@ def ended_too_soon(server: DevServer) -> str | None:
     return f"the Temporal server of these tests, at {server.address!r}, ended with code {code} while they ran{said}"
 
 
+def temporary_plugin(parts: WorkerParts | None = None, *, searchable: bool = True) -> BatonPlugin:
+    """Return the plugin of a test's client: with safeguards, as in production, and nothing of it stays.
+
+    Keys, ledger and vault are in a temporary folder until the plugin is no longer used, or the process ends.
+
+    Args:
+        parts: What stages are provided with; by default an artifact store in memory.
+        searchable: As of `BatonPlugin`.
+
+    Example:
+        ```python
+        client = await connected(server.address, temporary_plugin(WorkerParts(schemas=SCHEMAS)))
+        ```
+    """
+    folder = Path(tempfile.mkdtemp(prefix="baton-test-"))
+    # Runs that skip time are ahead of the clock by which their workers judge handoffs and contracts.
+    safeguards = replace(Safeguards.development(folder), freshness=Freshness(tolerance=_AHEAD))
+    parts = parts or WorkerParts(artifacts=MemoryArtifactStore())
+    if parts.clock is now_utc:
+        parts = replace(parts, clock=_time_of_the_run)
+    plugin = BatonPlugin(parts, safeguards=safeguards, searchable=searchable)
+    weakref.finalize(plugin, shutil.rmtree, folder, ignore_errors=True)
+    return plugin
+
+
+def _time_of_the_run() -> datetime:
+    """Return the time, that of a run which skips time where one asks."""
+    return max(now_utc(), activity.info().started_time) if activity.in_activity() else now_utc()
+
+
 async def connected(address: str, plugin: BatonPlugin | None = None) -> Client:
     """Return a client of a server that speaks Baton.
 
     Args:
         address: The server, `host:port`.
-        plugin: The client's plugin; a plain one by default.
+        plugin: The client's plugin; a `temporary_plugin` by default.
 
     Raises:
         RuntimeError: Nothing serves there.
     """
-    return await Client.connect(address, plugins=[plugin or BatonPlugin()])
+    return await Client.connect(address, plugins=[plugin or temporary_plugin()])
 
 
 @asynccontextmanager
@@ -117,7 +157,7 @@ async def time_skipping_server(plugin: BatonPlugin | None = None) -> AsyncIterat
     `temporalio.testing.TimeSkipper`, the fixture `baton_time`.
 
     Args:
-        plugin: The plugin of its client; it must be `searchable=False`.
+        plugin: The plugin of its client; it must be `searchable=False`. A `temporary_plugin` by default.
 
     Yields:
         A client. Time is stopped until a `result()` of a handle that it started is awaited.
@@ -132,7 +172,7 @@ async def time_skipping_server(plugin: BatonPlugin | None = None) -> AsyncIterat
         ```
     """
     environment = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(find_test_server()), plugins=[plugin or BatonPlugin(searchable=False)]
+        test_server_existing_path=str(find_test_server()), plugins=[plugin or temporary_plugin(searchable=False)]
     )
     async with environment:
         yield environment.client

@@ -301,7 +301,7 @@ class TestDeciding:
 
     async def test_with_workers_that_are_given_no_runs_that_is_said(self, operator: Operator) -> None:
         """Whoever watches would see nothing, without end."""
-        client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin()])
+        client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin(safeguards="off")])
         async with versioned(client, "unchosen", "one", VersioningBehavior.PINNED):
             while not await given_no_runs(client, "unchosen"):  # noqa: ASYNC110 - its first poll has to arrive
                 await asyncio.sleep(0.1)

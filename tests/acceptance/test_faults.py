@@ -33,7 +33,7 @@ YES = Decision(approval="release manager", approved=True, who="ann", why="it is 
 
 @pytest.fixture(scope="module")
 async def client(server: DevServer) -> Client:
-    return await Client.connect(server.address, plugins=[BatonPlugin()])
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
 
 
 def process(address: str, queue: str, role: str = "both", **environment: str) -> AbstractAsyncContextManager[Process]:
@@ -134,7 +134,7 @@ class TestRestartedServer:
         file, queue = tmp_path / "runs.db", "restarted"
         options = DevServerOptions(database=file, ui_port=None, port=port)
         async with DevServer(options) as first:
-            client = await Client.connect(first.address, plugins=[BatonPlugin()])
+            client = await Client.connect(first.address, plugins=[BatonPlugin(safeguards="off")])
             expected = await undisturbed(client, ask=True)
             handle = await errand(client, queue, ask=True)
             async with process(first.address, queue, **{STAY: "build"}) as staying:

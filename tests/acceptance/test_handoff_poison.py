@@ -107,7 +107,7 @@ class TestPoison:
     async def test_a_worker_without_keys_hands_on_nothing(self, server: DevServer, tmp_path: Path) -> None:
         """Its plain inputs wait for a person; once a worker with keys has the run, they are sent again, sealed."""
         guarded = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards(tmp_path))])
-        keyless = await Client.connect(server.address, plugins=[BatonPlugin()])
+        keyless = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
         queue = f"keyless-{uuid4()}"
         async with pipeline_worker(guarded, [], STAGES) as stages:
             async with pipeline_worker(keyless, [Relayed], [], task_queue=queue) as worker:

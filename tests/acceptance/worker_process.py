@@ -15,7 +15,7 @@ from tests.acceptance.errands import STAGES, Errand
 
 
 async def work(address: str, queue: str, role: str) -> None:
-    client = await Client.connect(address, plugins=[BatonPlugin()], identity="test")
+    client = await Client.connect(address, plugins=[BatonPlugin(safeguards="off")], identity="test")
     worker = Worker(
         client,
         task_queue=queue,

@@ -71,7 +71,7 @@ def sealed(request: pytest.FixtureRequest) -> bool:
 async def client(sealed: bool, server: DevServer, safeguards: Safeguards) -> Client:
     """Return a client that seals its handoffs, and one that does not."""
     parts = WorkerParts(artifacts=MemoryArtifactStore())
-    plugin = BatonPlugin(parts, safeguards=safeguards if sealed else None)
+    plugin = BatonPlugin(parts, safeguards=safeguards if sealed else "off")
     return await Client.connect(server.address, plugins=[plugin])
 
 

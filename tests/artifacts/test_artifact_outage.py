@@ -45,7 +45,7 @@ async def test_a_stage_waits_with_its_work(
 
     others = [one for one in STAGES if one is not stages.plan]
     config = client.config()
-    config["plugins"] = [BatonPlugin(WorkerParts(artifacts=store))]
+    config["plugins"] = [BatonPlugin(WorkerParts(artifacts=store), safeguards="off")]
     own = Client(**config)
     with caplog.at_level(logging.WARNING, "baton.artifacts.activity"):
         async with pipeline_worker(own, [Linear], [plan, *others]) as worker:

@@ -43,7 +43,7 @@ class TestLargePayloads:
 
     async def test_without_a_store_the_stage_fails_with_the_limit(self, server: DevServer) -> None:
         """The run does not wedge: it says that the payload is too large."""
-        client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts())])
+        client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off")])
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             handle = await start(worker, Bulky.run, size=self.SIZE)
 
@@ -52,7 +52,9 @@ class TestLargePayloads:
     async def test_a_store_of_ones_own_is_the_workers_affair(self, server: DevServer) -> None:
         """Two workers with two stores do not share artifacts; each pipeline has those of its worker."""
         mine = MemoryArtifactStore()
-        client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(artifacts=mine))])
+        client = await Client.connect(
+            server.address, plugins=[BatonPlugin(WorkerParts(artifacts=mine), safeguards="off")]
+        )
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 

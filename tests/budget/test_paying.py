@@ -131,7 +131,7 @@ async def test_a_worker_that_lost_its_keys_asks_for_money_itself(
             task_timeout=timedelta(seconds=2),
         )
         await event(handle, EventType.EVENT_TYPE_TIMER_STARTED)
-    plain = await Client.connect(server.address, plugins=[BatonPlugin()])
+    plain = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
     async with pipeline_worker(plain, PIPELINES, STAGES, task_queue=sealing.task_queue):
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
     assert BILLS[handle.id] == 1_000

@@ -65,7 +65,7 @@ async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
 
 async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(own_server: DevServer) -> None:
     """Whatever stops it, a full disk for example: doctor says what, of which run, and how to see more."""
-    client = await Client.connect(own_server.address, plugins=[BatonPlugin()])
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
     async with pipeline_worker(client, [Stumbles], LINEAR_STAGES) as worker:
         handle = await start(worker, Stumbles.run, stumbles=10_000)
         while (found := await blocked(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt

@@ -157,7 +157,9 @@ class TestEncryption:
         """As every other command does, also from a file that is not named like the run."""
         keys = tmp_path / "keys.toml"
         ring = written(keys, {one.value: Key.generate(one, AT) for one in Purpose})
-        client = await Client.connect(server.address, plugins=[BatonPlugin(keyring=ring, encrypt=True)])
+        client = await Client.connect(
+            server.address, plugins=[BatonPlugin(safeguards="off", keyring=ring, encrypt=True)]
+        )
         (tmp_path / "ledger").mkdir()
         start = PipelineInput(goal=MARK, params={"folder": str(tmp_path)})
         async with pipeline_worker(client, [Waits], STAGES) as worker:
@@ -175,7 +177,7 @@ class TestEncryption:
     ) -> None:
         """Who forgets to switch encryption on where runs are started is told; of the other run nothing is said."""
         parts = WorkerParts(artifacts=open_store(str(tmp_path / "artifacts")))
-        plugin = BatonPlugin(parts, keyring=Keyring.generate(), encrypt=True)
+        plugin = BatonPlugin(parts, safeguards="off", keyring=Keyring.generate(), encrypt=True)
         client = await Client.connect(server.address, plugins=[plugin])
         forgot = await Client.connect(server.address, plugins=[BatonPlugin(parts)])
         params: dict[str, Any] = {"text": "long " * 60_000}

@@ -18,7 +18,7 @@ from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
-from baton.plugin import BatonPlugin
+from baton.plugin import OFF, BatonPlugin
 from baton.runs.client_explanation import explain, explain_run
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import QUERY_EXPLAIN
@@ -37,7 +37,7 @@ from tests.support import Handle, failure, start
 async def worker(request: pytest.FixtureRequest, server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a worker that seals its handoffs, and one that does not: contracts hold on both."""
     parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
-    guards = safeguards if request.param == "sealed" else None
+    guards = safeguards if request.param == "sealed" else OFF
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=guards)])
     async with pipeline_worker(client, CONTRACT_PIPELINES, CONTRACT_STAGES) as it:
         yield it

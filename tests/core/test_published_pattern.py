@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.client import Client
 
 from baton import (
     Baton,
@@ -16,16 +15,13 @@ from baton import (
     PipelineResult,
     StageContext,
     StageResult,
-    WorkerParts,
     apply_patch,
     estimate_tokens,
     merge_patch,
     stage,
 )
-from baton.artifacts.store import MemoryArtifactStore
 from baton.devserver import DevServer
-from baton.plugin import BatonPlugin
-from baton.testing import PipelineRun, pipeline_worker, run_pipeline
+from baton.testing import PipelineRun, connected, pipeline_worker, run_pipeline
 
 PUBLISHED = {
     "goal": "Add OAuth2 login flow",
@@ -103,8 +99,7 @@ class Published:
 
 @pytest.fixture(scope="module")
 async def told(server: DevServer) -> AsyncIterator[PipelineRun]:
-    plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
-    client = await Client.connect(server.address, plugins=[plugin])
+    client = await connected(server.address)
     async with pipeline_worker(client, [Published], [planner, implementer, tester, reviewer]) as worker:
         yield await run_pipeline(worker, Published.run, PipelineInput(goal="Add OAuth2 login flow"))
 

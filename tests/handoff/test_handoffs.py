@@ -158,7 +158,7 @@ class TestFourAgents:
     async def test_it_costs_no_event(self, worker: Worker, server: DevServer) -> None:
         """The history is as long as without safeguards: seal, gate and record ride on the stage's own activity."""
         guarded = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
-        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
         async with pipeline_worker(client, PIPELINES, STAGES) as plain_worker:
             plain = await run_pipeline(plain_worker, FourAgents.run, PipelineInput(goal="Review the contract"))
 

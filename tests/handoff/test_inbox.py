@@ -188,7 +188,7 @@ class TestInbox:
             handle = await start(short, FourAgents.run, poisoned=True)
             await waiting(handle)
 
-        keyless = await Client.connect(server.address, plugins=[BatonPlugin()])
+        keyless = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
         [found] = await listed(keyless, handle)
         assert (found.handoff, found.stage, found.answered) == (None, "score", False)
         assert "cannot be decoded" in (found.trouble or "")

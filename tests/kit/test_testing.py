@@ -10,8 +10,7 @@ from temporalio.worker import Worker
 from baton.client import RunStatus, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServerOptions
-from baton.plugin import BatonPlugin
-from baton.testing import assert_replays, local_server, pipeline_worker, run_pipeline
+from baton.testing import assert_replays, connected, local_server, pipeline_worker, run_pipeline
 from tests.pipelines.mishaps import Raises
 from tests.pipelines.pipelines import Gated, Linear, Together
 from tests.pipelines.stages import STAGES, plan
@@ -23,7 +22,7 @@ class TestLocalServer:
         """With the options it is given, here a file."""
         file = tmp_path / "runs.db"
         async with local_server(DevServerOptions(database=file, ui_port=None)) as server:
-            client = await Client.connect(server.address, plugins=[BatonPlugin()])
+            client = await connected(server.address)
             async with pipeline_worker(client, [Raises], [plan]) as worker:
                 run = await run_pipeline(worker, "Raises", PipelineInput(goal=GOAL, params={"how": "well"}))
 

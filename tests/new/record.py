@@ -27,7 +27,7 @@ async def main(pipeline, decisions, file):
     served = discover("relay")
     from relay.__main__ import GOAL, PARAMS
     async with local_server() as server:
-        plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
+        plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards="off")
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
         async with pipeline_worker(client, served.pipelines, served.stages, task_queue="baton") as worker:
             start = PipelineInput(goal=GOAL, params=PARAMS)

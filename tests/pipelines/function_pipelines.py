@@ -1,6 +1,6 @@
 """Pipelines written as functions, with their stages, in one module."""
 
-from baton import Baton, BatonPatch, Pipeline, Retries, StageResult, pipeline, stage
+from baton import Baton, BatonPatch, Pipeline, Retries, pipeline, stage
 
 
 @stage
@@ -46,15 +46,3 @@ async def parent(p: Pipeline) -> object:
     """Run another function pipeline as a child, and return a result of its own."""
     await p.child(article, goal=p.baton.goal)
     return p.result({"done": True})
-
-
-@stage
-async def large(baton: Baton) -> StageResult:
-    """Return a number that not every reader of JSON holds."""
-    return StageResult(output=2**60)
-
-
-@pipeline
-async def inexact(p: Pipeline) -> None:
-    """Take what is not exact."""
-    await p.stage(large)

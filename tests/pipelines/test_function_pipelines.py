@@ -7,9 +7,9 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 import baton
-from baton import BatonPlugin, PipelineInput
+from baton import PipelineInput
 from baton.devserver import DevServer
-from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from baton.testing import assert_replays, connected, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion
 from tests.pipelines import function_pipelines as kinds
 from tests.support.processes import ROOT, ran
@@ -81,7 +81,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 async def client(server: DevServer) -> Client:
-    return await Client.connect(server.address, plugins=[BatonPlugin()])
+    return await connected(server.address)
 
 
 async def test_it_runs_as_a_workflow_of_its_name(client: Client) -> None:
@@ -180,12 +180,3 @@ async def test_a_failure_reaches_the_caller(server: DevServer, monkeypatch: pyte
         baton.run(kinds.failing, "batons", quiet=True)
 
     assert "no facts" in str(failed.value.cause)
-
-
-async def test_what_a_stage_may_return_does_not_depend_on_safeguards(client: Client) -> None:
-    """A number beyond what JSON holds exactly is refused without a ledger as with one."""
-    async with pipeline_worker(client, [kinds.inexact], [kinds.large]) as worker:
-        with pytest.raises(WorkflowFailureError) as failed:
-            await run_pipeline(worker, kinds.inexact, PipelineInput(goal="batons"))
-
-    assert "2**53" in str(failed.value.cause)

@@ -18,7 +18,7 @@ from tests.support import failure, start
 @pytest.fixture(scope="module")
 async def worker(server: DevServer) -> AsyncIterator[Worker]:
     """Return a running worker without an artifact store."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts())])
+    client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off")])
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
 
@@ -54,5 +54,5 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
 async def test_a_worker_takes_few_workflow_tasks_at_a_time(client: Client) -> None:
     """Of a hundred that replay at once after a restart, most would time out and be done again."""
     for given, used in (({}, WORKFLOW_TASKS), ({"max_concurrent_workflow_tasks": 3}, 3)):
-        config = BatonPlugin().configure_worker(WorkerConfig(client=client, **given))  # type: ignore[typeddict-item]
+        config = BatonPlugin(safeguards="off").configure_worker(WorkerConfig(client=client, **given))  # type: ignore[typeddict-item]
         assert config["max_concurrent_workflow_tasks"] == used

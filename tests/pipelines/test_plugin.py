@@ -210,7 +210,9 @@ class TestFailures:
 class TestParts:
     async def test_history_is_readable_without_compression(self, server: DevServer, client: Client) -> None:
         """`compress=False` writes plain JSON, and either client reads what either wrote."""
-        plain = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), compress=False)])
+        plain = await Client.connect(
+            server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off", compress=False)]
+        )
         seed = PipelineInput(goal=GOAL, baton={"acceptance": ["All existing tests pass"] * 60})
         async with pipeline_worker(plain, PIPELINES, STAGES) as worker:
             run = await run_pipeline(worker, Raises.run, seed.model_copy(update={"params": {"how": "well"}}))
@@ -224,7 +226,7 @@ class TestParts:
         """The SDK's three at a time cost every payload, small ones too; a bucket keeps them."""
         given = WorkerConfig(client=client, max_workflow_task_external_storage_concurrency=3)
 
-        config = BatonPlugin(WorkerParts(artifacts=open_store(where))).configure_worker(given)
+        config = BatonPlugin(WorkerParts(artifacts=open_store(where)), safeguards="off").configure_worker(given)
 
         assert config["max_workflow_task_external_storage_concurrency"] == at_a_time
 
@@ -241,7 +243,9 @@ class TestLabels:
 
     async def test_a_server_without_the_attributes_runs_pipelines_too(self, server: DevServer) -> None:
         """`searchable=False` labels nothing, and so the pipeline's code upserts nothing."""
-        client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(), searchable=False)])
+        client = await Client.connect(
+            server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off", searchable=False)]
+        )
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             run = await run_pipeline(worker, Raises.run, PipelineInput(goal=GOAL, params={"how": "well"}))
             await assert_reads_back(client, run.handle)

@@ -187,7 +187,7 @@ HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
 async def record() -> None:
     async with local_server() as server:
         parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
-        plugin = BatonPlugin(parts)
+        plugin = BatonPlugin(parts, safeguards="off")
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
         simple: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES, *UNDOING_STAGES]
         async with pipeline_worker(client, PLAIN_PIPELINES, simple, task_queue="recording") as worker:

@@ -37,7 +37,7 @@ async def client() -> AsyncIterator[Client]:
     """Return a client of a server as `baton dev` starts it, on which runs may be paused."""
     async with DevServer(DevServerOptions(ui_port=None)) as server:
         parts = WorkerParts(artifacts=MemoryArtifactStore())
-        yield await Client.connect(server.address, plugins=[BatonPlugin(parts)])
+        yield await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards="off")])
 
 
 async def pause(client: Client, handle: Handle) -> None:

@@ -40,7 +40,7 @@ async def at_once() -> AsyncIterator[Client]:
     options = DevServerOptions(ui_port=None, settings={_REPORTED_AFTER: 1})
     async with DevServer(options) as server:
         parts = WorkerParts(artifacts=MemoryArtifactStore())
-        yield await Client.connect(server.address, plugins=[BatonPlugin(parts)])
+        yield await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards="off")])
 
 
 async def until_suspended(client: Client, handle: Handle, tries: int) -> tuple[RunRecord, Waits]:

@@ -1,0 +1,194 @@
+"""Safeguards are on everywhere, with keys and ledger as `worker.py` finds them, until one word switches them off."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import BatonPlugin, Keyring, PipelineInput, Safeguards
+from baton.client import read_run
+from baton.core.messages import PipelineResult
+from baton.devserver import DevServer
+from baton.keys.store_keyring import KeyringError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.testing import (
+    PipelineRun,
+    assert_replays,
+    connected,
+    pipeline_worker,
+    run_pipeline,
+    sealed_handoffs,
+    temporary_plugin,
+)
+from baton.worker import Served, Settings, plugin_for
+from tests.pipelines import default_pipelines as they
+from tests.support import failure, start
+
+START = PipelineInput(goal="Note it")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder, in which the test runs, without any setting."""
+    for name in os.environ:
+        if name.startswith("BATON_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def is_on_record(file: Path, run: PipelineRun) -> bool:
+    """Return whether a ledger has the task of a run."""
+    async with Ledger(file, LedgerOptions(create=False)) as ledger:
+        return bool((await ledger.trace(run.result.task_id)).records)
+
+
+def made(folder: Path) -> set[str]:
+    """Return what is in a folder."""
+    return {one.name for one in folder.iterdir()}
+
+
+class TestPlugin:
+    """`BatonPlugin()`."""
+
+    async def test_a_client_makes_neither_keys_nor_ledger(self, server: DevServer, place: Path) -> None:
+        """It starts a run, asks about it and reads it; the worker is another's."""
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        other = await connected(server.address)
+        async with pipeline_worker(other, they.PIPELINES, they.STAGES) as worker:
+            handle = await client.start_workflow(they.noted, START, id="a-client", task_queue=worker.task_queue)
+            assert (await handle.result()).output == "noted"
+        assert (await read_run(client, handle.id)).baton.decision_log == ["noted"]
+        await assert_replays(handle, [they.noted])
+
+        assert made(place) == set()
+
+    async def test_its_worker_has_keys_and_a_ledger(self, server: DevServer, place: Path) -> None:
+        """Made on first use, where `worker.py` makes them; either takes up what the other sealed."""
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        shipped = await Client.connect(
+            server.address, plugins=[await plugin_for(Settings.of(os.environ), Served([], []))]
+        )
+        pipelines = Worker(client, task_queue="sealing", workflows=they.PIPELINES, no_remote_activities=True)
+        async with pipelines, pipeline_worker(shipped, [], they.STAGES, task_queue="sealing"):
+            run = await run_pipeline(pipelines, they.noted, START)
+        [raw] = await sealed_handoffs(run.handle, client)
+
+        assert b'"signature"' in raw
+        assert made(place / ".baton") >= {"keys.toml", "ledger.db", "vault.db"}
+        assert await is_on_record(place / ".baton" / "ledger.db", run)
+
+    async def test_the_environment_names_them(
+        self, server: DevServer, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Keys, ledger and encryption are those of its `BATON_…` variables; a client of the same place reads it."""
+        Keyring.development(place / "own")
+        monkeypatch.setenv("BATON_KEYS", str(place / "own" / "keys.toml"))
+        monkeypatch.setenv("BATON_LEDGER", str(place / "audit.db"))
+        monkeypatch.setenv("BATON_ENCRYPT", "true")
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        reader = await Client.connect(server.address, plugins=[BatonPlugin()])
+        blind = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
+        async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
+            run = await run_pipeline(worker, they.noted, PipelineInput(goal="hunter2"))
+        told = reader.get_workflow_handle(run.handle.id, result_type=PipelineResult)
+
+        assert (await told.result()).output == "noted"
+        assert b"hunter2" not in (await run.handle.fetch_history()).to_json().encode()
+        assert await is_on_record(place / "audit.db", run)
+        with pytest.raises(Exception, match="there is no keyring: name it by BATON_KEYS"):
+            await blind.get_workflow_handle(run.handle.id, result_type=PipelineResult).result()
+
+    @pytest.mark.parametrize("by_variable", [False, True], ids=["in code", "in the environment"])
+    async def test_one_word_switches_them_off(
+        self, server: DevServer, place: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+    ) -> None:
+        """Stages are then begun by plain inputs, and nothing is made."""
+        if by_variable:
+            monkeypatch.setenv("BATON_SAFEGUARDS", "off")
+        plugin = BatonPlugin() if by_variable else BatonPlugin(safeguards="off")
+        client = await Client.connect(server.address, plugins=[plugin])
+        async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
+            run = await run_pipeline(worker, they.noted, START)
+
+        assert await sealed_handoffs(run.handle, client) == []
+        assert made(place) == set()
+
+    async def test_production_is_refused_keys_that_are_made_by_themselves(
+        self, server: DevServer, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker says at once what is missing; a client, which needs none, works."""
+        monkeypatch.setenv("BATON_ENV", "production")
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        handle = await client.start_workflow(they.noted, START, id="in-production", task_queue="nobody")
+        with pytest.raises(KeyringError, match="development keys are not made here"):
+            Worker(client, task_queue="nobody", workflows=they.PIPELINES, activities=they.STAGES)
+        await handle.terminate()
+
+        assert made(place) == set()
+
+    def test_another_word_is_refused(self) -> None:
+        """It would otherwise be taken for the default, or for off."""
+        with pytest.raises(ValueError, match="safeguards is 'none'; give Safeguards"):
+            BatonPlugin(safeguards="none")  # type: ignore[arg-type]
+
+    async def test_workers_on_two_event_loops_share_a_client(self, server: DevServer, place: Path) -> None:
+        """As in a test suite with a loop for each test: each loop has the ledger open for itself."""
+        client = await connected(server.address)
+
+        async def one_run() -> str:
+            async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
+                return str((await run_pipeline(worker, they.noted, START)).result.output)
+
+        async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
+            elsewhere = await asyncio.to_thread(asyncio.run, one_run())
+            here = (await run_pipeline(worker, they.noted, START)).result.output
+
+        assert (here, elsewhere) == ("noted", "noted")
+
+
+class TestKit:
+    """`baton.testing`."""
+
+    async def test_it_has_safeguards_and_leaves_nothing(self, server: DevServer, place: Path) -> None:
+        """Runs are sealed and on record as in production, in a folder that goes with the plugin."""
+        client = await connected(server.address)
+        async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
+            run = await run_pipeline(worker, they.noted, START)
+
+        assert len(await sealed_handoffs(run.handle, client)) == 1
+        assert len(run.record.anchors) == 1, "the ledger's receipt"
+        await assert_replays(run.handle, [they.noted])
+        assert made(place) == set()
+
+    async def test_a_replay_reads_what_the_clients_store_has(self, server: DevServer) -> None:
+        """The handle's client has the plugin, so no test repeats it."""
+        client = await connected(server.address)
+        async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
+            run = await run_pipeline(
+                worker, they.noted, PipelineInput(goal="Note it", params={"x": os.urandom(400_000).hex()})
+            )
+
+        await assert_replays(run.handle, [they.noted])
+
+
+PLACES = [(what, where) for what in they.ODD for where in ("output", "patch", "result", "params", "input")]
+
+
+@pytest.mark.parametrize(("what", "where"), PLACES, ids=[" ".join(one) for one in PLACES])
+async def test_what_a_pipeline_may_return_is_the_same_in_a_test_and_in_production(
+    server: DevServer, place: Path, what: str, where: str
+) -> None:
+    """And so is the message when it may not: a number that is not exact, and half a character."""
+    shipped = await plugin_for(Settings.of(os.environ), Served([], []))
+    said = []
+    for plugin in (temporary_plugin(), BatonPlugin(), shipped, BatonPlugin(safeguards=Safeguards.development(place))):
+        client = await Client.connect(server.address, plugins=[plugin])
+        async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
+            said.append(await failure(await start(worker, they.returns_odd, what=what, where=where)))
+
+    assert len({*said}) == 1, said
+    assert {"large": "2**53", "half": "half a surrogate pair"}[what] in said[0]
