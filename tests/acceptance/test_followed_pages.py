@@ -51,7 +51,7 @@ class Reader:
                 self.printed = "".join([await self.run(line.split("  #")[0].strip()) for line in text.splitlines()])
             else:
                 assert kind == "text", f"nobody checks blocks of {kind}"
-                assert text in self.printed
+                assert text.strip() in self.printed
 
     def write(self, text: str) -> None:
         """Save a file, or put lines into one; a worker that runs begins again, as that of `baton dev` does."""
