@@ -1,0 +1,32 @@
+"""A tool under a contract: the agent may look things up, and is never shown the tool that sends money. Offline."""
+
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+import baton
+from baton import ContractTerms, Pipeline, pipeline
+from baton.agents import AnswerForm, PydanticAgent, agent_stage
+
+
+def look_up(customer: str) -> str:
+    """Find what a customer owes."""
+    return f"{customer} owes 20 USD since May"
+
+
+def refund(customer: str, amount: int) -> str:
+    """Send money to a customer."""
+    raise AssertionError("no contract allows this")
+
+
+clerk = Agent(TestModel(), name="answer")  # calls every tool that it is shown
+answer = agent_stage(PydanticAgent(clerk), answers=AnswerForm.TEXT, tools=[look_up, refund])
+
+
+@pipeline(contracts=ContractTerms(granted=frozenset({"look_up"})))
+async def support(p: Pipeline) -> object:
+    """Answer a customer."""
+    return (await p.stage(answer)).output
+
+
+if __name__ == "__main__":
+    print(baton.run(support, goal="Tell customer c-1 what they owe").output)

@@ -1,0 +1,40 @@
+"""Rolling back and forking in code: a run took a wrong turn, so it goes back; another one tries a variant beside it."""
+
+from temporalio.client import Client
+
+from baton import Baton, BatonPatch, Pipeline, StageContext, pipeline, stage
+from baton.client import fork, read_run, roll_back
+
+
+@stage
+async def choose(context: StageContext[Baton]) -> BatonPatch:
+    """Choose a database, as the constraints allow."""
+    allowed = [one.removeprefix("Allowed: ") for one in context.baton.constraints]
+    return BatonPatch(decision_log=[f"Use {allowed[0] if allowed else 'the one we know'}"])
+
+
+@stage
+async def migrate(baton: Baton) -> BatonPatch:
+    """Write the migration."""
+    return BatonPatch(current_state=[f"The migration is written. {baton.decision_log[-1]}"])
+
+
+@pipeline
+async def migration(p: Pipeline) -> object:
+    """Choose, then migrate."""
+    await p.stage(choose)
+    await p.stage(migrate)
+    return p.baton.current_state
+
+
+async def go_back(client: Client, run: str) -> None:
+    """Roll a run back to right before `migrate`; it continues from there, also if it had ended."""
+    await roll_back(client, run, "migrate", by="ann", why="the migration was wrong")
+
+
+async def try_variant(client: Client, run: str, database: str) -> object:
+    """Start another run that keeps all before `choose`, with a constraint; the old one stays as it is."""
+    patch = {"constraints": [f"Allowed: {database}"]}
+    variant = await fork(client, run, "choose", by="ann", why=f"compare {database}", patch=patch)
+    await variant.result()
+    return (await read_run(client, variant.id)).baton.current_state

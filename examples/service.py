@@ -1,0 +1,61 @@
+"""A service: FastAPI starts a pipeline, streams what its agent says to the browser, and takes the person's decision.
+
+baton dev examples/summary.py          # the server and a worker
+uvicorn --app-dir examples service:app --port 8000
+curl -X POST 'localhost:8000/summaries?document=CHANGELOG.md'     # {"run": "summary-…"}
+curl -N localhost:8000/summaries/RUN/events                       # as it happens; resumes after Last-Event-ID
+curl -X POST 'localhost:8000/summaries/RUN/approval?who=ann&why=fine'
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+from uuid import uuid4
+
+from fastapi import FastAPI, Header, Request
+from fastapi.responses import StreamingResponse
+from temporalio.client import Client
+
+from baton import BatonPlugin, Decision, PipelineInput
+from baton.client import connect, decide, follow
+
+
+@asynccontextmanager
+async def connected(app: FastAPI) -> AsyncIterator[None]:
+    """Connect to the server that the environment names, once."""
+    app.state.client = await connect(plugins=[BatonPlugin()])
+    yield
+
+
+app = FastAPI(lifespan=connected)
+
+
+@app.post("/summaries")
+async def start(request: Request, document: str) -> dict[str, str]:
+    """Start a run."""
+    client: Client = request.app.state.client
+    given = PipelineInput(goal="What is new, for users", params={"document": document})
+    handle = await client.start_workflow("summary", given, id=f"summary-{uuid4().hex[:8]}", task_queue="baton")
+    return {"run": handle.id}
+
+
+@app.get("/summaries/{run}/events")
+async def events(
+    request: Request, run: str, last_event_id: Annotated[str | None, Header()] = None
+) -> StreamingResponse:
+    """Stream what happens as server-sent events; a browser that reconnects misses nothing."""
+
+    async def told() -> AsyncIterator[str]:
+        async for update in follow(request.app.state.client, run, cursor=last_event_id):
+            for news, cursor in zip(update.news, update.cursors(), strict=True):
+                yield f"id: {cursor}\ndata: {json.dumps(news.to_json_object())}\n\n"
+
+    return StreamingResponse(told(), media_type="text/event-stream")
+
+
+@app.post("/summaries/{run}/approval")
+async def approve(request: Request, run: str, who: str, why: str, yes: bool = True) -> dict[str, bool]:
+    """Decide for the editor."""
+    decision = Decision(approval="editor", approved=yes, who=who, why=why)
+    return {"approved": (await decide(request.app.state.client, run, decision)).approved}
