@@ -84,6 +84,11 @@ class TestVerdict:
         """Two checks may see the same fault."""
         assert len(Verdict.of([finding(Code.SCHEMA_INVALID)] * 3).findings) == 1
 
+    def test_it_cannot_be_changed(self) -> None:
+        """A verdict is on record as it was given."""
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(Verdict.of([]), "valid", False)  # noqa: B010 - the type checker knows it is frozen
+
     def test_the_answer_is_the_documents_word(self) -> None:
         """ACCEPTED or REJECTED (S3-7.2-h)."""
         assert Verdict.of([]).answer.value == "ACCEPTED"
