@@ -165,7 +165,10 @@ class Storm:
             await asyncio.sleep(self._random.uniform(0.5, 2.5))
             place = self._random.randrange(len(self._workers))
             worker = self._workers[place]
-            if self._random.random() < 0.15:
+            if worker.returncode is not None:  # it ended by itself, as a process of the SDK may
+                self._harmed("workers crashed")
+                self._workers[place] = await self._worker()
+            elif self._random.random() < 0.15:
                 worker.kill()
                 await worker.wait()
                 self._harmed("workers killed")
