@@ -58,8 +58,6 @@ async def console(
         Path | None,
         typer.Option(
             metavar="FILE",
-            exists=True,
-            dir_okay=False,
             help="Behind a proxy that authenticates people: a TOML file with its addresses, its headers, and roles.",
         ),
     ] = None,

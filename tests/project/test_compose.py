@@ -294,21 +294,21 @@ class TestKeys:
 
     def test_worker_and_codec_server_read_the_keys_that_the_job_made(self) -> None:
         """They name the same file, cannot write it, wait for it, and refuse keys of a developer's machine."""
-        job, worker, codec = (SERVICES[name] for name in ("keys", "worker", "codec"))
+        job, worker, *readers = (SERVICES[name] for name in ("keys", "worker", "codec", "console"))
 
         assert job["volumes"] == [VOLUME_OF_KEYS]
         assert worker["depends_on"]["keys"] == {"condition": "service_completed_successfully"}
-        for reader in (worker, codec):
+        for reader in (worker, *readers):
             assert f"{VOLUME_OF_KEYS}:ro" in reader["volumes"]
             assert reader["environment"]["BATON_KEYS"] == job["environment"]["BATON_KEYS"]
             assert reader["environment"][ENVIRONMENT] == PRODUCTION
-        assert worker["environment"]["BATON_ENCRYPT"] == codec["environment"]["BATON_ENCRYPT"]
+            assert reader["environment"]["BATON_ENCRYPT"] == worker["environment"]["BATON_ENCRYPT"]
 
     def test_nobody_else_reads_them(self) -> None:
         """The keys are in a volume of their own, so that a backup of the artifacts does not hold them."""
         holders = {name for name, service in SERVICES.items() if "keys" in str(service.get("volumes", []))}
 
-        assert holders == {"keys", "worker", "codec"}
+        assert holders == {"keys", "worker", "codec", "console"}
 
 
 class TestTelemetry:
