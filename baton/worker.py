@@ -249,7 +249,10 @@ async def run(settings: Settings, served: Served) -> None:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(_Threads(_THREADS + settings.stages_at_once, thread_name_prefix="tools"))
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        try:
+            loop.add_signal_handler(number, stop.set)
+        except NotImplementedError:  # Windows has no such handlers; an ordinary one may not touch the loop itself
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     async with AsyncExitStack() as running:
         tracing = open_tracing(os.environ)
         if tracing is not None:

@@ -25,6 +25,7 @@ from benchmarks.inputs import inputs
 from benchmarks.ledger import appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.peers.comparison import PEERS, against, agent_chain, agent_stage
+from benchmarks.projects import new_project
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.recovery import recovery
 from benchmarks.report import GOALS, Findings, show, summarise, write
@@ -55,6 +56,7 @@ MEASURES = (
     Measure(["throughput_vs_stock_c10"], stock_throughput),
     Measure(["import_ms"], import_time),
     Measure(["start_to_first_stage_ms"], first_stage),
+    Measure(["first_pipeline_s", "new_project_s"], new_project),
     Measure(["protocol_extra_events", "history_bytes_vs_raw"], protocol_history),
     Measure(["protocol_throughput_ratio"], protocol_cost),
     Measure(["protocol_throughput_ratio_stock"], partial(protocol_cost, stock=True)),

@@ -61,6 +61,12 @@ GOALS: Mapping[str, Goal] = {
     "throughput_vs_stock_c10": Goal("pipelines per second, of stock worker and server's, 10 at a time", least=1.0),
     "import_ms": Goal("milliseconds that `import baton` adds to a bare interpreter"),
     "start_to_first_stage_ms": Goal("milliseconds from the start call to the first stage's code"),
+    "first_pipeline_s": Goal(
+        "seconds from an empty folder to the output of a first pipeline: three commands", most=120
+    ),
+    "new_project_s": Goal(
+        "seconds of `baton new` until the project's own tests have passed, slowest template", most=60
+    ),
     "protocol_extra_events": Goal("history events that the handoff protocol adds to four stages", most=0),
     "history_bytes_vs_raw": Goal("sealed, compressed, encrypted history, of raw's bytes, baton of 4 KB", most=0.6),
     "protocol_throughput_ratio": Goal(

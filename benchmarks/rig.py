@@ -138,5 +138,5 @@ def as_deployed() -> dict[str, str]:
 
 def _cpu(pid: int) -> float:
     """Return the seconds of processor time that a process has used (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -185,7 +185,7 @@ async def _run(program: str, arguments: list[str], copies: Copies) -> Any:
         raise CodeReviewError(f"{program} took longer than {_SECONDS} s; review a part of the project") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill() if sys.platform == "win32" else os.killpg(process.pid, signal.SIGKILL)
     try:
         return json.loads(output)
     except ValueError:

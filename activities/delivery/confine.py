@@ -42,7 +42,7 @@ def isolate(*, network: bool) -> None:
     user, group = os.getuid(), os.getgid()
     call("unshare", _NEW_USER | _NEW_PID | _NEW_NS | (0 if network else _NEW_NET))
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        with open(f"/proc/self/{name}", "w") as file:
+        with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
             file.write(text)
     if not network:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

@@ -53,6 +53,22 @@ class Held:
 """
 """A pipeline whose one stage is in a thread for an hour."""
 
+_DEAF_LOOP = """
+import asyncio, runpy, sys
+
+class Deaf(asyncio.SelectorEventLoop):
+    def add_signal_handler(self, *_):
+        raise NotImplementedError
+
+class Policy(asyncio.DefaultEventLoopPolicy):
+    _loop_factory = Deaf
+
+asyncio.set_event_loop_policy(Policy())
+sys.path.insert(0, {root!r})
+runpy.run_path({root!r} + "/worker.py", run_name="__main__")
+"""
+"""`worker.py` on an event loop that is like that of Windows."""
+
 
 @pytest.fixture
 def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
@@ -133,6 +149,19 @@ class TestWorker:
                 code = await process.wait()
 
         assert (code, said.splitlines()[-1].endswith("stopped before there was a connection")) == (0, True)
+
+    async def test_it_stops_where_an_event_loop_takes_no_signals(
+        self, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        """As on Windows: an ordinary handler stops it there."""
+        code = _DEAF_LOOP.format(root=str(ROOT))
+        async with worker(environment, tmp_path, code) as process, asyncio.timeout(LIMIT):
+            async for line in process.stderr:
+                if b"working for task queue" in line:
+                    process.send_signal(signal.SIGTERM)
+            ended = await process.wait()
+
+        assert ended == 0
 
     async def test_it_stops_while_a_tool_is_in_a_thread_that_nobody_can_end(
         self, server: DevServer, environment: dict[str, str], tmp_path: Path

@@ -61,7 +61,7 @@ class TestOutput:
     @pytest.mark.parametrize("line", LINES)
     def test_what_has_no_room_is_said_in_a_line_and_by_the_exit_code(self, line: list[str], buffered: bool) -> None:
         """It was a traceback, or, where all of it was still in the buffer, success."""
-        with open("/dev/full", "w") as full:
+        with open("/dev/full", "w", encoding="utf-8") as full:
             ended = self.called(line, stdout=full, environment={} if buffered else {"PYTHONUNBUFFERED": "1"})
 
         assert ended.returncode == 1

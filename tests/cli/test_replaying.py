@@ -28,7 +28,7 @@ class TestReplay:
         started = history.events.add(event_id=1, event_type="EVENT_TYPE_WORKFLOW_EXECUTION_STARTED")
         started.workflow_execution_started_event_attributes.workflow_type.name = "delivery"
         started.workflow_execution_started_event_attributes.input.CopyFrom(Payloads(payloads=sent))
-        Path("run.json").write_text(WorkflowHistory("run", list(history.events)).to_json())
+        Path("run.json").write_text(WorkflowHistory("run", list(history.events)).to_json(), encoding="utf-8")
         words = ["replay", "run.json", "-m", "workflows.delivery", "--path", str(ROOT)]
         told = CliRunner().invoke(make_app(), words, env={"BATON_KEYS": None, "BATON_ENCRYPT": None, "COLUMNS": "300"})
 

@@ -171,7 +171,8 @@ class TestInstalled:
     def test_what_a_package_brings(self, package: Path) -> None:
         """Entries, or a function that returns them (S5-check-m, S5-check-n)."""
         package.write_text(
-            "[baton.agents]\nall = packaged_agents:agents\n[baton.output_schemas]\nmine = packaged_agents:schema\n"
+            "[baton.agents]\nall = packaged_agents:agents\n[baton.output_schemas]\nmine = packaged_agents:schema\n",
+            encoding="utf-8",
         )
         made = load_registries(installed=True)
 
@@ -180,7 +181,7 @@ class TestInstalled:
 
     def test_nobody_is_asked_unless_wanted(self, package: Path) -> None:
         """It runs code of theirs."""
-        package.write_text("[baton.agents]\nall = packaged_agents:raises\n")
+        package.write_text("[baton.agents]\nall = packaged_agents:raises\n", encoding="utf-8")
 
         assert load_registries().agents.entries == []
 
@@ -196,7 +197,7 @@ class TestInstalled:
     )
     def test_what_cannot_be_loaded_is_named(self, package: Path, target: str, message: str) -> None:
         """With the package it is from (S5-check-n)."""
-        package.write_text(f"[baton.agents]\nwrong = {target}\n")
+        package.write_text(f"[baton.agents]\nwrong = {target}\n", encoding="utf-8")
 
         with pytest.raises(RegistryError, match=f"the entry point 'wrong' of packaged-agents .*{message}"):
             load_registries(installed=True)

@@ -188,7 +188,7 @@ FORBIDDEN: dict[str, Callable[[], Any]] = {
     "a random number": lambda: random.random(),
     "the environment": lambda: os.environ.get("PATH"),
     "random bytes": lambda: os.urandom(4).hex(),
-    "a file": lambda: open(__file__).read(1),  # noqa: SIM115 - the mistake itself
+    "a file": lambda: open(__file__, encoding="utf-8").read(1),  # noqa: SIM115 - the mistake itself
 }
 """What no function of the protocol does."""
 

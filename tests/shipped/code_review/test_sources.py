@@ -63,7 +63,7 @@ class TestSnapshotOfProject:
         """One too large and one without a readable name are missed; prose is not, however its file is named."""
         write(tmp_path, {"large.py": "x = 1\n" * 200_000, "README.md": "# Demo\n", "a.py": "x = 1\n"})
         for name in (b"odd\xff.py", b"odd\xff.md"):
-            Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("x = 1\n")
+            Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("x = 1\n", encoding="utf-8")
         snapshot = snapshot_of_project(tree_of(tmp_path))
         assert {one.reason: one.missed for one in snapshot.unread} == {
             "name is not UTF-8": True,
