@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from baton.ledger.store import Ledger as Ledger
     from baton.ledger.store import LedgerOptions as LedgerOptions
     from baton.ledger.trace import Trace as Trace
+    from baton.runs.client_answering import NoAnswerError as NoAnswerError
     from baton.runs.client_answering import answer_of as answer_of
     from baton.runs.client_answering import must_be_answerable as must_be_answerable
     from baton.runs.client_connection import Connection as Connection

@@ -17,6 +17,7 @@ from baton import Decided, Decision, PipelineError
 from baton.client import (
     HandoffAction,
     HandoffDecision,
+    NoAnswerError,
     OpenApproval,
     PendingHandoff,
     RunHandoffs,
@@ -135,8 +136,9 @@ def _question_page(
     given: Mapping[str, str] | None = None,
     faults: Mapping[str, str] | None = None,
     refused: str = "",
+    unsent: str = "",
 ) -> Response:
-    """Show an approval: with what was typed, and why that did not count."""
+    """Show an approval: with what was typed, and why that did not count, or could not be sent."""
     waiting = asked.open.waiting if asked.open else None
     form = _form_of(waiting) if waiting else None
     seen = (given or {}).get("digest", "")
@@ -150,12 +152,19 @@ def _question_page(
         "why": (given or {}).get("why", ""),
         "faults": faults or {},
         "refused": refused,
+        "unsent": unsent,
+        "given": given or {},
         "changed": bool(waiting and seen and seen != waiting.digest),
         "mine": _mine(viewer_of(request).name, waiting),
         "action": approval_path(workflow_id, question),
         "events": f"{approval_path(workflow_id, question).replace('?', '/events?')}&cursor={asked.mark}",
     }
-    return render(request, "approval.html", values, status=409 if refused or faults else 200)
+    return render(request, "approval.html", values, status=_status(unsent, refused or faults))
+
+
+def _status(unsent: str, refused: object) -> int:
+    """Return 503 for a form that can be sent again as it is, 409 for one that did not count."""
+    return 503 if unsent else 409 if refused else 200
 
 
 def _mine(name: str, waiting: Waiting | None) -> bool:
@@ -176,7 +185,9 @@ async def decide_approval(request: Request, given: Mapping[str, str]) -> Respons
     asked = await read_question(sources, workflow_id, question)
     done = RedirectResponse(approval_path(workflow_id, question), status_code=303)
     if asked.open is None:
-        return done if asked.decided else _question_page(request, workflow_id, question, asked, given=given)
+        if asked.decided:
+            return done
+        return _question_page(request, workflow_id, question, asked, given=given, unsent=asked.trouble)
     waiting, approved = asked.open.waiting, given.get("approved") == "yes"
     faults: dict[str, str] = {} if given.get("why", "").strip() else {"why": "say why; the reason goes on record"}
     answer: Any = None
@@ -199,6 +210,8 @@ async def decide_approval(request: Request, given: Mapping[str, str]) -> Respons
     client = await sources.client()
     try:
         await answer_of(client, workflow_id, decide(client, workflow_id, decision))
+    except NoAnswerError as error:
+        return _question_page(request, workflow_id, question, asked, given=given, unsent=str(error))
     except PipelineError as error:
         asked = await read_question(sources, workflow_id, question)
         return _question_page(request, workflow_id, question, asked, given=given, refused=str(error))
@@ -283,8 +296,9 @@ def _held_page(
     given: Mapping[str, str] | None = None,
     faults: Mapping[str, str] | None = None,
     refused: str = "",
+    unsent: str = "",
 ) -> Response:
-    """Show a handoff: with what was typed, and why that did not count."""
+    """Show a handoff: with what was typed, and why that did not count, or could not be sent."""
     given, pending = given or {}, held.pending
     message = held.read.messages.get(handoff_id)
     found = (
@@ -306,13 +320,14 @@ def _held_page(
         "given": {"action": "", "why": "", "usd": "", "patch": "{\n}", **given},
         "faults": faults or {},
         "refused": refused,
+        "unsent": unsent,
         "since": since,
         "changed": bool(given.get("since") and given.get("since") != since),
         "action": handoff_path(workflow_id, handoff_id),
         "check": handoff_path(workflow_id, handoff_id).replace("?", "/check?"),
         "events": f"{handoff_path(workflow_id, handoff_id).replace('?', '/events?')}&cursor={held.mark}",
     }
-    return render(request, "handoff.html", values, status=409 if refused or faults else 200)
+    return render(request, "handoff.html", values, status=_status(unsent, refused or faults))
 
 
 async def handoff(request: Request) -> Response:
@@ -336,6 +351,8 @@ async def decide_handoff(request: Request, given: Mapping[str, str]) -> Response
     try:
         await must_be_answerable(client, workflow_id)
         await answer_of(client, workflow_id, resolve_handoff(client, workflow_id, decision, held.one.run_id))
+    except NoAnswerError as error:
+        return _held_page(request, workflow_id, handoff_id, held, given=given, unsent=str(error))
     except PipelineError as error:
         held = await read_held(client, workflow_id, handoff_id)
         return _held_page(request, workflow_id, handoff_id, held, given=given, refused=str(error))

@@ -17,13 +17,17 @@ ANSWER_SECONDS = 10.0
 _NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
 
 
+class NoAnswerError(PipelineError):
+    """No worker answers; the same may be asked again later."""
+
+
 async def answer_of(
     client: Client, workflow_id: str, asking: Awaitable[AnswerT], *, within: float = ANSWER_SECONDS
 ) -> AnswerT:
     """Return what a worker answers.
 
     Raises:
-        PipelineError: No worker answers within so many seconds.
+        NoAnswerError: No worker answers within so many seconds.
     """
     try:
         async with asyncio.timeout(within):
@@ -58,9 +62,9 @@ async def must_be_answerable(client: Client, workflow_id: str, run_id: str | Non
     return description.task_queue
 
 
-def nobody(task_queue: str, build: Build | None = None) -> PipelineError:
+def nobody(task_queue: str, build: Build | None = None) -> NoAnswerError:
     """Return the error for a run whose worker does not answer, and is of a build if the run is pinned to one."""
     of_build = "" if build is None else f" of build {build.id!r}, to which the run is pinned,"
-    return PipelineError(
+    return NoAnswerError(
         f"no worker{of_build} of task queue {task_queue!r} answers; nothing was decided. Start one and decide again"
     )

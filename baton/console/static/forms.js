@@ -43,7 +43,10 @@
     if (answer.redirected && answer.status < 500) {
       location.assign(answer.url);
     } else if (answer.status >= 500 || answer.status === 429) {
-      keep(form, body, answer.status === 429 ? "Too many at once." : "The Temporal server is out of reach.");
+      const page = new DOMParser().parseFromString(text, "text/html");
+      const told = page.querySelector("[data-told]") || page.querySelector("main h1");
+      const why = told ? `${told.textContent}.` : "The console is out of reach.";
+      keep(form, body, answer.status === 429 ? "Too many at once." : why);
     } else {
       hold(form, false);
       answered(form, answer, text);

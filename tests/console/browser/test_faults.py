@@ -1,0 +1,140 @@
+"""What goes away and comes back while somebody decides: the network, the workers, the Temporal server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Route
+from temporalio.worker import Worker
+
+from baton import Safeguards
+from baton.client import read_run
+from baton.devserver import DevServer, DevServerOptions
+from baton.testing import pipeline_worker
+from tests.console.browser.conftest import Office, Person, begun, desk_client, office_over
+from tests.console.browser.desk_pipelines import DESK, DESK_STAGES, confirms
+from tests.console.browser.test_deciding import asked, fill, press
+from tests.support import until, until_waiting
+
+pytestmark = pytest.mark.xdist_group("console browser")
+
+
+async def votes(worker: Worker, handle: Any) -> list[str]:
+    """Return who has approved the only approval that is open."""
+    now = await until_waiting(worker.client.get_workflow_handle(handle.id), "publication")
+    return [vote.who for vote in now.waiting_for[0].votes]
+
+
+class TestNetwork:
+    """The browser's own."""
+
+    async def test_24_offline_and_back(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
+        """The page says so, keeps what was entered, and sends it once there is a network again."""
+        ann = await office.person()
+        quiet.append(ann)
+        handle = await begun(desk_worker, confirms, "offline-1", params={"needs": 2})
+        await ann.open(await asked(handle, "publication"))
+        await fill(ann, Why="on the train")
+        await ann.page.context.set_offline(True)
+        await press(ann, "Approve")
+        await ann.sees("You are offline.")
+        await ann.page.locator("#live.lost").wait_for()
+        assert await ann.page.get_by_label("Why").input_value() == "on the train"
+        await ann.shot("24-offline")
+        assert await votes(desk_worker, handle) == []
+        await ann.page.context.set_offline(False)
+        await ann.sees("You have approved; 1 more must approve.")
+        assert await votes(desk_worker, handle) == ["ann"]
+        await handle.terminate()
+
+    async def test_25_an_answer_that_was_lost_counts_once(
+        self, office: Office, desk_worker: Worker, quiet: list[Person]
+    ) -> None:
+        """The decision arrived, its answer did not: it is sent again, and is the same decision."""
+        ann = await office.person()
+        quiet.append(ann)
+        handle = await begun(desk_worker, confirms, "lost-1", params={"needs": 2})
+        path = await asked(handle, "publication")
+        await ann.open(path)
+        sent: list[str] = []
+
+        async def loses_the_first(route: Route) -> None:
+            if route.request.method != "POST":
+                await route.continue_()
+                return
+            sent.append(route.request.post_data or "")
+            if len(sent) > 1:
+                await route.continue_()
+                return
+            await route.fetch(max_redirects=0)
+            await route.abort()
+
+        await ann.page.route("**/approval?*", loses_the_first)
+        await fill(ann, Why="only once")
+        await press(ann, "Approve")
+        await ann.sees("You have approved; 1 more must approve.")
+        assert len(sent) == 2
+        assert sent[0] == sent[1]
+        assert await votes(desk_worker, handle) == ["ann"]
+        await handle.terminate()
+
+
+class TestServer:
+    """What stands behind the console."""
+
+    async def test_26_workers_gone_and_back(
+        self, server: DevServer, chromium_browser: Browser, screenshots: Path, desk_safeguards: Safeguards
+    ) -> None:
+        """The page says that nobody answers; a decision is kept, with scripts and without, and counts later."""
+        client = await desk_client(server, desk_safeguards)
+        office = office_over(chromium_browser, client, screenshots)
+        ann, bob = await office.person(), await office.person("bob", java_script_enabled=False)
+        async with pipeline_worker(client, DESK, DESK_STAGES) as worker:
+            handle = await begun(worker, confirms, "workers-1", params={"needs": 2})
+            path = await asked(handle, "publication")
+            for one in (ann, bob):
+                await one.open(path)
+                await fill(one, Why=f"{one.name} saw it")
+        await press(ann, "Approve")
+        await press(bob, "Approve")
+        for one in (ann, bob):
+            await one.sees("nothing was decided. Start one")
+            await one.shot(f"26-no-worker-{one.name}")
+        async with Worker(client, task_queue=worker.task_queue, workflows=DESK, activities=DESK_STAGES):
+            await ann.sees("You have approved; 1 more must approve.")
+            await press(bob, "Send again")
+            await ann.sees("by ann, bob")
+            assert (await handle.result()).output == {"who": "ann, bob", "why": "bob saw it"}
+        await office.close()
+
+    async def test_27_the_temporal_server_is_killed_and_started_again(
+        self, chromium_browser: Browser, screenshots: Path, tmp_path: Path, port: int
+    ) -> None:
+        """The page says so; the decision that was made meanwhile is kept, and counts once."""
+        options = DevServerOptions(database=tmp_path / "temporal.db", port=port, ui_port=None)
+        first = DevServer(options)
+        await first.start()
+        client = await desk_client(first, Safeguards.development(tmp_path))
+        office = office_over(chromium_browser, client, screenshots)
+        async with pipeline_worker(client, DESK, DESK_STAGES) as worker:
+            handle = await begun(worker, confirms, "killed-1", params={"needs": 2})
+            path = await asked(handle, "publication")
+            ann = await office.person()
+            await ann.open(path)
+            await ann.page.locator("#live", has_text="live").wait_for()
+            await fill(ann, Why="in spite of it all")
+            first.process.kill()
+            await first.process.wait()
+            await press(ann, "Approve")
+            await ann.sees("is kept, and is sent as soon as that is possible")
+            await ann.shot("27-server-gone")
+            async with DevServer(options):
+                await ann.sees("You have approved; 1 more must approve.")
+                await ann.shot("27-server-back")
+                now = await until(handle, lambda now: bool(now.waiting_for and now.waiting_for[0].votes))
+                assert [vote.who for vote in now.waiting_for[0].votes] == ["ann"]
+                run = await read_run(client, handle.id)
+                assert run.failure is None
+                await handle.terminate()
+                await office.close()
+        await first.stop()

@@ -1,0 +1,130 @@
+"""Every page for everybody: no violation that axe finds, and no text that runs, hides or breaks the page."""
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from temporalio.worker import Worker
+
+from baton.console.pages_repair import fork_path, rollback_path
+from baton.console.rendering import run_path
+from tests.console.browser.conftest import Office, Person, begun
+from tests.console.browser.desk_pipelines import asks
+from tests.console.browser.test_deciding import asked, fill, fits, held, pay, press
+from tests.handoff.handoff_pipelines import FourAgents
+from tests.support import until_waiting
+
+pytestmark = pytest.mark.xdist_group("console browser")
+
+_RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+
+HOSTILE = (
+    "<script>window.owned=1</script>",
+    '<img src=x onerror="window.owned=1">',
+    "'\"><svg onload=window.owned=1>",
+    "</textarea></title></style></pre><script>window.owned=1</script><h1>",
+    "{{ 7*7 }}{% raw %}${7*7}",
+    "javascript:window.owned=1",
+    '[x](javascript:window.owned=1) <a href="javascript:window.owned=1">y</a>',
+    "\u202egnp.exe\u2066\u200b\ufeff",
+    "a\u0301" + "\u0301" * 60,
+    "W" * 600,
+    "\x1b[31m\x07\x08\x7f",
+    "اختبار " * 30,
+    "<!--",
+    "]]>",
+    "&lt;b&gt;&#x0;",
+    "<base href=//evil.example>",
+    "<meta http-equiv=refresh content=0;url=//evil.example>",
+    "<form action=//evil.example><button>Approve</button></form>",
+)
+
+
+async def assert_clean(person: Person, name: str) -> None:
+    """Assert that axe finds nothing, in light and in dark."""
+    for scheme in ("light", "dark"):
+        await person.page.emulate_media(color_scheme=scheme)
+        found = await Axe().run(person.page, options=_RULES)
+        told = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found.response["violations"]]
+        assert (name, scheme, told) == (name, scheme, [])
+    await person.shot(f"28-{name}-dark")
+
+
+async def test_28_axe_finds_no_violation(office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
+    """On each page, with its forms, faults and refusals, in light and in dark."""
+    ann = await office.person()
+    quiet.append(ann)
+    handle = await begun(
+        desk_worker, asks, "axe-1", params={"needs": 2, "text": "Hello", "list": ["a"], "deep": {"a": 1}}
+    )
+    approval = await asked(handle, "payment")
+    letter = await begun(desk_worker, FourAgents, "axe-2", params={"poisoned": True})
+    dead = await held(letter)
+    await ann.open("/")
+    await ann.page.get_by_role("link", name="axe-1").first.wait_for()
+    await assert_clean(ann, "runs")
+    await ann.open("/inbox")
+    await ann.page.locator("li", has_text="axe-2").wait_for()
+    await assert_clean(ann, "inbox")
+    for name, path in {
+        "approval": approval,
+        "handoff": dead,
+        "rollback": rollback_path(handle.id, 1),
+        "fork": fork_path(handle.id, 2),
+        "start": "/start?pipeline=asks",
+        "run": run_path(handle.id),
+        "missing": "/approval?run=axe-1&question=9:none",
+    }.items():
+        await ann.open(path)
+        await assert_clean(ann, name)
+    await ann.open(dead)
+    await ann.page.get_by_label("Edit").check()
+    await ann.page.get_by_label("Patch of the baton").fill("{")
+    await ann.sees("this is not JSON")
+    await fill(ann, Why="x")
+    await press(ann, "Decide")
+    await ann.sees("Nothing was sent.")
+    await assert_clean(ann, "faults")
+    await ann.open(approval)
+    await pay(ann)
+    await ann.sees("You have approved")
+    await assert_clean(ann, "voted")
+    await handle.terminate()
+    await letter.terminate()
+
+
+async def test_29_hostile_text_is_text(office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
+    """In every field that these pages show: nothing runs, nothing is fetched elsewhere, the page keeps its shape."""
+    ann = await office.person()
+    quiet.append(ann)
+    elsewhere: list[str] = []
+    ann.page.on("request", lambda told: elsewhere.append(told.url) if not told.url.startswith(ann.base) else None)
+    everything = "\n".join(HOSTILE)
+    params: dict[str, Any] = {"text": everything, "asks": everything[:1_900], "title": "".join(HOSTILE)}
+    handle = await begun(desk_worker, asks, 'hostile-"><script>window.owned=1</script>', everything, params=params)
+    now = await until_waiting(handle, params["title"][:150])
+    question = now.waiting_for[0].question
+    path = await asked(handle, params["title"][:150])
+    for name, page in {
+        "inbox": "/inbox",
+        "approval": path,
+        "rollback": rollback_path(handle.id, 1),
+        "fork": fork_path(handle.id, 2),
+        "start": "/start?pipeline=asks",
+        "run": run_path(handle.id),
+    }.items():
+        await ann.open(page)
+        if name == "inbox":
+            await ann.page.locator("li", has_text="hostile-").wait_for()
+        assert await ann.page.evaluate("window.owned === undefined")
+        await fits(ann)
+        await ann.shot(f"29-hostile-{name}")
+        assert await ann.page.locator("main script, main svg[onload], main img[onerror], main base, main meta").count() == 0
+    await ann.open(path)
+    await pay(ann, why=everything)
+    await ann.sees("by ann")
+    assert await ann.page.evaluate("window.owned === undefined")
+    await fits(ann)
+    assert elsewhere == []
+    assert question
+    await handle.result()
