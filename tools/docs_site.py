@@ -95,12 +95,13 @@ def api_page(door: str) -> str:
     text = [f"# {door}\n\n{(import_module(door).__doc__ or '').split('Example:')[0].strip()}\n"]
     groups: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": [], "Values": []}
     for name, found in names.items():
-        if not getattr(found, "__module__", "baton").startswith("baton"):
+        is_named = hasattr(found, "__qualname__")  # a value has the module of its type
+        if is_named and not found.__module__.startswith("baton"):
             text.append(f"\n`{name}` is `{found.__module__}.{found.__qualname__}`.\n")
             continue
         is_class = inspect.isclass(found)
         kind = "Errors" if is_class and issubclass(found, Exception) else "Classes" if is_class else "Functions"
-        groups[kind if callable(found) else "Values"].append(name)
+        groups[kind if is_named else "Values"].append(name)
     for title, members in groups.items():
         if members:
             text.append(f"\n## {title}\n\n" + "\n".join(f"::: {door}.{name}" for name in members) + "\n")
