@@ -111,7 +111,6 @@ async def test_29_hostile_text_is_text(office: Office, desk_worker: Worker, quie
         "rollback": rollback_path(handle.id, 1),
         "fork": fork_path(handle.id, 2),
         "start": "/start?pipeline=asks",
-        "run": run_path(handle.id),
     }.items():
         await ann.open(page)
         if name == "inbox":
