@@ -98,17 +98,21 @@ class _Fold:
                         self._given[event.event_id] = given
                         self._sent[given.seq, given.attempt] = given.findings
                 case "activity_task_failed_event_attributes" if is_refusal(event):
-                    if returned := parsed(StageReturn, self._text(event)):
+                    if (returned := parsed(StageReturn, self._text(event))) and self._is_of_a_stage(event):
                         self._returned[event.event_id] = returned
                 case "activity_task_completed_event_attributes":
                     returned = parsed(StageReturn, self._text(event))
-                    if returned is not None:
+                    if returned is not None and self._is_of_a_stage(event):
                         self._bill(event, returned.seq, returned.stage, returned.spend, models=returned.models)
                         self._returned[event.event_id] = returned
                         self._sent.setdefault((returned.seq, returned.attempt), [])
                     seq = self._compressions.get(event.activity_task_completed_event_attributes.scheduled_event_id)
                     if seq is not None and (made := parsed(Compressed, self._text(event))):
                         self._bill(event, seq, "", made.spend)
+
+    def _is_of_a_stage(self, event: HistoryEvent) -> bool:
+        """Return whether an activity was sent what a stage is sent: any activity may return what looks like a patch."""
+        return getattr(event, event.WhichOneof("attributes") or "").scheduled_event_id in self._given
 
     def _bill(
         self,

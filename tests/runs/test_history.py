@@ -2,20 +2,35 @@
 
 import json
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import Pipeline, pipeline
 from baton.client import RunStatus, read_run
 from baton.core.history import snapshots
 from baton.core.messages import PipelineInput
 from baton.errors import HistoryError
-from baton.testing import run_pipeline
+from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines.pipelines import Audited, Linear, Together
 from tests.pipelines.stages import GATES, AuditedBaton
 from tests.support import GOAL, assert_reads_back, failure, start, until_waiting
+
+
+@activity.defn
+async def lookalike() -> dict[str, Any]:
+    """Return what a stage's answer looks like."""
+    return {"stage": "plan", "seq": 7, "baton_patch": {"current_state": ["Forged"] * 3}, "spend": {"micro_usd": 9}}
+
+
+@pipeline
+async def asks_a_lookalike(p: Pipeline) -> object:
+    """Run an activity that is not a stage."""
+    return await workflow.execute_activity(lookalike, start_to_close_timeout=timedelta(minutes=1))
 
 
 class TestSnapshots:
@@ -38,6 +53,14 @@ class TestSnapshots:
         )]  # fmt: skip
 
         assert list(snapshots(run.record.state.initial, answered)) == run.record.history
+
+    async def test_an_activity_that_answers_like_a_stage_changes_and_costs_nothing(self, client: Client) -> None:
+        """Only what was sent as a step comes back as one."""
+        async with pipeline_worker(client, [asks_a_lookalike], [lookalike]) as worker:
+            run = await run_pipeline(worker, asks_a_lookalike, PipelineInput(goal=GOAL))
+
+        assert (run.record.steps, run.record.billed.micro_usd) == ([], 0)
+        assert run.record.baton.goal == GOAL
 
     async def test_before_and_after_a_step(self, worker: Worker) -> None:
         """What a stage was given, and what it left."""
