@@ -118,7 +118,8 @@ async def test_29_hostile_text_is_text(office: Office, desk_worker: Worker, quie
         assert await ann.page.evaluate("window.owned === undefined")
         await fits(ann)
         await ann.shot(f"29-hostile-{name}")
-        assert await ann.page.locator("main script, main svg[onload], main img[onerror], main base, main meta").count() == 0
+        alive = "main script, main svg[onload], main img[onerror], main base, main meta"
+        assert await ann.page.locator(alive).count() == 0
     await ann.open(path)
     await pay(ann, why=everything)
     await ann.sees("by ann")
