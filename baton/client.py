@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from baton.ledger.store import Ledger as Ledger
     from baton.ledger.store import LedgerOptions as LedgerOptions
     from baton.ledger.trace import Trace as Trace
+    from baton.personal.records import Erased as Erased
+    from baton.personal.records import PersonalData as PersonalData
+    from baton.personal.store import Vault as Vault
     from baton.runs.client_answering import NoAnswerError as NoAnswerError
     from baton.runs.client_answering import answer_of as answer_of
     from baton.runs.client_answering import must_be_answerable as must_be_answerable
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from baton.runs.client_list import with_details as with_details
     from baton.runs.client_news import News as News
     from baton.runs.client_news import NewsKind as NewsKind
+    from baton.runs.client_personal import open_personal_data as open_personal_data
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
     from baton.runs.client_record import RunRecord as RunRecord

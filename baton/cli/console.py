@@ -21,6 +21,7 @@ from baton.cli.session import Session, command, user
 from baton.cli.targets import RunArgument, Target
 from baton.client import ChainHead, Ledger, LedgerOptions
 from baton.errors import BatonError
+from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import (
     Anchors,
     Keys,
@@ -31,6 +32,8 @@ from baton.ledger.cli_sources import (
     ledger_place,
     witness_of,
 )
+from baton.personal.cli import vault_place
+from baton.personal.store import Vault, VaultOptions
 
 try:
     from baton.console.report import report as run_report
@@ -135,7 +138,12 @@ def sources_of(session: Session, ui: str | None = None, evidence: Evidence | Non
         return await quiet.client()
 
     namespace = session.connection.settings()["namespace"]
-    return Sources(connect, session.parts.artifacts, Places(ui, namespace), evidence)
+    return Sources(connect, session.parts.artifacts, Places(ui, namespace), evidence, vault_at_hand)
+
+
+def vault_at_hand() -> Vault:
+    """Return the vault that the environment names."""
+    return Vault(vault_place(), Keyring.find_out(os.environ), VaultOptions(create=False))
 
 
 def _announce(session: Session, base: str, path: str) -> None:

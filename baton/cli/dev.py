@@ -24,7 +24,7 @@ from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.plugin import BatonPlugin
 
 try:
-    from baton.cli.console import evidence_of
+    from baton.cli.console import evidence_of, vault_at_hand
     from baton.codec.server import codecs_for, serve_codec
     from baton.console.security import Access, Links
     from baton.console.serving import DEFAULT_PORT as DEFAULT_CONSOLE_PORT
@@ -195,7 +195,7 @@ def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
         return await Client.connect(server.address, namespace=named, plugins=[plugin], runtime=session.runtime)
 
     places = Places(server.ui_url, setup.server.namespace)
-    return Sources(connect, session.parts.artifacts, places, evidence_of(session))
+    return Sources(connect, session.parts.artifacts, places, evidence_of(session), vault_at_hand)
 
 
 def _announce(session: Session, setup: _Setup, server: DevServer, console: str) -> None:

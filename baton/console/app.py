@@ -18,13 +18,31 @@ with needs_extra("console", __name__):
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.console import pages_audit, pages_decide, pages_inbox, pages_repair, pages_run, pages_runs, pages_start
+from baton.console import (
+    pages_audit,
+    pages_decide,
+    pages_inbox,
+    pages_personal,
+    pages_repair,
+    pages_run,
+    pages_runs,
+    pages_start,
+)
 from baton.console.rendering import STATIC, make_environment, render
 from baton.console.security import Access, Guard, enter
 from baton.console.sources import Sources
 from baton.errors import BatonError, ServerError
 
-PAGES: Sequence[ModuleType] = (pages_runs, pages_inbox, pages_decide, pages_run, pages_audit, pages_repair, pages_start)
+PAGES: Sequence[ModuleType] = (
+    pages_runs,
+    pages_inbox,
+    pages_decide,
+    pages_run,
+    pages_personal,
+    pages_audit,
+    pages_repair,
+    pages_start,
+)
 """The modules of pages, in the order of the menu: each has `ROUTES`, and may have `MENU`, its path and name there."""
 
 _AGAIN_SECONDS = "5"

@@ -49,7 +49,8 @@ def sources_of(request: Request) -> Sources:
     return sources
 
 
-async def _run(request: Request) -> RunRecord:
+async def run_of(request: Request) -> RunRecord:
+    """Return the run that the address names."""
     asked = _Asked.of(request)
     return await sources_of(request).run(asked.id, asked.run_id)
 
@@ -84,7 +85,7 @@ async def run_values(sources: Sources, run: RunRecord, first: int | None, most: 
 
 async def show(request: Request) -> Response:
     """Show a run."""
-    run, sources = await _run(request), sources_of(request)
+    run, sources = await run_of(request), sources_of(request)
     given = request.query_params.get("from", "")
     first = int(given) if given.isdecimal() and given.isascii() and len(given) < 7 else None
     values = await run_values(sources, run, first)
@@ -97,7 +98,7 @@ async def show(request: Request) -> Response:
 
 async def step(request: Request) -> Response:
     """Show a step, opened."""
-    run, sources = await _run(request), sources_of(request)
+    run, sources = await run_of(request), sources_of(request)
     found = run.step(request.query_params.get("step", ""))
     handoffs = await sources.handoffs(run)
     entries = [entry for entry in run.state.entries if entry.seq == found.seq]
@@ -119,7 +120,7 @@ async def step(request: Request) -> Response:
 
 async def difference(request: Request) -> Response:
     """Show two points side by side, of one run or of two."""
-    run, asked = await _run(request), request.query_params
+    run, asked = await run_of(request), request.query_params
     other_id = asked.get("other", "").strip()
     other = await sources_of(request).run(other_id, asked.get("other_run") or None) if other_id else run
     left_title, left = baton_at(run, asked.get("a", "start"))
@@ -148,7 +149,7 @@ def _artifact_of(run: RunRecord, request: Request) -> ArtifactRef:
 
 async def artifact(request: Request) -> Response:
     """Show an artifact."""
-    run = await _run(request)
+    run = await run_of(request)
     ref = _artifact_of(run, request)
     data = await sources_of(request).artifact(ref.hash)
     large = len(data) > _MOST_SHOWN_BYTES
@@ -158,7 +159,7 @@ async def artifact(request: Request) -> Response:
 
 async def raw(request: Request) -> Response:
     """Return an artifact's bytes: a picture to be shown, anything else to be saved and never opened here."""
-    run = await _run(request)
+    run = await run_of(request)
     ref = _artifact_of(run, request)
     data = await sources_of(request).artifact(ref.hash)
     picture = picture_type(data) if request.query_params.get("show") else None

@@ -14,14 +14,17 @@ from baton.client import (
     AuditRecord,
     ChainHead,
     Ledger,
+    PersonalData,
     RunFilter,
     RunHandoffs,
     RunRecord,
     RunStatus,
     Trace,
+    Vault,
     Waits,
     describe,
     list_runs,
+    open_personal_data,
     read_handoffs,
     read_run,
     waits,
@@ -76,12 +79,14 @@ class Sources:
         artifacts: The workers' artifact store.
         places: Where things beside the console are.
         evidence: The ledger; None where the console has none.
+        vault: Makes a vault that is not opened yet; None where the console has none.
     """
 
     connect: Callable[[], Awaitable[Client]]
     artifacts: ArtifactStore | None = None
     places: Places = field(default_factory=Places)
     evidence: Evidence | None = None
+    vault: Callable[[], Vault] | None = None
     _client: Client | None = None
     _ledger: Ledger | None = None
     _opened: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -201,6 +206,18 @@ class Sources:
             return []
         trace = await self.trace(task_id)
         return [record for record in trace.linked if any(record.fields.event_id.startswith(one) for one in wanted)]
+
+    async def disclosed(self, run: RunRecord, by: str, why: str) -> PersonalData:
+        """Return the personal data of a run to a person, once that is on record.
+
+        Raises:
+            BatonError: It cannot be recorded or opened, so it was not.
+        """
+        if self.vault is None:
+            raise BatonError("this console was started without a vault, so nothing was opened")
+        ledger = await self.ledger()
+        async with self.vault() as vault:
+            return await open_personal_data(vault, ledger, run, by=by, why=why)
 
     def _keep(self, key: tuple[str, str], record: RunRecord) -> None:
         self._runs[key] = (record.last_event, record)

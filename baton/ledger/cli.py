@@ -44,7 +44,7 @@ from baton.ledger.store_checkpoints import AnchorFile
 from baton.ledger.store_reader import FlawedRecordsError, SegmentManifest
 from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
-from baton.personal.cli import DEFAULT_VAULT, VaultOption
+from baton.personal.cli import VaultOption, vault_place
 from baton.personal.store import Vault, VaultOptions
 from baton.wire.text import quantity
 
@@ -406,7 +406,7 @@ async def rewrap(session: Session, vault: VaultOption = None) -> None:
     Run it after `baton keys rotate wrap`. The key that wrapped them before is needed no more then, and can be
     removed. No personal data is touched.
     """
-    file = vault or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
+    file = vault_place(vault)
     async with Vault(file, Keyring.find_out(os.environ), VaultOptions(create=False)) as opened_vault:
         count = await opened_vault.rewrap()
     if session.json:

@@ -59,6 +59,11 @@ VaultOption = Annotated[
 ]
 
 
+def vault_place(given: Path | None = None) -> Path:
+    """Return where the vault is: as it was given, or as the environment says."""
+    return given or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
+
+
 @command
 async def erase(
     session: Session,
@@ -90,7 +95,7 @@ async def erase(
     if not name.strip():
         raise typer.BadParameter("name the data subject", param_hint="SUBJECT")
     keyring = Keyring.find_out(os.environ)
-    file = vault or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
+    file = vault_place(vault)
     if hold is not None or dry_run:
         async with Vault(file, keyring, VaultOptions(create=False)) as opened:
             await (_show(session, opened, name) if hold is None else _hold(session, opened, name, who, why, hold))

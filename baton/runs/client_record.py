@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from baton.budget.billing import Bill, billed_before
@@ -14,6 +15,7 @@ from baton.core.messages import PipelineInput, PipelineResult, PromptPart, Stage
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
 from baton.handoff.pending import HandoffDecision
+from baton.personal.records import merged
 from baton.runs.client_events import Pausing
 from baton.runs.client_streams import StepStream
 from baton.runs.client_timers import HandoffDeadline, Timer, pending_handoffs
@@ -180,6 +182,16 @@ class RunRecord:
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    @property
+    def personal_data(self) -> dict[str, JsonValue]:
+        """What it knows of people, sealed as `Vault.open` takes it: what it was started with, and what stages wrote."""
+        handoffs: Any = self.start.carried.get("handoffs", {})
+        relay = handoffs.get("relay") or {}
+        known = merged(relay.get("personal_data", {}), self.start.personal_data)
+        for _, returned in self.accepted:
+            known = merged(known, returned.personal_data or {})
+        return known
 
     @property
     def ceiling_micro_usd(self) -> int | None:

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
 from baton.artifacts.store import ArtifactStore
-from baton.client import Ledger, LedgerOptions
+from baton.client import Ledger, LedgerOptions, Vault
 from baton.console.app import console_app
 from baton.console.security import Access, Links, Role
 from baton.console.sources import Evidence, Places, Sources
@@ -106,7 +106,15 @@ async def sources(
     evidence = Evidence(
         lambda: Ledger(safeguards.ledger, options), options.name, safeguards.keyring.public(), [], lambda: ((), ())
     )
-    made = Sources(connect, console_store, Places("http://127.0.0.1:8233", client.namespace), evidence)
+    place = safeguards.vault
+    assert place is not None
+    made = Sources(
+        connect,
+        console_store,
+        Places("http://127.0.0.1:8233", client.namespace),
+        evidence,
+        lambda: Vault(place, safeguards.keyring),
+    )
     yield made
     await made.close()
 

@@ -26,6 +26,7 @@ from baton.agents import AgentAnswer, AgentWork, agent_stage
 
 NOTES = "# Release notes\n\n| entry | kind |\n|---|---|\n| log in with OAuth2 | feat |\n\n- **fix**: keep the session\n"
 CHANGES = "--- a/login.py\n+++ b/login.py\n@@ -1,2 +1,2 @@\n def login():\n-    return None\n+    return session()\n"
+EMAIL = "<b>jane.marker</b>@example.org"
 SARIF = {
     "version": "2.1.0",
     "runs": [
@@ -146,6 +147,13 @@ async def echo(context: StageContext[Baton]) -> StageResult:
     return StageResult(baton_patch=patch, output={"text": text, text[:50]: [text]})
 
 
+@stage(personal_data=["email"])
+async def register(context: StageContext[Baton]) -> BatonPatch:
+    """Seal what is known of a person."""
+    await context.personal.write("jane", {"email": EMAIL})
+    return BatonPatch(current_state=["Registered"])
+
+
 @stage
 async def tick(context: StageContext[Baton]) -> BatonPatch:
     """Note one more decision."""
@@ -196,6 +204,13 @@ async def echoes(p: Pipeline) -> object:
 
 
 @pipeline
+async def registers(p: Pipeline) -> object:
+    """A run that knows a person."""
+    await p.stage(register)
+    return None
+
+
+@pipeline
 async def long(p: Pipeline) -> object:
     """As many steps as the parameter says."""
     for _ in range(int(str(p.params["steps"]))):
@@ -203,5 +218,5 @@ async def long(p: Pipeline) -> object:
     return None
 
 
-PIPELINES = [release, checks, failing, echoes, long]
-STAGES: list[Callable[..., Any]] = [research, draft, collect, check, document, breaks, echo, tick]
+PIPELINES = [release, checks, failing, echoes, registers, long]
+STAGES: list[Callable[..., Any]] = [research, draft, collect, check, document, breaks, echo, register, tick]

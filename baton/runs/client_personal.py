@@ -1,0 +1,50 @@
+"""Opening the personal data of a run: a decision of a person, which is on record before they see anything."""
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from baton.ledger.entries import run_name
+from baton.ledger.records import AuditEntry, Kind
+from baton.ledger.store import Ledger
+from baton.personal.records import PersonalData, SealedSubject, read_payload
+from baton.personal.store import Vault
+from baton.runs.client_record import RunRecord
+
+OPENED = "PERSONAL_DATA_OPENED"
+"""The status of the record of an opening."""
+
+
+async def open_personal_data(vault: Vault, ledger: Ledger, run: RunRecord, *, by: str, why: str) -> PersonalData:
+    """Return what a run knows of people, by pseudonym; who opens it, and why, goes into the task's chain first.
+
+    Args:
+        vault: The deployment's vault.
+        ledger: The deployment's ledger, with the keys that sign it.
+        run: The run.
+        by: Who opens it.
+        why: Why.
+
+    Raises:
+        LedgerError: It could not be put on record, so nothing was opened.
+        VaultError: It cannot be opened.
+        ValueError: Nobody is named, or no reason.
+    """
+    if not by.strip() or not why.strip():
+        raise ValueError("an opening goes on record: say who opens it, and why")
+    payload = await vault.without_erased(run.personal_data)
+    known = read_payload(payload).items()
+    fields = {pseudonym: sorted(entry.fields) for pseudonym, entry in known if isinstance(entry, SealedSubject)}
+    if fields and run.task_id is not None:
+        entry = AuditEntry(
+            kind=Kind.DECISION,
+            task_id=run.task_id,
+            event_id=f"opening-{uuid4()}",
+            status=OPENED,
+            timestamp=datetime.now(UTC),
+            details=why,
+            actor=by,
+            run_id=run_name(run.workflow_id, run.run_id),
+            message={"opened": fields},
+        )
+        await ledger.append(entry)
+    return await vault.open(payload, run.task_id or "")
