@@ -22,7 +22,6 @@ _AT_ONCE = 8
 _PATIENCE_SECONDS = 0.12
 _FRESH_SECONDS = 2.0
 _MOST_TOLD = 5_000
-_MOST_SEARCHED = 5_000
 _MASK = 2**64 - 1
 _WORDS = ("workflow_id", "pipeline", "task_id", "stage")
 
@@ -77,11 +76,13 @@ class Listing:
         lines: The runs.
         more: Whether there are more than were asked for.
         unread: How many histories are still being read.
+        beyond: Whether there are runs whose goals were not searched.
     """
 
     lines: list[Line]
     more: bool
     unread: int
+    beyond: bool = False
 
     @property
     def mark(self) -> str:
@@ -98,29 +99,39 @@ class Board:
         self._told: OrderedDict[str, tuple[float, ListedRun, Told]] = OrderedDict()
         self._goals: OrderedDict[str, str] = OrderedDict()
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._shared: dict[tuple[RunFilter, str, int], tuple[float, asyncio.Task[Listing]]] = {}
+        self._shared: dict[tuple[RunFilter, str, int, int], tuple[float, asyncio.Task[Listing]]] = {}
 
-    async def recent(self, wanted: RunFilter, text: str, limit: int, seconds: float) -> Listing:
+    async def recent(self, wanted: RunFilter, text: str, limit: int, depth: int, seconds: float) -> Listing:
         """Return a list that is at most so many seconds old; those who follow the same list share one."""
-        now, key = monotonic(), (wanted, text, limit)
+        now, key = monotonic(), (wanted, text, limit, depth)
         self._shared = {one: kept for one, kept in self._shared.items() if now - kept[0] < seconds}
         if key not in self._shared:
-            self._shared[key] = (now, asyncio.create_task(self.listing(wanted, text, limit)))
+            self._shared[key] = (now, asyncio.create_task(self.listing(*key)))
         return await asyncio.shield(self._shared[key][1])
 
-    async def listing(self, wanted: RunFilter, text: str, limit: int) -> Listing:
-        """Return the runs of a filter in which a text is found, those that need a person first."""
-        found = await self._found(wanted, _MOST_SEARCHED if text else limit + 1)
-        unread = 0
+    async def listing(self, wanted: RunFilter, text: str, limit: int, depth: int) -> Listing:
+        """Return the runs of a filter in which a text is found, those that need a person first.
+
+        Args:
+            wanted: The filter.
+            text: The text; every run is found whose id begins with it, and of the first runs those that hold it.
+            limit: How many runs.
+            depth: How many of the first runs are searched: the server does not index goals, so each is asked for.
+        """
+        found = await self._found(wanted, depth + 1 if text else limit + 1)
+        unread, beyond = 0, bool(text) and len(found) > depth
         if text:
-            without = [one for one in found if one.run_id not in self._goals]
-            unread = await self._read(without, self._read_goal)
+            found = found[:depth]
+            unread = await self._read([one for one in found if one.run_id not in self._goals], self._read_goal)
             found = [one for one in found if text.casefold() in self._words(one)]
+            known = {one.workflow_id for one in found}
+            named = await self._found(replace(wanted, id_prefix=text), limit + 1) if beyond else []
+            found += [one for one in named if one.workflow_id not in known]
         page = found[:limit]
         unread += await self._read([one for one in page if self._is_due(one)], self._read_history)
         lines = [Line(one, self._known(one)) for one in page]
         lines.sort(key=lambda one: not one.needs_you)
-        return Listing(lines, len(found) > limit, unread)
+        return Listing(lines, len(found) > limit, unread, beyond)
 
     async def _found(self, wanted: RunFilter, limit: int) -> list[ListedRun]:
         """Return the runs that the index finds, those that wait for a person first."""

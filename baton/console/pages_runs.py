@@ -17,12 +17,19 @@ from baton.errors import BatonError
 MENU = ("/", "Runs")
 
 _USUAL, _MOST = 50, 1_000
+_SEARCHED, _MOST_SEARCHED = 500, 5_000
 _LOOKS_EVERY = 1.0
 _LONGEST_TEXT = 200
 
 
-def _filter(request: Request) -> tuple[RunFilter, str, int]:
-    """Return what the address asks for: a filter, a text, and how many runs."""
+def _number(given: str, usual: int, most: int) -> int:
+    """Return a number of an address, within bounds."""
+    number = int(given) if given.isdecimal() and given.isascii() and len(given) < 5 else usual
+    return max(1, min(number, most))
+
+
+def _filter(request: Request) -> tuple[RunFilter, str, int, int]:
+    """Return what the address asks for: a filter, a text, how many runs, and how many to search."""
     asked = request.query_params
     status = asked.get("status", "").upper()
     wanted = RunFilter(
@@ -32,9 +39,9 @@ def _filter(request: Request) -> tuple[RunFilter, str, int]:
         task=asked.get("task") or None,
         children=asked.get("children") == "1",
     )
-    given = asked.get("limit", "")
-    limit = min(int(given), _MOST) if given.isdecimal() and given.isascii() and len(given) < 5 else _USUAL
-    return wanted, asked.get("q", "").strip()[:_LONGEST_TEXT], max(1, limit)
+    limit = _number(asked.get("limit", ""), _USUAL, _MOST)
+    depth = _number(asked.get("searched", ""), _SEARCHED, _MOST_SEARCHED)
+    return wanted, asked.get("q", "").strip()[:_LONGEST_TEXT], limit, depth
 
 
 def board_of(request: Request) -> Board:
@@ -48,8 +55,8 @@ def board_of(request: Request) -> Board:
 
 async def runs(request: Request) -> Response:
     """Show the list."""
-    wanted, text, limit = _filter(request)
-    listing = await board_of(request).listing(wanted, text, limit)
+    wanted, text, limit, depth = _filter(request)
+    listing = await board_of(request).listing(wanted, text, limit, depth)
     values = {
         "listing": listing,
         "needs": [one for one in listing.lines if one.needs_you],
@@ -58,6 +65,8 @@ async def runs(request: Request) -> Response:
         "text": text,
         "limit": limit,
         "most": _MOST,
+        "depth": depth,
+        "further": min(depth * 4, _MOST_SEARCHED) if listing.beyond and depth < _MOST_SEARCHED else None,
         "statuses": STATUSES,
         "filtered": bool(request.query_params),
         "events": f"/runs/events?{request.url.include_query_params(cursor=listing.mark).query}",
@@ -71,12 +80,12 @@ async def events(request: Request) -> Response:
 
 
 async def _changes(request: Request) -> AsyncIterator[Change]:
-    wanted, text, limit = _filter(request)
+    wanted, text, limit, depth = _filter(request)
     board, told = board_of(request), cursor_of(request)
     lost = False
     while True:
         try:
-            listing: Listing = await board.recent(wanted, text, limit, _LOOKS_EVERY)
+            listing: Listing = await board.recent(wanted, text, limit, depth, _LOOKS_EVERY)
         except (RPCError, BatonError) as error:
             if not lost:
                 yield Change("lost", told or "", getattr(error, "message", None) or str(error))

@@ -5,7 +5,7 @@ import re
 from temporalio.worker import Worker
 
 from tests.console.conftest import Browser, started
-from tests.console.console_pipelines import failing, release
+from tests.console.console_pipelines import checks, failing, release
 from tests.support import until_waiting
 
 
@@ -53,6 +53,23 @@ class TestRuns:
         assert "search-7" in await _until(browser, "?q=hedgehogs", "search-7")
         assert "search-7" in await _until(browser, "?q=RCH-7", "search-7")
         assert "No run is like this" in await _listed(browser, "?q=unicorns")
+
+    async def test_a_long_list_is_searched_as_far_as_asked(self, browser: Browser, worker: Worker) -> None:
+        """Goals of the first runs, ids of all; the page says so and leads further."""
+        ended = await started(worker, checks, "deep-7", "Count the Wolverines")
+        await ended.result()
+        waits = await started(worker, release, "deep-waits", "Stand before it")
+        await until_waiting(waits, "release manager")
+        await _until(browser, "?q=wolverines", "deep-7")
+        await _until(browser, "?q=deep-waits", "Needs you")
+        near = await _listed(browser, "?q=wolverines&searched=1")
+        link = re.search(r'href="/([^"]*searched=4[^"]*)">Search further', near)
+
+        assert "Only the first 1 run of" in near
+        assert "deep-7" not in near
+        assert link is not None
+        assert "deep-7" in await _listed(browser, "?q=deep-7&searched=1")
+        assert "deep-7" in await _listed(browser, "?q=wolverines&searched=5000")
 
     async def test_filters_stand_in_the_address(self, browser: Browser, worker: Worker) -> None:
         """A link to a filtered list shows the same list to others."""
