@@ -102,6 +102,8 @@ async def sources(
     async def connect() -> Client:
         return client
 
+    async with Ledger(safeguards.ledger, LedgerOptions(signer=safeguards.keyring.signer())):
+        pass  # it is there, whether a worker wrote to it before or not
     options = LedgerOptions(signer=safeguards.keyring.signer(), create=False)
     evidence = Evidence(
         lambda: Ledger(safeguards.ledger, options), options.name, safeguards.keyring.public(), [], lambda: ((), ())
