@@ -32,7 +32,8 @@ async def test_a_schedule_starts_runs_is_listed_and_is_deleted(operator: Operato
         [row] = rows
         await operator.until_asked(row["last"])
         run = await read_run(client, row["last"])
-        [listed] = await operator.json("list", "--pipeline", "Delivery", "--status", "waiting")
+        waiting = await operator.json("list", "--pipeline", "Delivery", "--status", "waiting")
+        [listed] = [one for one in waiting if one["workflow_id"] == row["last"]]
     assert (row["schedule"], row["pipeline"], row["cron"], row["paused"]) == (
         "nightly",
         "Delivery",

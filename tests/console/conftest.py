@@ -18,7 +18,7 @@ from baton.console.app import console_app
 from baton.console.security import Access, Links, Role
 from baton.console.sources import Evidence, Places, Sources
 from baton.devserver import DevServer
-from baton.testing import pipeline_worker
+from baton.testing import local_server, pipeline_worker
 from tests.console.console_pipelines import PIPELINES, STAGES
 
 BASE = "http://127.0.0.1:8234"
@@ -59,6 +59,13 @@ def token_in(page: str) -> str:
 def parameters(address: str) -> dict[str, str]:
     """Return the parameters of an address."""
     return {name: values[-1] for name, values in parse_qs(urlsplit(address).query).items()}
+
+
+@pytest.fixture(scope="session")
+async def server() -> AsyncIterator[DevServer]:
+    """Return a server of the console's own: its pages show every run that there is."""
+    async with local_server() as it:
+        yield it
 
 
 @pytest.fixture(scope="session")

@@ -222,7 +222,13 @@ class TestUnavailable:
         ],
     )
     async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(
-        self, urls: Urls, options: LedgerOptions, monkeypatch: pytest.MonkeyPatch, spoil: str, why: str
+        self,
+        urls: Urls,
+        options: LedgerOptions,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        spoil: str,
+        why: str,
     ) -> None:
         """It would take stages on and fail each for want of a record; doctor says so, and auditors read on."""
         async with Ledger(urls.writer, options) as ledger:
@@ -233,6 +239,7 @@ class TestUnavailable:
             async with Ledger(urls.writer, options):
                 pass
         monkeypatch.setenv("BATON_LEDGER", urls.writer)
+        monkeypatch.chdir(tmp_path)  # where no keys are
         found = await guard_checks.ledger()
         assert (found.mark, why in found.found) == (Mark.FAIL, True)
         async with Ledger(urls.writer, LedgerOptions(create=False)) as auditors:

@@ -32,7 +32,8 @@ async function load() {
   loading = true;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin" });
-    if (!answer.ok) { say(answer.status === 401 ? "signed out" : "out of reach", true); return; }
+    if (answer.status === 401) { say("signed out", true); return; }
+    if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const made of page.querySelectorAll("[data-live]")) {
       const old = main.querySelector(`[data-live="${CSS.escape(made.dataset.live)}"]`);
@@ -43,6 +44,7 @@ async function load() {
     document.dispatchEvent(new CustomEvent("baton:updated"));
   } catch {
     say("out of reach", true);
+    setTimeout(load, 2000);
   } finally {
     loading = false;
     if (again) { again = false; load(); }
