@@ -15,6 +15,7 @@ from baton.core.history import Spend, told_spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.verdict import Code, Finding, Verdict
+from baton.errors import ConfigurationError
 from baton.handoff.receipts import Receipt
 from baton.handoff.relay import STEP_WORKFLOW
 from baton.handoff.routing import ReceiverRequirements
@@ -103,10 +104,9 @@ def not_empty(fields: frozenset[str]) -> Check:
 def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
     """Return the worker's gate."""
     if gate is None:
-        raise ApplicationError(
-            "this worker was handed a sealed handoff and has no gate to verify it with; start it with "
-            "BatonPlugin(safeguards=…)",
-            type="NoGate",
+        raise ConfigurationError(
+            "this worker was handed a sealed handoff and has no gate to verify it with; start it with safeguards",
+            "gate",
         )
     return gate
 
