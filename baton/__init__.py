@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from baton.errors import ArtifactError as ArtifactError
     from baton.errors import ArtifactNotFoundError as ArtifactNotFoundError
     from baton.errors import BatonError as BatonError
-    from baton.errors import ConfigurationError as ConfigurationError
     from baton.errors import HistoryError as HistoryError
     from baton.errors import InputError as InputError
     from baton.errors import OutcomeMismatchError as OutcomeMismatchError
@@ -114,8 +113,7 @@ _HOMES = {
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
-        "ConfigurationError HistoryError InputError OutcomeMismatchError PatchError PipelineError ServerError "
-        "StageFailedError"
+        "HistoryError InputError OutcomeMismatchError PatchError PipelineError ServerError StageFailedError"
     ),
     "exchange.workflow": "Exchange",
     "exchange.workflow_external": "Outside",

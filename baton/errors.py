@@ -13,7 +13,6 @@ BatonError                    catch this for "anything Baton itself refused"
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
 │   ├── OutcomeMismatchError      the code asks for another stage than the one recorded
 │   └── InputError                what a step is to be given cannot be handed on, or is not what it expects
-├── ConfigurationError        a worker lacks what a stage needs; the run waits for one that has it
 ├── AgentError                an agent could not do its stage: its model, its program or its answer failed
 ├── HistoryError              an event history does not hold what was asked of it
 ├── PayloadError              a payload cannot be decoded: it is damaged or too large
@@ -106,27 +105,6 @@ class RecordedBatonError(PipelineError):
     """A recorded baton does not fit the pipeline's type of baton: a field of it has changed since."""
 
 
-class ConfigurationError(BatonError):
-    """A worker lacks what a stage needs, and another worker may have it; the stage did not begin its work.
-
-    The run is suspended until a worker has it, and none of the stage's tries is used up.
-
-    Attributes:
-        kind: What is lacking: a `"stage"`, the `"variable"` of a key, a `"module"`, a `"program"`, an output
-            `"schema"`, an `"artifact store"`, a `"vault"` or a `"gate"`.
-        name: Which one; empty where there can be one only.
-
-    Example:
-        >>> ConfigurationError("this worker has no 'SEARCH_KEY'; set it", "variable", "SEARCH_KEY").name
-        'SEARCH_KEY'
-    """
-
-    def __init__(self, message: str, kind: str, name: str = "") -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.name = name
-
-
 class AgentError(BatonError):
     """An agent could not do its stage; nothing of what it answered was applied.
 
@@ -134,8 +112,8 @@ class AgentError(BatonError):
 
     Attributes:
         permanent: Whether another run would fail as well: a wrong key, an unknown model, a refused request.
-        waits: Whether waiting for minutes may help: the provider limits the rate, is overloaded or cannot be reached.
-            Such a run is repeated after growing pauses.
+        waits: Whether waiting for minutes may help: the provider limits the rate, is overloaded or cannot be reached,
+            or this worker lacks what another one has. Such a run is repeated after growing pauses.
         retry_after: After how many seconds the provider wants to be asked again, if it said so.
 
     Example:

@@ -34,14 +34,12 @@ from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
-from baton.handoff.workflow_lacks import PassesOn
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_source import KeySource
 from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_deciders import check_decision
 from baton.pipelines.activity_errors import as_failure
-from baton.pipelines.activity_lacks import Lookout
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.runs.client_settlement import rolled_back
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
@@ -178,9 +176,7 @@ class BatonPlugin(SimplePlugin):
             config["max_workflow_task_external_storage_concurrency"] = 1
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
-        lookout = Lookout(filter(None, names), PassesOn)
-        own = [*self._own_activities, *lookout.activities]
-        config["activities"] = [*given, *(one for one in own if _activity_name(one) not in names)]
+        config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
         early = EarlyQueries()
@@ -193,7 +189,7 @@ class BatonPlugin(SimplePlugin):
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
         self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)
-        config["interceptors"] = [*(config.get("interceptors") or []), lookout, MeteredWorker(metrics)]
+        config["interceptors"] = [*(config.get("interceptors") or []), MeteredWorker(metrics)]
         return config
 
     async def connect_service_client(
@@ -313,7 +309,7 @@ def _refusing(runner: worker.WorkflowRunner | None, early: EarlyQueries) -> work
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:
-    """Return the name under which an activity is known; None if it stands for all others."""
+    """Return the name under which an activity is known."""
     definition = getattr(activity, _DEFINITION, None)
     return getattr(definition, "name", None)
 

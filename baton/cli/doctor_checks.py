@@ -36,7 +36,6 @@ from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtif
 from baton.cli.schema import installed
 from baton.cli.session import KEYS_FOLDER
 from baton.codec.encryption import CompressionCodec
-from baton.core.lacks import WAIT_FOR_WORKER
 from baton.devserver.processes import find_temporal
 from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
 from baton.handoff.client_inbox import WAITING_RUNS
@@ -358,16 +357,15 @@ async def count(client: Client, query: str) -> int:
 
 
 async def suspended(client: Client) -> Finding:
-    """Check that workers can continue the open runs."""
+    """Check that the workers' code can continue the open runs."""
     check = "suspended runs"
-    wanted = RunFilter(status=SUSPENDED, children=True, every=True)
-    found = await count(client, wanted.query()) or await count(client, wanted.query(labelled=False))
-    if not found:
+    query = RunFilter(status=SUSPENDED, children=True, every=True).query(labelled=False)
+    if not (found := await count(client, query)):
         return Finding(check, Mark.OK, "none")
     return Finding(
         check,
         Mark.FAIL,
-        f"{quantity(found, 'run')}: the workers' code fails whenever it is given one, or lacks what a stage needs",
+        f"{quantity(found, 'run')}: the workers' code fails whenever it is given one",
         "baton list --all --status suspended; `baton show RUN` says why, `baton replay` checks new code",
     )
 
@@ -399,8 +397,6 @@ async def blocked(client: Client) -> Finding:
 def _reason(run: Execution) -> str | None:
     """Return why a run does not move, or None."""
     for activity in run.details.pending_activities:
-        if activity.activity_type.name == WAIT_FOR_WORKER and activity.HasField("last_failure"):
-            return f"it waits for a worker that can do it: {activity.last_failure.message.partition(chr(10))[0][:200]}"
         if activity.attempt >= _UNUSUAL_TRIES and activity.HasField("last_failure"):
             why = failure_reason(activity.last_failure).partition("\n")[0][:200]
             state = "runs" if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED else "waits for"

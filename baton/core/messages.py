@@ -192,7 +192,6 @@ class PipelineStatus(StrEnum):
     RUNNING = "RUNNING"
     WAITING = "WAITING"
     PENDING_HANDOFF = "PENDING_HANDOFF"
-    SUSPENDED = "SUSPENDED"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
 
@@ -201,7 +200,7 @@ class Overview(CompactRecord):
     """What the query `status` answers.
 
     Attributes:
-        status: Running, waiting for a person, suspended until a worker can do a stage, completed or failed.
+        status: Running, waiting for a person, completed or failed.
         task_id: The task's id.
         seq: How many steps the code has asked for.
         waiting_for: What is under way or waited for, in order of the steps.

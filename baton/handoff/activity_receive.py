@@ -15,7 +15,6 @@ from baton.core.history import Spend, told_spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.verdict import Code, Finding, Verdict
-from baton.errors import ConfigurationError
 from baton.handoff.receipts import Receipt
 from baton.handoff.relay import STEP_WORKFLOW
 from baton.handoff.routing import ReceiverRequirements
@@ -104,9 +103,10 @@ def not_empty(fields: frozenset[str]) -> Check:
 def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
     """Return the worker's gate."""
     if gate is None:
-        raise ConfigurationError(
-            "this worker was handed a sealed handoff and has no gate to verify it with; start it with safeguards",
-            "gate",
+        raise ApplicationError(
+            "this worker was handed a sealed handoff and has no gate to verify it with; start it with "
+            "BatonPlugin(safeguards=…)",
+            type="NoGate",
         )
     return gate
 

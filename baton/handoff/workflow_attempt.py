@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from baton.core.history import Spend
-from baton.core.lacks import Lack
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.errors import StageFailedError
@@ -17,7 +16,7 @@ class StageExecutionError(StageFailedError):
     Attributes:
         spend: What it had charged by then, in all its runs, as far as it told.
         is_outage: Whether it did not begin because the ledger could not be written.
-        lack: What the worker lacked, if that is why; then nothing was done.
+        is_unknown: Whether it did not begin because its worker does not have the stage.
         topped_up_micro_usd: What people had added to the budget of a child.
     """
 
@@ -27,13 +26,13 @@ class StageExecutionError(StageFailedError):
         spend: Spend,
         *,
         is_outage: bool = False,
-        lack: Lack | None = None,
+        is_unknown: bool = False,
         topped_up_micro_usd: int = 0,
     ) -> None:
         super().__init__(message)
         self.spend = spend
         self.is_outage = is_outage
-        self.lack = lack
+        self.is_unknown = is_unknown
         self.topped_up_micro_usd = topped_up_micro_usd
 
 
@@ -48,8 +47,8 @@ class OutgoingHandoff:
         receivers: Of a fan-out, all its stages.
         sent: How often it was sent.
         asked: How often a person was asked about it.
-        lacked_by: The workers that lacked what its stage needs, by what it was.
         outages: How often its stage could not begin for want of the ledger.
+        unknown: How often its stage was given to a worker that does not have it.
         rejected: How often it was not accepted and its sender was to correct it.
         expired: How often its contract had expired when the receiver looked.
         corrected: What its sender answered meanwhile, to be recorded once the handoff is accepted.
@@ -63,8 +62,8 @@ class OutgoingHandoff:
     receivers: Sequence[str] = ()
     sent: int = 0
     asked: int = 0
-    lacked_by: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     outages: int = 0
+    unknown: int = 0
     rejected: int = 0
     expired: int = 0
     corrected: list[StageReturn] = field(default_factory=list)

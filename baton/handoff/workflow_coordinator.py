@@ -18,7 +18,6 @@ from baton.contract.validation import is_expired_contract
 from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
 from baton.core.history import Outcome
-from baton.core.lacks import Lack
 from baton.core.messages import PipelineResult, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
@@ -30,8 +29,7 @@ from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_escalation import Escalation
-from baton.handoff.workflow_lacks import wait_for_worker
-from baton.handoff.workflow_outage import wait_for_ledger
+from baton.handoff.workflow_outage import wait_for_ledger, wait_for_worker
 from baton.handoff.workflow_relay import nth_id
 from baton.ledger.records import Kind
 from baton.personal.records import merged, written_onto
@@ -215,9 +213,9 @@ class HandoffCoordinator:
         """Wait before a handoff is sent again that the ledger could not take; see `baton.handoff.workflow_outage`."""
         return await wait_for_ledger(self._handlers, outgoing.spec.name, outgoing.given.seq, outgoing.outages)
 
-    async def wait_for_worker(self, outgoing: OutgoingHandoff, lack: Lack) -> None:
-        """Wait until a handoff is worth sending again; see `baton.handoff.workflow_lacks`."""
-        await wait_for_worker(self._handlers, outgoing, lack)
+    async def wait_for_worker(self, outgoing: OutgoingHandoff) -> None:
+        """Wait before a handoff is sent again whose receiver the workers do not have."""
+        await wait_for_worker(self._handlers, outgoing.spec.name, outgoing.given.seq, outgoing.unknown)
 
     async def failed(self, outgoing: OutgoingHandoff, error: StageExecutionError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again."""
@@ -256,7 +254,7 @@ class HandoffCoordinator:
         back = OutgoingHandoff(spec, message, self.new_id(), sent=outgoing.sent, task_queue=self._sender.task_queue)
         try:
             back.given = self.contracted(back, message)
-            returned = await self._executed(back, self._returning(back, outgoing), execute)
+            returned = await execute(back, self._returning(back, outgoing), message.seq, message.attempt)
         except StageFailedError as error:
             if isinstance(error, StageExecutionError):
                 self.account.charge_unreserved(spec.name, error.spend)
@@ -275,17 +273,6 @@ class HandoffCoordinator:
                 self._handlers.note(f"{spec.name!r} did not correct it: {'; '.join(error.findings)}")
             else:
                 outgoing.corrected.append(returned)
-
-    async def _executed(self, back: OutgoingHandoff, message: StageInput | Handoff, execute: Execute) -> StageReturn:
-        """Return what a sender answered, on a worker that can do its stage."""
-        while True:
-            try:
-                return await execute(back, message, back.given.seq, back.given.attempt)
-            except StageExecutionError as error:
-                if error.lack is None:
-                    raise
-                self.account.charge_unreserved(back.spec.name, error.spend)
-                await self.wait_for_worker(back, error.lack)
 
     def _returning(self, back: OutgoingHandoff, outgoing: OutgoingHandoff) -> StageInput | Handoff:
         """Return the message by which a receiver hands the work back to its sender."""

@@ -27,8 +27,7 @@ from baton.errors import PatchError, PayloadTooLargeError, StageFailedError
 from baton.handoff.records import Handoff
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
 from baton.handoff.workflow_coordinator import HandoffCoordinator
-from baton.handoff.workflow_lacks import lack_told, to_any_worker
-from baton.handoff.workflow_outage import is_outage
+from baton.handoff.workflow_outage import is_outage, is_unknown
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json, excess
 from baton.wire.names import HANDOFF_REFUSED
@@ -95,10 +94,11 @@ async def run_stage(
                 returned = await execute(delivery, outgoing, message.seq, message.attempt)
             except StageExecutionError as error:
                 handoffs.account.raised(delivery.key, message.attempt, error.spend)
-                if error.lack is not None:
-                    await handoffs.wait_for_worker(delivery, error.lack)
-                    continue
                 delivery.outages += error.is_outage
+                delivery.unknown += error.is_unknown
+                if error.is_unknown:
+                    await handoffs.wait_for_worker(delivery)
+                    continue
                 if not (error.is_outage and await handoffs.wait_for_ledger(delivery)):
                     await handoffs.failed(delivery, error)
                 continue
@@ -135,26 +135,24 @@ async def execute(delivery: OutgoingHandoff, outgoing: StageInput | Handoff, seq
     nth = f", attempt {attempt}" if attempt > 1 else ""
     summary = f"step {seq}: {spec.name}{nth}"[:200]
     try:
-        with to_any_worker(delivery):
-            started = workflow.start_activity(
-                spec.name,
-                outgoing,
-                result_type=StageReturn,
-                task_queue=delivery.task_queue,
-                start_to_close_timeout=spec.timeout,
-                heartbeat_timeout=spec.heartbeat,
-                retry_policy=_retry_policy(spec.retries),
-                summary=summary,
-            )
-        returned: StageReturn | bytes | None = await started
+        returned: StageReturn | bytes | None = await workflow.execute_activity(
+            spec.name,
+            outgoing,
+            result_type=StageReturn,
+            task_queue=delivery.task_queue,
+            start_to_close_timeout=spec.timeout,
+            heartbeat_timeout=spec.heartbeat,
+            retry_policy=_retry_policy(spec.retries),
+            summary=summary,
+        )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
         if refusal := _refusal(error):
             return refusal
         told = f"stage {spec.name!r} failed: {_reason(error)}"
-        outage, lack = is_outage(error), lack_told(error)
-        raise StageExecutionError(told, _spent(error), is_outage=outage, lack=lack) from error
+        lacks = {"is_outage": is_outage(error), "is_unknown": is_unknown(error)}
+        raise StageExecutionError(told, _spent(error), **lacks) from error
     if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
         found = "null" if returned is None else "bytes"
         raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")

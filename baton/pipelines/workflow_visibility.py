@@ -23,8 +23,7 @@ _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
-_WAITS = (PipelineStatus.SUSPENDED, PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING)  # the gravest first
-_STATUS_OF_ITS_OWN = frozenset({*_WAITS, PipelineStatus.FAILED})
+_STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
@@ -103,7 +102,7 @@ class Visibility:
 
     def _gravest(self, usual: PipelineStatus) -> PipelineStatus:
         """Return the gravest status of all that waits, or the usual one."""
-        found = [one for one in _WAITS if one in self._waits]
+        found = [one for one in (PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING) if one in self._waits]
         return found[0] if found else usual
 
     def gave_up(self, name: str | None = None) -> None:

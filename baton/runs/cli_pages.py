@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from baton.cli.output import WithinEdges, between, length, make_table, moment, plain
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.history import HistoryEntry, StepKind
-from baton.runs.cli_cards import glyph, heading, lacking, repair_hints, suspension, verdict, waits_card, with_before
+from baton.runs.cli_cards import glyph, heading, repair_hints, suspension, verdict, waits_card, with_before
 from baton.runs.cli_words import changes, remarks
 from baton.runs.client_executions import unpause
 from baton.runs.client_follow import Followed
@@ -35,7 +35,6 @@ _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
     NewsKind.RUN_GOES_ON: ("↺", "yellow"),
     NewsKind.RUN_SUSPENDED: ("!", "yellow"),
-    NewsKind.RUN_LACKS: ("!", "yellow"),
     NewsKind.RUN_PAUSED: ("!", "yellow"),
     NewsKind.RUN_UNPAUSED: ("▶", "bold"),
     NewsKind.RUN_ENDED: ("■", "bold"),
@@ -78,8 +77,6 @@ def _said(news: News, run: RunRecord) -> str:
             return f"{run.pipeline} {run.workflow_id}: {news.text}"
         case NewsKind.RUN_SUSPENDED:
             return suspension(news.text)
-        case NewsKind.RUN_LACKS:
-            return lacking(news.text)
         case NewsKind.RUN_PAUSED:
             return f"paused {news.text}; unpause it by `{unpause(run.workflow_id)}`"
         case NewsKind.RUN_UNPAUSED:

@@ -17,7 +17,6 @@ class NewsKind(StrEnum):
     RUN_STARTED = "run_started"
     RUN_GOES_ON = "run_goes_on"
     RUN_SUSPENDED = "run_suspended"
-    RUN_LACKS = "run_lacks"
     RUN_PAUSED = "run_paused"
     RUN_UNPAUSED = "run_unpaused"
     RUN_ENDED = "run_ended"
@@ -149,12 +148,10 @@ class _Told:
             yield News(NewsKind.RUN_GOES_ON, before.ended or self._now, f"{how}; continues as run {after.run_id}")
 
     def suspended(self, after: RunRecord) -> Iterator[News]:
-        """Yield that no worker can continue the run."""
+        """Yield that the worker's code cannot continue the run."""
         known = self._before.suspended if self._before and self._before.run_id == after.run_id else None
         if after.suspended not in (None, known):
             yield News(NewsKind.RUN_SUSPENDED, self._now, after.suspended)
-        lacked = self._before.lacks if self._before and self._before.run_id == after.run_id else []
-        yield from (News(NewsKind.RUN_LACKS, self._now, one) for one in after.lacks if one not in lacked)
 
     def pausings(self, after: RunRecord) -> Iterator[News]:
         """Yield that somebody paused or unpaused the run."""
