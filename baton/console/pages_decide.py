@@ -189,7 +189,7 @@ async def decide_approval(request: Request, given: Mapping[str, str]) -> Respons
             return done
         return _question_page(request, workflow_id, question, asked, given=given, unsent=asked.trouble)
     waiting, approved = asked.open.waiting, given.get("approved") == "yes"
-    faults: dict[str, str] = {} if given.get("why", "").strip() else {"why": "say why; the reason goes on record"}
+    faults: dict[str, str] = {} if given.get("why", "").strip() else {"why": "say why; the reason is recorded"}
     answer: Any = None
     if approved and (form := _form_of(waiting)) is not None:
         filled = form.filled(given)
@@ -366,7 +366,7 @@ def _decision(handoff_id: str, who: str, given: Mapping[str, str]) -> tuple[Hand
     if chosen not in [one.value for one in HandoffAction]:
         faults["action"] = "choose what to do"
     if not why:
-        faults["why"] = "say why; the reason goes on record"
+        faults["why"] = "say why; the reason is recorded"
     edit, micro_usd = None, 0
     if chosen == HandoffAction.EDIT.value:
         try:

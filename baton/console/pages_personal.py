@@ -23,7 +23,7 @@ async def opened(request: Request, form: Mapping[str, str]) -> Response:
     """Show the values, once it is on record who opened them and why."""
     run, why = await run_of(request), form.get("why", "").strip()
     if not 0 < len(why) <= _LONGEST_REASON:
-        return _shown(request, run, fault="say why, in at most 10,000 characters; the reason goes on record")
+        return _shown(request, run, fault="say why, in at most 10,000 characters; the reason is recorded")
     return _shown(request, run, known=await sources_of(request).disclosed(run, viewer_of(request).name, why))
 
 

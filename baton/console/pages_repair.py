@@ -21,7 +21,7 @@ from baton.console.rendering import render, run_path
 from baton.console.security import Role, action, page, viewer_of
 from baton.wire.canonical import digest
 
-_SAY_WHY = "say why; the reason goes on record"
+_SAY_WHY = "say why; the reason is recorded"
 _turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a form that is sent twice at once is done once
 
 

@@ -74,7 +74,7 @@ class Viewer:
     """The person who looks.
 
     Attributes:
-        name: The authenticated name, which goes on record.
+        name: The authenticated name, which is recorded.
         role: What they may do.
         session: What their forgery tokens are bound to.
     """

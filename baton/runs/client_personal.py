@@ -30,7 +30,7 @@ async def open_personal_data(vault: Vault, ledger: Ledger, run: RunRecord, *, by
         ValueError: Nobody is named, or no reason.
     """
     if not by.strip() or not why.strip():
-        raise ValueError("an opening goes on record: say who opens it, and why")
+        raise ValueError("an opening is recorded: say who opens it, and why")
     payload = await vault.without_erased(run.personal_data)
     known = read_payload(payload).items()
     fields = {pseudonym: sorted(entry.fields) for pseudonym, entry in known if isinstance(entry, SealedSubject)}
