@@ -29,7 +29,7 @@ from baton.errors import BatonError
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead
 from baton.ledger.cli_sources import Anchors
-from baton.runs.cli_pages import news_lines
+from baton.runs.cli_watch import news_lines
 
 ROOT = Path(__file__).resolve().parent
 STATE, ARTIFACTS, KEYS = ROOT / ".baton" / "dev", ROOT / ".baton" / "artifacts", ROOT / ".baton"

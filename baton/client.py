@@ -31,16 +31,13 @@ if TYPE_CHECKING:
     from baton.personal.records import Erased as Erased
     from baton.personal.records import PersonalData as PersonalData
     from baton.personal.store import Vault as Vault
-    from baton.runs.client_answering import NoAnswerError as NoAnswerError
-    from baton.runs.client_answering import answer_of as answer_of
-    from baton.runs.client_answering import must_be_answerable as must_be_answerable
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
+    from baton.runs.client_connection import run_and_leave as run_and_leave
     from baton.runs.client_decide import OpenApproval as OpenApproval
     from baton.runs.client_decide import decide as decide
     from baton.runs.client_decide import decided_question as decided_question
     from baton.runs.client_decide import open_approvals_of as open_approvals_of
-    from baton.runs.client_ending import run_and_leave as run_and_leave
     from baton.runs.client_executions import describe as describe
     from baton.runs.client_executions import unpause as unpause
     from baton.runs.client_explanation import explain as explain
@@ -71,8 +68,11 @@ if TYPE_CHECKING:
     from baton.runs.client_rollback import RolledBackRun as RolledBackRun
     from baton.runs.client_rollback import find_point as find_point
     from baton.runs.client_rollback import roll_back as roll_back
+    from baton.runs.client_waiting import NoAnswerError as NoAnswerError
     from baton.runs.client_waiting import Pending as Pending
     from baton.runs.client_waiting import Waits as Waits
+    from baton.runs.client_waiting import answer_of as answer_of
+    from baton.runs.client_waiting import must_be_answerable as must_be_answerable
     from baton.runs.client_waiting import waits as waits
     from baton.sdk.leaving import leave as leave
 else:

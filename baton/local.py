@@ -20,7 +20,7 @@ from baton.devserver import DevServer
 from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
-from baton.runs.cli_live import LiveView, can_ask
+from baton.runs.cli_decide import LiveView, can_ask
 from baton.runs.client_connection import Connection, connect
 from baton.wire.json_values import Json
 from baton.worker import Settings, defined_in, plugin_for

@@ -41,7 +41,7 @@ from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_deciders import check_decision
 from baton.pipelines.activity_errors import as_failure
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
-from baton.runs.client_settlement import rolled_back
+from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.failures import FAILED_THE_RUN, AnyFault, log_failure, logging_failures
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for

@@ -38,8 +38,8 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_gate import Gate, addressed_to, contract_check
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.entries import run_name
-from baton.runs.client_asking import Asker
 from baton.runs.client_executions import Execution, asked, is_unknown, list_executions
+from baton.runs.client_waiting import Asker
 from baton.wire.json_values import MOST_MESSAGE_VALUES, Json, excess
 from baton.wire.names import ATTRIBUTE_STATUS
 

@@ -48,9 +48,9 @@ from baton.handoff.cli_inbox_pages import (
 )
 from baton.handoff.client_inbox import open_approvals, run_approvals
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
-from baton.runs.cli_cards import asked_rows
-from baton.runs.client_answering import answer_of, must_be_answerable, nobody
+from baton.runs.cli_show import asked_rows
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
+from baton.runs.client_waiting import answer_of, must_be_answerable, nobody
 from baton.wire.text import quantity
 
 _AT_ONCE = 8

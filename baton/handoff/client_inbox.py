@@ -11,11 +11,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.core.messages import PipelineStatus, Waiting
 from baton.errors import BatonError, HistoryError
 from baton.handoff.pending import HandoffDecision, PendingHandoff, refusal
-from baton.runs.client_asking import Asker
 from baton.runs.client_decide import decided_by_update
 from baton.runs.client_executions import Execution, describe, list_executions
 from baton.runs.client_handoffs import UNKNOWN, read_handoffs
 from baton.runs.client_list import label_of
+from baton.runs.client_waiting import Asker
 from baton.wire.names import (
     ATTRIBUTE_STAGE,
     ATTRIBUTE_STATUS,

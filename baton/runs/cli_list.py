@@ -1,12 +1,16 @@
-"""`baton list`: which runs there are."""
+"""`baton list` and `baton bill`: which runs there are, and what they cost together."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from baton.cli.output import STATUS_STYLES, ago, between, length, make_table, plain, without_breaks
+from baton.cli.options import ExitCode
+from baton.cli.output import STATUS_STYLES, ago, between, dollars, length, make_table, plain, without_breaks
 from baton.cli.session import Session, command
+from baton.core.history import Spend
+from baton.runs.client_bill import GroupBy, charges, exported, paired, summed
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
 
 
@@ -75,3 +79,110 @@ def _print(session: Session, runs: list[ListedRun]) -> None:
             plain(run.run_id, "dim"),
         )
     session.show(without_breaks(table, session.out, keep=3))
+
+
+_RIGHT = ("cost", "read", "written", "provider", "difference")
+
+
+def _day(given: str | None) -> datetime | None:
+    """Return the moment that `--since` names."""
+    if given is None:
+        return None
+    try:
+        at = datetime.fromisoformat(given)
+    except ValueError as error:
+        raise typer.BadParameter(f"{given!r} is not a date such as 2026-11-27, or a time of it") from error
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+@command
+async def bill(
+    session: Session,
+    since: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Only what was charged since, as 2026-11-27 (UTC).")
+    ] = None,
+    group_by: Annotated[
+        GroupBy | None, typer.Option("--group-by", help="By what to sum up; by pipeline by default.")
+    ] = None,
+    reconcile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="A provider's export of usage to compare with.",
+        ),
+    ] = None,
+) -> None:
+    """Sum up what runs cost, and compare it with a provider's export.
+
+    Retries, refused attempts, children and runs rolled back are included. Reads the history of every run that the
+    server still has. With --reconcile, each model (or day, by --group-by day) is compared with a provider's CSV export;
+    the exit code is 1 if an amount differs by more than a cent and by more than a hundredth.
+    """
+    start = _day(since)
+    by = group_by or (GroupBy.PIPELINE if reconcile is None else GroupBy.MODEL)
+    if reconcile is not None and by not in (GroupBy.MODEL, GroupBy.DAY):
+        raise typer.BadParameter("a provider knows models and days only", param_hint="--group-by")
+    theirs = None if reconcile is None else exported(reconcile, by)
+    client = await session.client()
+    with session.progress("reading histories"):
+        ours = summed(await charges(client, start, unread=session.note), by)
+    if theirs is None:
+        _print_sums(session, by, ours)
+        return
+    rows = paired(ours, theirs)
+    wrong = [name for name, mine, other in rows if _differ(mine, other)]
+    _print_pairs(session, by, rows, wrong)
+    if wrong:
+        raise typer.Exit(ExitCode.NO)
+
+
+def _differ(mine: Spend, other: Spend) -> bool:
+    """Return whether two amounts differ by more than rounding; tokens are compared where no money is known."""
+    if other.micro_usd:
+        return abs(mine.micro_usd - other.micro_usd) > max(10_000, other.micro_usd // 100)
+    tokens = [one.prompt_tokens + one.completion_tokens for one in (mine, other)]
+    return abs(tokens[0] - tokens[1]) > tokens[1] // 100
+
+
+def _print_sums(session: Session, by: GroupBy, sums: dict[str, Spend]) -> None:
+    """Write the sums and their total."""
+    total = sum(sums.values(), start=Spend())
+    if session.json:
+        rows = [{by.value: name, **_members(spend)} for name, spend in sums.items()]
+        session.write_json({"group_by": by.value, "rows": rows, "total": _members(total)})
+        return
+    table = make_table(by.value, "cost", "read", "written", right=_RIGHT)
+    for name, spend in [*sums.items(), ("total", total)]:
+        style = "bold" if spend is total else ""
+        tokens = (f"{spend.prompt_tokens:,}", f"{spend.completion_tokens:,}")
+        table.add_row(plain(name, style), plain(dollars(spend.micro_usd), style), *tokens)
+    session.show(table)
+
+
+def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spend]], wrong: list[str]) -> None:
+    """Write what the runs say beside what the provider says."""
+    if session.json:
+        told = [
+            {by.value: name, "runs": _members(mine), "provider": _members(other), "agrees": name not in wrong}
+            for name, mine, other in rows
+        ]
+        session.write_json({"group_by": by.value, "rows": told})
+        return
+    table = make_table(by.value, "cost", "provider", "difference", "tokens", right=(*_RIGHT, "tokens"))
+    for name, mine, other in rows:
+        gap = mine.micro_usd - other.micro_usd
+        tokens = mine.prompt_tokens + mine.completion_tokens - other.prompt_tokens - other.completion_tokens
+        sign = "-" if gap < 0 else "+" if gap else ""
+        style = "red" if name in wrong else ""
+        difference = plain(f"{sign}{dollars(abs(gap))}", style)
+        table.add_row(plain(name, style), dollars(mine.micro_usd), dollars(other.micro_usd), difference, f"{tokens:+,}")
+    session.show(table)
+
+
+def _members(spend: Spend) -> dict[str, Any]:
+    """Return an amount as JSON, whole."""
+    return {
+        "micro_usd": spend.micro_usd,
+        "prompt_tokens": spend.prompt_tokens,
+        "completion_tokens": spend.completion_tokens,
+    }

@@ -1,4 +1,4 @@
-"""`baton rollback`."""
+"""`baton rollback` and `baton cancel`."""
 
 import asyncio
 import shlex
@@ -19,6 +19,8 @@ from baton.cli.targets import (
     LimitOption,
     OptionalRunArgument,
     PipelineOption,
+    RunArgument,
+    Target,
     WhoOption,
     WhyOption,
     YesOption,
@@ -27,9 +29,11 @@ from baton.cli.targets import (
 )
 from baton.client import RollbackPoint, RolledBackRun, Step, find_point, roll_back
 from baton.errors import HistoryError, PipelineError
-from baton.runs.cli_cards import spent
 from baton.runs.cli_list import parse_status
+from baton.runs.cli_show import heading, spent
 from baton.runs.client_list import ListedRun, RunFilter, list_runs
+from baton.runs.client_reader import read_run
+from baton.runs.client_record import RunStatus
 from baton.wire.text import quantity
 
 _SHOWN = 12
@@ -189,3 +193,28 @@ def _preview(point: RollbackPoint) -> RenderableType:
 def _step(step: Step) -> Text:
     """Return one step that will run again."""
     return plain(f"  {step.seq} {step.name} ({step.kind.value}, {step.status.value})", "dim")
+
+
+@command
+async def cancel(
+    session: Session, run: RunArgument, why: WhyOption, who: WhoOption = None, yes: YesOption = False
+) -> None:
+    """Ask a run to cancel; its compensations run, and its children are asked too.
+
+    Shows the run and asks for confirmation; without a terminal, --yes is required. Needs a worker to take effect.
+    """
+    target, by = Target.of(run), who_is(who)
+    client = await session.client()
+    with session.progress("reading the history"):
+        record = await read_run(client, target.workflow_id, target.run_id)
+    if record.status is not RunStatus.RUNNING:
+        raise PipelineError(f"{target.workflow_id!r} cannot be canceled: it is {record.status.value}")
+    if not session.json:
+        session.err.print(heading(record))
+    session.confirm(f"cancel {target.workflow_id!r}?", yes=yes, otherwise="nothing was canceled")
+    handle = client.get_workflow_handle(target.workflow_id, run_id=target.run_id)
+    await handle.cancel(reason=f"canceled by {by}: {why}")
+    if session.json:
+        session.write_json({"workflow_id": target.workflow_id, "run_id": record.run_id})
+    else:
+        session.show(Text.assemble(plain(target.workflow_id, "bold cyan"), " was asked to cancel"))

@@ -1,13 +1,17 @@
-"""Connecting to a Temporal server the way the Temporal CLI does: profiles, environment, then defaults."""
+"""How a program connects to Temporal, as the Temporal CLI does, and how it ends."""
 
+import asyncio
+import contextlib
 import os
 import re
-from collections.abc import Sequence
+import signal
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from temporalio.client import Client, Plugin
+from temporalio.client import Client, Plugin, WorkflowFailureError
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError
@@ -15,7 +19,7 @@ from temporalio.service import RPCError
 from baton.artifacts.store import default_store
 from baton.codec.conversion import data_converter
 from baton.errors import ServerError
-from baton.runs.client_connection_errors import connection_fault
+from baton.sdk.leaving import leave
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_TASK_QUEUE = "baton"
@@ -117,3 +121,117 @@ async def connect(
         return await Client.connect(**settings, plugins=plugins, runtime=runtime)
     except (RPCError, RuntimeError, ValueError) as error:
         raise ServerError(connection_fault(error, settings)) from error
+
+
+_ABSENT = "Start one with `baton dev`, or name another with --address, TEMPORAL_ADDRESS or a profile in temporal.toml"
+_ADDRESS = "write TEMPORAL_ADDRESS, or the profile's address, as host:port, for example localhost:7233"
+_AUTHORITY = "name the certificate of the authority that signed it: TEMPORAL_TLS_SERVER_CA_CERT_PATH"
+_CREDENTIALS = "check TEMPORAL_API_KEY, or the certificate of TEMPORAL_TLS_CLIENT_CERT_PATH and its dates"
+_PAIR = "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH name a PEM certificate and its unencrypted key"
+_WANTS_TLS = "does it want TLS? TEMPORAL_TLS=true or a table `tls` in the profile switches it on"
+_WANTS_CERTIFICATE = (
+    "does it want a client certificate, or another one? "
+    "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH name one"
+)
+
+_FAULTS: tuple[tuple[str, str, str], ...] = (
+    (r"invalid target URL: (.+)", "this is not an address ({})", _ADDRESS),
+    (r"HttpsUriWithoutTlsSupport", "the address is a URL", f"{_ADDRESS}; TEMPORAL_TLS=true switches TLS on"),
+    (r"both client cert and private key", "a client certificate without its key, or a key without one", _PAIR),
+    (r"PrivateKeyParseError|CertificateParseError", "the client's certificate or key cannot be read", _PAIR),
+    (r"KeyMismatch", "the client's key is not that of its certificate", _PAIR),
+    (r"AlertReceived\((\w+)\)", "the service refuses this client ({})", _CREDENTIALS),
+    (r"InvalidCertificate\(Expired", "the service's certificate has expired", "renew it, or set this machine's clock"),
+    (r"InvalidCertificate\(NotValidYet", "the service's certificate is not valid yet", "set this machine's clock"),
+    (
+        r"InvalidCertificate\(NotValidForName.*presented: \[\"?\w+\(\W*([\w.*:-]+)",
+        "the service's certificate is for another name, {!r}",
+        "connect by that name, or give it as TEMPORAL_TLS_SERVER_NAME",
+    ),
+    (
+        r"InvalidCertificate\(UnknownIssuer",
+        "the service's certificate is of an authority that is not trusted here",
+        _AUTHORITY,
+    ),
+    (r"InvalidCertificate\((\w+)", "the service's certificate does not hold ({})", _AUTHORITY),
+    (
+        r"InvalidMessage\(",
+        "it speaks no TLS at this port",
+        "name another port, or leave TLS out: TEMPORAL_TLS=false does, where a key or a profile switched it on",
+    ),
+    (r"code: (?:Unauthenticated|PermissionDenied), message: \"([^\"]*?)\.?\"", "it refuses: {}", _CREDENTIALS),
+    (r"response with status: (40[013] [\w ]+)", "a proxy before it answers {}", _CREDENTIALS),
+    (r"response with status: (\d+ [\w ]+)", "a proxy answers {}", "see to it that it leads to a service that runs"),
+    (r"dns error", "the host's name is not known", "check the address, and this machine's name service"),
+)
+"""What the core's text shows, what it means, and what to do; the first that fits counts."""
+
+_CLOSED = r"transport error|operation was canceled|http2 error"
+_SYSTEM = r'message: "([^"]+)"'
+
+
+def connection_fault(error: Exception, settings: Mapping[str, Any]) -> str:
+    """Return the line about a connection that failed: where to, why, and what to do."""
+    address, said = settings["target_host"], str(error)
+    where = f"{address} (namespace {settings['namespace']!r})"
+    for sign, meaning, remedy in _FAULTS:
+        if found := re.search(sign, said):
+            return f"no connection to {where}: {meaning.format(*found.groups())}; {remedy}"
+    if not re.search(r":\d+$", address):
+        return f"no connection to {where}: the address has no port; {_ADDRESS}"
+    if re.search(_CLOSED, said):
+        wanted = _WANTS_CERTIFICATE if settings.get("tls") or settings.get("api_key") else _WANTS_TLS
+        return f"no connection to {where}: it was closed before the service answered; {wanted}"
+    innermost = re.findall(_SYSTEM, said)
+    return f"no Temporal server answers at {where}: {innermost[-1] if innermost else said}. {_ABSENT}"
+
+
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
+    """Run ``main`` like `asyncio.run`, then end the process; the last line of a script or worker.
+
+    SIGTERM cancels ``main`` as Ctrl-C does, so a worker in it lets its stages finish (`BATON_GRACE_SECONDS`).
+
+    The exit code is 0; 1 after an exception, whose traceback is printed, and why a run failed in its last line; 130
+    after Ctrl-C; 143 after SIGTERM.
+
+    Args:
+        main: What to run.
+
+    Example:
+        ```python
+        if __name__ == "__main__":
+            run_and_leave(main())
+        ```
+    """
+    terminated: list[int] = []
+    try:
+        asyncio.run(_cancelled_by_sigterm(main, terminated))
+    except KeyboardInterrupt:
+        leave(130)
+    except asyncio.CancelledError:
+        if not terminated:
+            sys.excepthook(*sys.exc_info())
+        leave(_TERMINATED if terminated else 1)
+    except BaseException as error:  # whatever it is, it is shown, and the process ends with it
+        if isinstance(error, WorkflowFailureError):  # which by itself says no more than that, in the last line
+            error.add_note(str(error.cause))
+        sys.excepthook(*sys.exc_info())
+        leave(1)
+    leave(0)
+
+
+async def _cancelled_by_sigterm(main: Coroutine[Any, Any, Any], terminated: list[int]) -> None:
+    """Run ``main``; SIGTERM cancels it and is noted."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - asyncio.run makes one
+
+    def stop() -> None:
+        terminated.append(signal.SIGTERM)
+        task.cancel()
+
+    with contextlib.suppress(NotImplementedError):  # Windows has no such handlers
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    await main

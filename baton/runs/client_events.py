@@ -1,8 +1,8 @@
-"""What single events of a history hold: their payloads as records, their times, their reasons."""
+"""What single events of a history hold: payloads as records, times, reasons, timers, and failures in clear."""
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -203,3 +203,142 @@ def time_of(event: HistoryEvent) -> datetime:
 def _workflow_time(nanoseconds: int) -> datetime:
     """Return a time as `workflow.now()` gives it, rounded in the same way."""
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+
+
+APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
+"""The name of the timer that ends an approval: its step, and its title."""
+SLEEP_TIMER = re.compile(r"step (\d+): sleeps: (.*)", re.DOTALL)
+"""The name of the timer of a sleep: its step, and the step's name."""
+_HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff ([^:]+)(?:: (.+))?")
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A timer that runs.
+
+    Attributes:
+        name: What it is for, as the pipeline says; empty if it does not.
+        since: When it was started.
+        until: When it fires.
+    """
+
+    name: str
+    since: datetime
+    until: datetime
+
+    @property
+    def is_of_a_step(self) -> bool:
+        """Whether an approval, a sleep, or the wait for a person ends with it; each is shown as such."""
+        return any(kind.fullmatch(self.name) for kind in (APPROVAL_TIMER, SLEEP_TIMER, _HANDOFF_TIMER))
+
+
+@dataclass(frozen=True)
+class HandoffDeadline:
+    """A handoff that waits for a person.
+
+    Attributes:
+        seq: The number of the step that it was to begin.
+        handoff_id: Its id.
+        since: Since when it waits.
+        until: The deadline, after which its step fails.
+        why: What became of it and the code, as `PendingHandoff.why` says it.
+    """
+
+    seq: int
+    handoff_id: str
+    since: datetime
+    until: datetime
+    why: str = ""
+
+
+def timer_name(text: bytes | None) -> str:
+    """Return the name of a timer, out of the decoded payload of its event; empty if it has none."""
+    try:
+        name = json.loads(text or b"")
+    except ValueError:
+        return ""
+    return name if isinstance(name, str) else ""
+
+
+def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> list[Timer]:
+    """Return the timers that run after these events, the oldest first."""
+    found: dict[int, Timer] = {}
+    for event in events:
+        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
+        match event.WhichOneof("attributes"):
+            case "timer_started_event_attributes":
+                name = timer_name(texts.get(event.event_id))
+                since = time_of(event)
+                found[event.event_id] = Timer(name, since, since + attributes.start_to_fire_timeout.ToTimedelta())
+            case "timer_canceled_event_attributes" | "timer_fired_event_attributes":
+                found.pop(attributes.started_event_id, None)
+    return list(found.values())
+
+
+def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
+    """Return the handoffs that wait for a person."""
+    named = ((one, _HANDOFF_TIMER.fullmatch(one.name)) for one in timers)
+    return [
+        HandoffDeadline(int(found[1]), found[2], one.since, one.until, found[3] or "") for one, found in named if found
+    ]
+
+
+def made_ready(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> dict[int, int]:
+    """Return, by step, the workflow task in which its handoff was made, where that was before it was first sent."""
+    found: dict[int, int] = {}
+    for event in events:
+        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
+        text, seq = texts.get(event.event_id), 0
+        if event.HasField("timer_started_event_attributes"):
+            named = _HANDOFF_TIMER.fullmatch(timer_name(text))
+            seq = int(named[1]) if named else 0
+        elif event.HasField("activity_task_scheduled_event_attributes") and is_compression(event):
+            seq = step_of_summary(text)
+        if seq:
+            found.setdefault(seq, attributes.workflow_task_completed_event_id)
+    return found
+
+
+_MEMBERS = ("failure", "last_failure")
+
+
+async def with_failures(events: Iterable[HistoryEvent], converter: DataConverter) -> list[HistoryEvent]:
+    """Return the events of a history, their failures with messages and stack traces in clear."""
+    return [await _readable(event, converter) for event in events]
+
+
+async def _readable(event: HistoryEvent, converter: DataConverter) -> HistoryEvent:
+    if not any(_is_encoded(failure) for failure in _failures(event)):
+        return event
+    copy = HistoryEvent()
+    copy.CopyFrom(event)
+    for failure in _failures(copy):
+        await _reveal(failure, converter)
+    return copy
+
+
+def _failures(event: HistoryEvent) -> list[Failure]:
+    """Return what an event says of failures."""
+    kind = event.WhichOneof("attributes")
+    attributes: Any = getattr(event, kind) if kind else None
+    return [
+        getattr(attributes, name)
+        for name in _MEMBERS
+        if attributes is not None and name in attributes.DESCRIPTOR.fields_by_name and attributes.HasField(name)
+    ]
+
+
+def _is_encoded(failure: Failure) -> bool:
+    """Return whether a failure, or one of its causes, is encoded."""
+    return failure.HasField("encoded_attributes") or (failure.HasField("cause") and _is_encoded(failure.cause))
+
+
+async def _reveal(failure: Failure, converter: DataConverter) -> None:
+    """Put the message and the stack trace where they are in clear; what cannot be read stays a placeholder."""
+    if failure.HasField("encoded_attributes"):
+        [said] = await converter.decode([failure.encoded_attributes])
+        if isinstance(said, dict):
+            failure.message = str(said.get("message", failure.message))
+            failure.stack_trace = str(said.get("stack_trace", failure.stack_trace))
+    if failure.HasField("cause"):
+        await _reveal(failure.cause, converter)

@@ -19,8 +19,7 @@ from baton.runs.client_events import is_refusal, time_of
 from baton.runs.client_executions import PAUSED, describe, history
 from baton.runs.client_news import News, news_of, streamed_news, with_streams
 from baton.runs.client_reader import first_began, rebuild
-from baton.runs.client_record import RunRecord, RunStatus
-from baton.runs.client_streams import Heard, live
+from baton.runs.client_record import Heard, RunRecord, RunStatus, live
 
 _POLL = timedelta(seconds=60)  # the server answers after 20 s at the latest, with nothing if there is nothing
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 3.0

@@ -1,6 +1,6 @@
 """The handoffs of a run as its event history tells them: the messages, and which of them wait for a person.
 
-Needs no worker. What waits is told by its deadline (`baton.runs.client_timers`), and why it waits by what its receiver
+Needs no worker. What waits is told by its deadline (`baton.runs.client_events`), and why it waits by what its receiver
 answered; so of a handoff that was never sent the history knows only when.
 """
 
@@ -17,11 +17,18 @@ from temporalio.converter import DataConverter
 from baton.core.messages import StageReturn
 from baton.core.verdict import MOST_ATTEMPTS, Code, Disposition, Verdict, disposition_of
 from baton.handoff.pending import PendingHandoff
-from baton.runs.client_events import decoded, innermost, is_refusal, parsed
+from baton.runs.client_events import (
+    HandoffDeadline,
+    decoded,
+    innermost,
+    is_refusal,
+    open_timers,
+    parsed,
+    pending_handoffs,
+)
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild
 from baton.runs.client_record import RunRecord
-from baton.runs.client_timers import HandoffDeadline, open_timers, pending_handoffs
 
 UNTOLD = "the history alone does not tell why; a worker does"
 """The details of a handoff that was never sent, or not as an activity."""

@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from baton.core.history import HistoryEntry, StepKind
-from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
-from baton.runs.client_streams import Heard, StepStream, unheard
+from baton.runs.client_record import Heard, RunRecord, RunStatus, Step, StepStatus, StepStream, unheard
 
 
 class NewsKind(StrEnum):

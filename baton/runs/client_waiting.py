@@ -1,10 +1,13 @@
-"""What a run waits for: stages at work, people, children; mostly from the server, without asking a worker."""
+"""What a run waits for, and who can answer it: stages, people, children; and the workers that poll for it."""
 
+import asyncio
 import re
 import shlex
+import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
@@ -13,13 +16,14 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
-from temporalio.client import Client, WorkflowQueryFailedError
-from temporalio.service import RPCError
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.history import StepKind
 from baton.core.messages import Overview, Waiting
+from baton.errors import PipelineError
 from baton.runs.client_events import words_of
-from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe
+from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, asked, describe, is_unknown, unpause
 from baton.runs.client_list import status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.wire.names import QUERY_STATUS
@@ -293,3 +297,107 @@ async def _asks(client: Client, run: RunRecord) -> dict[str, Waiting]:
     except RPCError:
         return {}
     return {one.name: one for one in overview.waiting_for if one.kind == "approval"}
+
+
+AnswerT = TypeVar("AnswerT")
+
+ANSWER_SECONDS = 10.0
+_NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION)
+
+
+class NoAnswerError(PipelineError):
+    """No worker answers; the same may be asked again later."""
+
+
+async def answer_of(
+    client: Client, workflow_id: str, asking: Awaitable[AnswerT], *, within: float = ANSWER_SECONDS
+) -> AnswerT:
+    """Return what a worker answers.
+
+    Raises:
+        NoAnswerError: No worker answers within so many seconds.
+    """
+    try:
+        async with asyncio.timeout(within):
+            return await asking
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        pass
+    except RPCError as error:
+        if error.status not in _NO_ANSWER:
+            raise
+    description = await describe(client, workflow_id)
+    raise nobody(description.task_queue, pinned_build(description))
+
+
+async def must_be_answerable(client: Client, workflow_id: str, run_id: str | None = None) -> str:
+    """Check that a run is its workflow's newest, is open, and has a worker; return the worker's task queue.
+
+    Raises:
+        PipelineError: It is not, so no decision is possible; says why.
+    """
+    description = await describe(client, workflow_id)
+    if run_id not in (None, description.run_id):
+        raise PipelineError(f"run {run_id} is over; {workflow_id!r} continues as {description.run_id}")
+    if description.close_time is not None:
+        raise PipelineError(f"{workflow_id!r} no longer waits for a decision: it is {description.status}")
+    if paused := description.pause:
+        raise PipelineError(
+            f"{workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
+            f"decided. Unpause it ({unpause(workflow_id)}) and decide again"
+        )
+    if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
+        raise nobody(description.task_queue, build)
+    return description.task_queue
+
+
+def nobody(task_queue: str, build: Build | None = None) -> NoAnswerError:
+    """Return the error for a run whose worker does not answer, and is of a build if the run is pinned to one."""
+    of_build = "" if build is None else f" of build {build.id!r}, to which the run is pinned,"
+    return NoAnswerError(
+        f"no worker{of_build} of task queue {task_queue!r} answers; nothing was decided. Start one and decide again"
+    )
+
+
+_AT_ONCE = 8
+_SILENT_FOR_SECONDS = 10.0
+
+
+class Asker:
+    """Sends queries to runs, a few at once; a task queue without answers is skipped for a while."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._silent: dict[str, float] = {}
+
+    async def ask(self, run: Execution, query: str, of: type[Any]) -> list[Any] | None:
+        """Return what a run answers to a query that is answered with a list."""
+        async with self._turn:
+            if self._silent.get(run.task_queue, 0.0) > time.monotonic():
+                return None
+            if not await has_pollers(self._client, run.task_queue):
+                self._silence(run)
+                return None
+            handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+            try:
+                answer: list[Any] = await asked(handle, query, result_type=list[of], rpc_timeout=ANSWER_WITHIN)  # type: ignore[valid-type]
+            except WorkflowQueryFailedError as error:
+                return [] if is_unknown(query, error) else None
+            except PipelineError:
+                return None
+            except RPCError as error:
+                match error.status:
+                    case RPCStatusCode.NOT_FOUND:  # it ended meanwhile
+                        return []
+                    case RPCStatusCode.FAILED_PRECONDITION:  # this run alone cannot be asked: its code fails
+                        return None
+                    case RPCStatusCode.CANCELLED | RPCStatusCode.DEADLINE_EXCEEDED:
+                        self._silence(run)
+                        return None
+                    case _:
+                        raise
+            return answer
+
+    def _silence(self, run: Execution) -> None:
+        """Note that no worker answers on a run's task queue."""
+        self._silent[run.task_queue] = time.monotonic() + _SILENT_FOR_SECONDS

@@ -15,9 +15,8 @@ from baton.core.exhibits import Exhibit
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, Waiting
 from baton.core.state import PipelineState
-from baton.runs.cli_cards import asked_rows, heading, repair_hints, standing, waits_card
-from baton.runs.cli_show import output_rows
-from baton.runs.client_timers import Timer
+from baton.runs.cli_show import asked_rows, heading, output_rows, repair_hints, standing, waits_card
+from baton.runs.client_events import Timer
 from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
 
 BEGAN = datetime.now(UTC).replace(microsecond=0)

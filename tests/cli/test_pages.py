@@ -16,8 +16,8 @@ from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
-from baton.runs.cli_cards import waits_card
-from baton.runs.cli_pages import Page, news_lines
+from baton.runs.cli_show import waits_card
+from baton.runs.cli_watch import Page, news_lines
 from baton.runs.client_follow import Followed
 from baton.runs.client_news import news_of
 from baton.runs.client_waiting import Pending, Waits

@@ -10,7 +10,7 @@ from baton.core.history import StepKind
 from baton.core.messages import Decided, PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.runs.cli_history import history_as_json, history_table
-from baton.runs.cli_pages import news_lines
+from baton.runs.cli_watch import news_lines
 from baton.runs.client_news import news_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

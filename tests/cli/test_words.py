@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from baton.core.history import Conflict, HistoryEntry, StepKind
-from baton.runs.cli_words import changes, difference, remarks
+from baton.runs.cli_history import changes, difference, remarks
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.runs.cli_cards import repair_hints
+from baton.runs.cli_show import repair_hints
 from baton.runs.client_record import StepStatus
 from baton.testing import assert_replays
 from tests.pipelines.undoing import PIPELINES, STAGES, Books, HasItBooked, Reserves, WorksBesideItsChild

@@ -14,9 +14,8 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput
 from baton.client import read_run
-from baton.runs.cli_cards import waits_card
-from baton.runs.client_answering import nobody
-from baton.runs.client_waiting import Build, Unchosen, has_pollers, waits
+from baton.runs.cli_show import waits_card
+from baton.runs.client_waiting import Build, Unchosen, has_pollers, nobody, waits
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES
 from tests.support import GOAL, LIMIT, until_waiting

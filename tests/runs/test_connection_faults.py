@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.runs.client_connection_errors import connection_fault
+from baton.runs.client_connection import connection_fault
 
 TRANSPORT = "Failed client connect: Server connection error: tonic::transport::Error(Transport, {})"
 CALL = "Failed client connect: `get_system_info` call error after connection: Status {{ code: {}, message: {} }}"

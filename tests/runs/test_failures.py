@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from baton.codec.conversion import data_converter
 from baton.codec.encryption import MissingKeyError
 from baton.keys.store_keyring import Keyring
-from baton.runs.client_failures import with_failures
+from baton.runs.client_events import with_failures
 
 KEYS = Keyring.generate()
 SECRET = data_converter(keyring=KEYS, encrypt=True)

@@ -11,8 +11,8 @@ from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Outcome, StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
+from baton.runs.client_events import Timer
 from baton.runs.client_news import News, NewsKind, news_of
-from baton.runs.client_timers import Timer
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

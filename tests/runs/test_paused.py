@@ -19,13 +19,12 @@ from baton.errors import PipelineError
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.runs.cli_cards import standing, waits_card
-from baton.runs.cli_pages import news_lines
-from baton.runs.client_answering import must_be_answerable
+from baton.runs.cli_show import standing, waits_card
+from baton.runs.cli_watch import news_lines
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_news import News, NewsKind, news_of
-from baton.runs.client_waiting import waits
+from baton.runs.client_waiting import must_be_answerable, waits
 from baton.testing import pipeline_worker
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES

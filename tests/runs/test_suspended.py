@@ -20,7 +20,7 @@ from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.cli_cards import heading
+from baton.runs.cli_show import heading
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_waiting import Waits, waits
