@@ -1,0 +1,86 @@
+"""`baton watch` of a stage that streams, as people call it, on a real server: each piece while the stage works."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from baton.devserver import DevServer
+from tests.acceptance.operating import Operator
+from tests.pipelines.test_streaming import TOKENS, Pace, begun, speaking, worker_of
+from tests.support import Handle
+
+SAID = "".join(TOKENS[:2])  # then the stage waits until the test lets it continue
+
+
+@pytest.fixture
+def operator(server: DevServer, tmp_path: Path) -> Operator:
+    return Operator(tmp_path, {"TEMPORAL_ADDRESS": server.address})
+
+
+@pytest.fixture
+def pace() -> Pace:
+    return Pace(waits_after=(1,))
+
+
+@pytest.fixture
+async def run(client: Client, pace: Pace, request: pytest.FixtureRequest) -> AsyncIterator[Handle]:
+    """Yield a run whose stage has said two words and waits."""
+    queue = request.node.name
+    async with worker_of(client, queue, speaking(pace, TOKENS)):
+        yield await begun(client, queue)
+        pace.may_go_on.set()
+
+
+async def lines(process: asyncio.subprocess.Process, until: Callable[[str], bool] | None = None) -> list[str]:
+    """Return the lines that a process writes, to its end or until all of them together are as wanted."""
+    assert process.stdout is not None
+    written: list[str] = []
+    async for line in process.stdout:
+        written.append(line.decode())
+        if until is not None and until("".join(written)):
+            break
+    return written
+
+
+def text_of(written: str) -> str:
+    """Return what the stage said, from lines of JSON."""
+    news: list[dict[str, Any]] = [json.loads(line) for line in written.splitlines()]
+    return "".join(one["text"] for one in news if one["what"] == "text")
+
+
+async def test_json_has_each_piece_as_it_is_said_and_resumes_after_a_cursor(
+    operator: Operator, run: Handle, pace: Pace
+) -> None:
+    """A program that reads half of the stream, and later the rest from its last cursor, has heard all of it once."""
+    async with operator.started("watch", run.id, "--json") as watching:
+        first = await lines(watching, until=lambda written: text_of(written) == SAID)
+    cursor = json.loads(first[-1])["cursor"]
+    pace.may_go_on.set()
+    async with operator.started("watch", run.id, "--json", "--from", cursor) as watching:
+        rest = await lines(watching)
+
+    assert text_of("".join(first)) + text_of("".join(rest)) == "".join(TOKENS)
+
+
+async def test_a_pipe_gets_a_line_for_each_piece(operator: Operator, run: Handle, pace: Pace) -> None:
+    """While the stage works, and to the end."""
+    async with operator.started("watch", run.id) as watching:
+        first = await lines(watching, until=lambda written: TOKENS[1].strip() in written)
+        pace.may_go_on.set()
+        rest = await lines(watching)
+
+    assert "1 speak: done" not in "".join(first)
+    assert "It travels from stage to stage." in " ".join("".join(rest).split())
+    assert "1 speak: done" in "".join(rest)
+
+
+async def test_a_terminal_shows_the_text_while_the_stage_works(operator: Operator, run: Handle) -> None:
+    """The page has what was said so far, and the stage has not ended: only the test lets it."""
+    _, screen = await operator.terminated_on_a_terminal("watch", run.id, once=SAID.strip())
+
+    assert TOKENS[2].strip() not in screen
