@@ -3,55 +3,14 @@
 import asyncio
 import json
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
 
-import baton
 from baton.devserver import DevServer
 from tests.wheels import ROOT, install, run
 
 BLOCK = re.compile(r"^```(?:python|ini)\n# (?P<name>\w+\.(?:py|ini))\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-
-PAGES = [
-    f"docs/{name}.md" for name in ("guide", "contracts", "handoffs", "budget", "exchange", "personal-data", "security")
-]
-EXAMPLE = re.compile(r"^```python\n(?!# \w+\.py\n)(.*?)^```$", re.MULTILINE | re.DOTALL)
-READER = """
-import asyncio
-from datetime import timedelta
-from pathlib import Path
-
-from temporalio import workflow
-from temporalio.client import Client
-
-from baton import {names}
-from baton.client import connect
-
-
-@stage
-async def work(baton: Baton) -> BatonPatch:
-    return BatonPatch()
-
-implement = test = review = mend = look = book = pay = cancel_booking = work
-text, parts = "", WorkerParts()
-
-def lookup(name: str) -> str:
-    return name
-
-class Research:
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        raise NotImplementedError
-
-class Written:
-    pipeline: Pipeline
-    exchange: Exchange
-    outside: Outside
-
-async def page(self: Written, start: PipelineInput, context: StageContext[Baton], client: Client) -> None:
-"""
-"""What the examples of a page may count on: what the guide says that they come from, and stages of the reader's own."""
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +57,6 @@ def test_a_strict_type_checker_has_nothing_to_say(newcomer: tuple[Path, Path, di
     files = sorted(path.name for path in folder.glob("*.py"))
     cache = folder.parent / "types"
     run([bin_folder / "python", "-m", "mypy", "--strict", f"--cache-dir={cache}", *files], folder, variables)
-
-
-def test_the_examples_of_the_pages_fit_the_library(newcomer: tuple[Path, Path, dict[str, str]], tmp_path: Path) -> None:
-    """Every import, name, argument and member in them is there; those of the page on agents are run elsewhere."""
-    folder, bin_folder, variables = newcomer
-    for page in PAGES:
-        examples = "\n".join(EXAMPLE.findall((ROOT / page).read_text(encoding="utf-8")))
-        (tmp_path / f"{Path(page).stem.lower().replace('-', '_')}_page.py").write_text(
-            READER.format(names=", ".join(baton.__all__)) + textwrap.indent(examples, "    ")
-        )
-    files = sorted(tmp_path.glob("*.py"))
-    loose = ["--check-untyped-defs", "--disable-error-code=empty-body", "--disable-error-code=no-redef"]
-    cache = folder.parent / "types"
-    run([bin_folder / "python", "-m", "mypy", *loose, f"--cache-dir={cache}", *files], folder, variables)
 
 
 def test_the_readmes_file_runs_by_itself(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
