@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from temporalio.client import Client, GrpcCompression
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -76,7 +76,7 @@ async def connect(role: str, address: str, folder: Path) -> Client:
         )
     _, counter = best_counter()
     parts = WorkerParts(artifacts=open_store(str(folder / "artifacts")), counter=counter)
-    safeguards = None
+    safeguards: Safeguards | Literal["off"] = "off"
     if role != "baton":
         keyring = Keyring.development(folder)
         safeguards = Safeguards(keyring, ledger_of(folder, role), encrypt=role == "encrypted")

@@ -448,7 +448,7 @@ def _result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
     """Return an agent's answer as the stage's result, after what was said in it is on record."""
     for text in answer.said:
         context.session.model_response(text)
-    if answer.output is not None and answer.claimed:
+    if answer.output is not None and answer.claimed and context.contract is not None:  # for the contracts to come
         context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
     return StageResult(
         baton_patch=answer.patch if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {}),

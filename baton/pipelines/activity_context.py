@@ -443,9 +443,9 @@ class StageContext(Generic[BatonT]):
         again = "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
         told = again if self.findings else ""  # the findings may quote what somebody sent, so they are data as well
         allowed = prompt_tokens(self.window, beside + counter(told))
-        made = assemble(material, allowed, counter, reads=reads)
-        text = made.fenced(secrets.token_hex(8)) + told
-        self.tokens_read = counter(text)
+        made = assemble(material, allowed, counter, secrets.token_hex(8), reads=reads)
+        text = made.text + told
+        self.tokens_read = counter(text) if told else made.tokens
         self.prompt_parts = made.parts
         self.parts.metrics.prompt(self.given.stage, made.parts)
         return text

@@ -35,7 +35,6 @@ _REST: Mapping[Reads | None, str] = {
     None: "the rest is not shown",
 }
 _KEPT_WHOLE = frozenset({"goal", "constraints"})
-_NONCE = "0" * 16
 _TRIES = 8  # an estimator may charge more for a whole than for its parts
 
 
@@ -116,37 +115,41 @@ class Prompt:
     Attributes:
         pages: Its pages, each with the heading above its fence.
         parts: What it holds, and what was left out.
+        text: All of it, each page inside a data fence of its own.
+        tokens: What the text costs.
     """
 
     pages: Sequence[tuple[str, str]]
     parts: list[PromptPart]
-
-    def fenced(self, nonce: str) -> str:
-        """Return the prompt, each page inside a data fence of its own; nobody who wrote it may know the nonce."""
-        return "\n".join(f"{heading}{fence(page, nonce)}" for heading, page in self.pages)
+    text: str
+    tokens: int
 
 
-def assemble(material: Material, allowed: int, estimator: TokenEstimator, *, reads: Reads | None = "tool") -> Prompt:
+def assemble(
+    material: Material, allowed: int, estimator: TokenEstimator, nonce: str, *, reads: Reads | None = "tool"
+) -> Prompt:
     """Return the prompt for an agent.
 
     Args:
         material: What may stand in it.
         allowed: The most tokens that it may cost (`prompt_tokens`).
         estimator: Counts tokens.
+        nonce: A part of the fences that nobody who wrote the material can know.
         reads: How the agent reads the rest; None if it cannot.
 
     Raises:
         PromptTooLargeError: What must be whole does not fit; the message has the sizes.
     """
-    made = _Assembly(material, estimator, _REST[reads])
+    made = _Assembly(material, estimator, _REST[reads], estimator(fence("", nonce)))
     room = allowed
     for _ in range(_TRIES):
         made.fit(room, allowed)
-        prompt = Prompt(made.pages(), made.parts())
-        excess = estimator(prompt.fenced(_NONCE)) - allowed
-        if excess <= 0:
-            return prompt
-        room -= excess
+        pages = made.pages()
+        text = "\n".join(f"{heading}{fence(page, nonce)}" for heading, page in pages)
+        tokens = estimator(text)
+        if tokens <= allowed:
+            return Prompt(pages, made.parts(), text, tokens)
+        room -= tokens - allowed
     raise PromptTooLargeError(made.needed(), allowed)
 
 
@@ -157,6 +160,7 @@ class _Piece(ABC):
         name: Its name for people.
         kind: What kind of part it is.
         whole: The tokens of all of it.
+        text: What is shown.
         tokens: The tokens of what is shown.
         why: What is not shown; empty if it is whole.
     """
@@ -167,11 +171,17 @@ class _Piece(ABC):
         self.required = required
         self.why = ""
         self._estimator = estimator
-        self.whole = self.tokens = estimator(self.text())
+        self._measure()
+        self.whole = self.tokens
+
+    def _measure(self) -> None:
+        """Note what is shown now, and what it costs."""
+        self.text = self._written()
+        self.tokens = self._estimator(self.text)
 
     @abstractmethod
-    def text(self) -> str:
-        """Return what is shown."""
+    def _written(self) -> str:
+        """Return what is to be shown now."""
 
     @abstractmethod
     def shrink(self, room: int) -> None:
@@ -183,11 +193,11 @@ class _Fixed(_Piece):
 
     def __init__(self, name: str, title: str, rows: Sequence[str], estimator: TokenEstimator) -> None:
         listed = "\n".join(f"- {single_line(row)}" for row in rows)
-        self._text = f"**{title}:**\n{listed}\n"
+        self._rows = f"**{title}:**\n{listed}\n"
         super().__init__(name, Kind.FIXED, estimator, required=True)
 
-    def text(self) -> str:
-        return self._text
+    def _written(self) -> str:
+        return self._rows
 
     def shrink(self, room: int) -> None:
         """Stay as it is."""
@@ -201,7 +211,7 @@ class _Page(_Piece):
         self._most = sys.maxsize
         super().__init__("baton", Kind.BATON, estimator)
 
-    def text(self) -> str:
+    def _written(self) -> str:
         return render(
             self._material.baton,
             max_tokens=self._most,
@@ -212,7 +222,7 @@ class _Page(_Piece):
 
     def shrink(self, room: int) -> None:
         self._most = max(room, FEWEST_TOKENS)
-        self.tokens = self._estimator(self.text())
+        self._measure()
         self.why = f"baton: {self.tokens:,} of {self.whole:,} tokens; the page counts what is left out"
 
 
@@ -228,7 +238,7 @@ class _Facts(_Piece):
         self._rest = rest
         super().__init__("contract", Kind.FACTS, estimator)
 
-    def text(self) -> str:
+    def _written(self) -> str:
         shown = render_contract(self._contract.model_copy(update={"facts": [self._shown(one) for one in self._facts]}))
         gone = len(self._contract.facts) - len(self._facts)
         return f"{shown}(+{gone} more facts, for which there is no room)\n" if gone else shown
@@ -237,11 +247,11 @@ class _Facts(_Piece):
         least = sorted(self._facts, key=importance, reverse=True)
         for fact in least:
             if self.tokens > room and self._claims.pop(fact.event_id, None) is not None:
-                self.tokens = self._estimator(self.text())
+                self._measure()
         for fact in least:
             if self.tokens > room:
                 self._facts.remove(fact)
-                self.tokens = self._estimator(self.text())
+                self._measure()
         total, shown = len(self._contract.facts), len(self._facts)
         self.why = f"facts: {shown:,} of {total:,}; the least sure and the oldest are left out"
 
@@ -261,17 +271,18 @@ class _Conversation(_Piece):
         self._gone = 0
         super().__init__("conversation", Kind.CONVERSATION, estimator)
 
-    def text(self) -> str:
+    def _written(self) -> str:
         said = conversation(self._summary, self._turns)
         return f"{said}(+{self._gone} earlier turns, for which there is no room)\n" if self._gone else said
 
     def shrink(self, room: int) -> None:
         self._summary, self._gone = "", self._gone + bool(self._summary)
         total = self._gone + len(self._turns)
-        while self._turns and self._estimator(self.text()) > room:
+        self._measure()
+        while self._turns and self.tokens > room:
             del self._turns[0]
             self._gone += 1
-        self.tokens = self._estimator(self.text())
+            self._measure()
         self.why = f"conversation: {len(self._turns):,} of {total:,} turns; the oldest are left out"
 
 
@@ -299,13 +310,13 @@ class _Named(_Piece):
             return shown
         return f"{self._notice() if self._shown < len(self._whole) else self._label}\n\n{shown}"
 
-    def text(self) -> str:
+    def _written(self) -> str:
         return f"{self.heading()}{self.body()}\n"
 
     def shrink(self, room: int) -> None:
         while self._shown and self.tokens > room:
             self._shown = min(self._shown - 1, self._shown * max(room, 1) // self.tokens)
-            self.tokens = self._estimator(self.text())
+            self._measure()
         if self._shown < len(self._whole):
             self.why = self._notice()
 
@@ -316,10 +327,10 @@ class _Named(_Piece):
 class _Assembly:
     """The parts of one prompt while they give way."""
 
-    def __init__(self, material: Material, estimator: TokenEstimator, rest: str) -> None:
+    def __init__(self, material: Material, estimator: TokenEstimator, rest: str, fence: int) -> None:
         self._count = estimator
         self._baton = material.baton
-        self._fence = estimator(fence("", _NONCE))
+        self._fence = fence
         main: list[_Piece] = []
         if material.contract is not None:
             main.append(_Facts(material.contract, material.claims, estimator, rest))
@@ -342,7 +353,7 @@ class _Assembly:
 
     def pages(self) -> list[tuple[str, str]]:
         """Return the pages: one for what was handed on, one for each input and artifact."""
-        handed = "\n".join(piece.text() for piece in self._main)
+        handed = "\n".join(piece.text for piece in self._main)
         return [("", handed), *((piece.heading(), piece.body()) for piece in self._named)]
 
     def parts(self) -> list[PromptPart]:
