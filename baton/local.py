@@ -50,7 +50,7 @@ def run(
         stages: The stages that it uses; by default all of the module in which the pipeline stands.
         plugin: The plugin to run with; by default one that is set up as a worker's is, from `BATON_...` variables:
             with keys, ledger and artifacts in `.baton`, made on first use.
-        quiet: Write no progress to the standard error, and ask nobody.
+        quiet: Write no progress to the standard error, and ask no question.
 
     Returns:
         The result, with the final baton and the output.

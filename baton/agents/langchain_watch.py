@@ -155,7 +155,7 @@ class GuardCallback(BaseCallbackHandler):
         self._meter.check()
         self.tell()
         if name == READ_ARTIFACT and self._reader is not None:
-            return  # it notes by itself what was read, which is no fact for the next stages
+            return  # it notes by itself what was read; the next stages get no fact of it
         self._work.context.tools.check(name)
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
 

@@ -190,7 +190,7 @@ def _say(work: AgentWork, event: AgentStreamEvent) -> None:
 
 
 def _answer_of(part: ToolReturnPart | RetryPromptPart) -> str:
-    """Return what the model is told that a tool answered."""
+    """Return what the model reads as a tool's answer."""
     return part.model_response_str() if isinstance(part, ToolReturnPart) else part.model_response()
 
 

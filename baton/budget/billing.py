@@ -1,7 +1,7 @@
 """What a run that takes over recorded outcomes was billed before, beyond what those outcomes tell.
 
 An outcome tells what the accepted attempt of a step cost. Refused attempts, runs that correct a handoff, stages and
-children that failed were paid as well: a run that continues another one, or is forked from it, is told their sum.
+children that failed were paid as well: a run that continues another one, or is forked from it, knows their sum.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -188,7 +188,7 @@ class BatonPayloadConverter(CompositePayloadConverter):
 
 
 class InlinePayloadConverter(BatonPayloadConverter):
-    """The same where there is no artifact store: what is too large for the server fails the step that sends it."""
+    """The same without an artifact store: what is too large for the server fails the step that sends it."""
 
     _compresses = True
 

@@ -1,4 +1,4 @@
-"""Server-sent events: a page is told that it changed, and resumes after a lost connection where it was."""
+"""Server-sent events: a page learns that it changed, and resumes after a lost connection where it was."""
 
 import asyncio
 import contextlib

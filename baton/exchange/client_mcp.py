@@ -274,7 +274,7 @@ class HandoffTools:
 
     @_told
     async def reject(self, handoff_id: HandoffId, reason: Annotated[Said, Field(description="Why not.")]) -> Returned:
-        """Refuse a handoff that must not be done; its pipeline is told the reason."""
+        """Refuse a handoff that must not be done; its pipeline gets the reason."""
         found = await self._found(handoff_id)
         await self.agents.reject(found, self.agent, reason, holder=self.holder)
         self._forget(handoff_id)

@@ -43,7 +43,7 @@ class ActionKind(StrEnum):
     """What an agent outside does with a handoff."""
 
     CLAIM = "claim"
-    """Reserve it for a while, or for a while longer; nobody else may touch it then."""
+    """Reserve it for a while, or for a while longer; no other agent may touch it then."""
     GIVE_BACK = "give_back"
     """Let go of the claim."""
     ACCEPT = "accept"
@@ -202,7 +202,7 @@ class ExternalHandoffs:
         return self._waiting.get(handoff_id)
 
     def renew(self, message: Handoff) -> None:
-        """Let a handoff that waits keep waiting with another message, which nobody has accepted yet."""
+        """Let a handoff that waits keep waiting with another message, which is not accepted yet."""
         one = self._waiting[message.handoff_id]
         changes = {"digest": message_digest(message.to_json_object()), "accepted": False}
         self._waiting[one.handoff_id] = one.model_copy(update=changes)

@@ -23,7 +23,7 @@ HANDOFF = "handoff"
 HANDOFF_ANSWER = "handoff_answer"
 """Signal: a sealed acknowledgement, the one argument."""
 QUERY_ANSWERED = "handoff_answered"
-"""Query: the answer that this pipeline gave to a handoff, by its id; for senders that are no workflow."""
+"""Query: the answer that this pipeline gave to a handoff, by its id; for senders that are not workflows."""
 MOST_REMEMBERED = 1_000
 """How many handoffs an outbox or an intake remembers; what is older has expired and is refused for that."""
 
@@ -131,7 +131,7 @@ class AckMatch(StrEnum):
     REPEATED = "repeated"
     """It came before, word for word or nearly so; it changes nothing."""
     LATE = "late"
-    """It is the first, and nobody waits for it any more."""
+    """It is the first, and its sender does not wait any longer."""
     CONTRADICTS = "contradicts"
     """Another answer came first, and stays."""
     OTHER_MESSAGE = "other_message"
@@ -263,7 +263,7 @@ class ProcessedHandoffs:
 
 
 class QueueKey(CompactRecord):
-    """Where a message says that it stands in its chain; taken from bytes that nobody has verified yet.
+    """Where a message says that it stands in its chain; taken from bytes that are not verified yet.
 
     Attributes:
         handoff_id: The handoff.

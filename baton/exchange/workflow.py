@@ -39,7 +39,7 @@ from baton.pipelines.workflow_steps import publish
 from baton.wire.json_values import Json
 
 ATTEMPTS = 3
-"""How often a handoff is sent while nobody answers, evenly over the time there is."""
+"""How often a handoff is sent without an answer, evenly over the time there is."""
 
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
 Takes = Callable[[Baton, Received], Mapping[str, Json]]
@@ -67,7 +67,7 @@ class Exchange:
             pipeline: The pipeline.
             agent: Under what name it hands on; its workflow type by default.
             version: Its version, by semver.org.
-            ask: Asks a person what to do about a handoff that nobody answers; `pipeline.ask` puts it
+            ask: Asks a person what to do about a handoff without an answer; `pipeline.ask` puts it
                 into the pipeline's inbox. Without it the step fails.
         """
         carried = pipeline.carried("exchange")
@@ -83,7 +83,7 @@ class Exchange:
 
     @property
     def asks(self) -> bool:
-        """Whether a person is asked about a handoff that nobody answers."""
+        """Whether a person is asked about a handoff without an answer."""
         return self._ask is not None
 
     def carried(self) -> dict[str, JsonValue]:
@@ -111,13 +111,13 @@ class Exchange:
             constraints: Rules of the form `key:value`.
             state: What it is handed; the baton by default.
             corrects: The needs-input answer that this handoff corrects: it keeps the id, and is its next attempt.
-            attempts: How often it is sent in that time while nobody answers.
+            attempts: How often it is sent in that time while no answer comes.
 
         Returns:
             The answer: accepted, rejected, or needs-input with what is missing. A refusal is not an exception.
 
         Raises:
-            StageFailedError: Nobody answered, and nobody decided to continue; the message could not be made; or
+            StageFailedError: No answer came, and no person decided to continue; the message could not be made; or
                 the handoff would go round in circles.
         """
         name = f"hand off to {to.agent}"[:200]
@@ -207,7 +207,7 @@ class Exchange:
             attempts: How often to send it in that time.
 
         Raises:
-            StageFailedError: Nobody answered, and nobody decided to continue.
+            StageFailedError: No answer came, and no person decided to continue.
         """
         id = handoff.handoff_id
         with self.expecting(to, id, message_digest(handoff.to_json_object()), within):

@@ -44,7 +44,7 @@ async def hand_off_to_all(
         timeout_suffices: Whether those who accepted within that time are enough, be it only one.
         constraints: Rules of the form `key:value`.
         state: What they are handed; the baton by default.
-        attempts: How often each copy is sent in that time while nobody answers.
+        attempts: How often each copy is sent in that time while no answer comes.
 
     Returns:
         The answers; it stands.

@@ -107,7 +107,7 @@ class Outside:
             version: Which of its versions will do.
             constraints: Rules of the form `key:value`.
             state: What it is handed; the baton by default.
-            tools: The tools that it has, of which its contract may allow some.
+            tools: The tools that it has; its contract may allow some of them.
 
         Returns:
             Its answer, with the patch or the report. A refusal is not an exception.

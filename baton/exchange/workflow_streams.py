@@ -36,7 +36,7 @@ STREAM = "stream"
 MOST_EVENTS, MOST_BYTES = 40_000, 40_000_000
 """How long a history may be for a chunk to be sent: at 51,200 events or 50 MiB the server ends the run."""
 MOST_STREAMS = 100
-"""How many streams chunks are kept for that nobody has received yet."""
+"""How many streams without a receiver chunks are kept for."""
 
 _LONGEST_FAULT = 500
 
@@ -95,7 +95,7 @@ class Streams:
             chunks: The contents. They may be waited for, but making them must not run steps of this pipeline.
             within: How long each of the two answers may take; the handoff expires then, unless a person is asked.
             state: What the handoff itself brings; the baton by default.
-            attempts: How often it is sent in that time while nobody answers.
+            attempts: How often it is sent in that time while no answer comes.
 
         Returns:
             The answer to the whole; or to the handoff, if that was refused.
@@ -212,7 +212,7 @@ class Streams:
             true()
 
     async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
-        """Tell the sender whether all of a stream is here; anyone who sends it again is told the same."""
+        """Tell the sender whether all of a stream is here; anyone who sends it again gets the same answer."""
         if id in self._answered_before:  # by the run that this one continues
             return
         ack = Acknowledgement(

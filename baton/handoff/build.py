@@ -80,7 +80,7 @@ class Delivery:
     Attributes:
         receivers: Of a fan-out, every receiver; each gets a copy of the same message.
         audience: The one address that it is meant for.
-        expires_at: From when on nobody may accept it.
+        expires_at: From when on it may not be accepted.
         personal_data: Personal data, encrypted per subject.
         initial: Says that the handoff begins a task, which excuses it from having completed subtasks.
         limits: When the ping-pong guard ends a chain; the usual limits by default.

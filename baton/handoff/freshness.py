@@ -30,7 +30,7 @@ def stale_or_misaddressed(
     if "expiresAt" in message:
         expires = instant(message["expiresAt"])
         if expires is None:
-            return "its expiresAt is no time with an offset from UTC"
+            return "its expiresAt is not a time with an offset from UTC"
         if now >= expires:
             return f"it expired at {message['expiresAt']}, {now - expires} ago"
     written = instant(message.get("timestamp"))

@@ -44,7 +44,7 @@ class HandoffTerms:
         within: How long a person may take over a handoff that waits; then it counts as abandoned.
         ask_when_failed: Whether a stage that failed for good waits for a person as well; otherwise it raises
             in the pipeline's code.
-        expires: After how long nobody may accept a handoff any more; None for never.
+        expires: After how long a handoff may not be accepted any longer; None for never.
         compress_above: The share of a receiver's context window that a message may fill before the conversation in it
             is compressed; above 0, at most 1.
         verbatim_turns: How many of the newest turns stay word for word then, at least 1.

@@ -304,7 +304,7 @@ class Gate:
         return redact(message, policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256")).message
 
     def _salt(self, event: object, key: Key | None = None) -> bytes:
-        """Return the salt of an event's commitments: nobody can guess it, and a repeated answer has the same."""
+        """Return the salt of an event's commitments: it cannot be guessed, and a repeated answer has the same."""
         named = f"commitment {event}".encode("utf-8", "replace")
         return hmac.digest((key or self.keyring.current(Purpose.INDEX)).secret, named, "sha256")
 

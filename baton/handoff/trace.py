@@ -166,7 +166,7 @@ class HandoffTrace:
 
     @property
     def begins_trace(self) -> bool:
-        """Whether it is the first handoff of a task whose start nobody recorded."""
+        """Whether it is the first handoff of a task whose start was not recorded."""
         return self.previous_span_id is None and self.is_first and self.is_untraced
 
     @property

@@ -19,7 +19,7 @@ from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
 DEADLINE = "deadline"
-"""Who decides where nobody did in time: the handoff counts as abandoned."""
+"""Who decides where no person did in time: the handoff counts as abandoned."""
 MOST_CARRIED_BYTES = 64 * 1024
 """How much of what was decided, the newest first, a run still knows that continues another one."""
 

@@ -1,4 +1,4 @@
-"""Signs of life of an activity that takes its time: without them nobody knows that its worker died."""
+"""Signs of life of an activity that takes its time: without them the server cannot know that its worker died."""
 
 import asyncio
 import contextlib

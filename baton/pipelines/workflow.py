@@ -444,7 +444,7 @@ class Pipeline:
     async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
         """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).
 
-        A run that continues this one hears again what was decided; nobody is asked twice.
+        A run that continues this one hears again what was decided; no person is asked twice.
 
         Args:
             pending: The handoff.

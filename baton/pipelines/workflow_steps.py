@@ -19,7 +19,7 @@ from baton.pipelines.workflow_visibility import is_closed, upsert_memo
 from baton.wire.names import MEMO_OUTCOME
 
 LONG_ENOUGH = 1
-"""Seconds for a step that nobody measured: it is shown as one of its own."""
+"""Seconds for a step without a measurement: it is shown as one of its own."""
 
 _LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}

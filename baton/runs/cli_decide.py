@@ -385,7 +385,7 @@ class LiveView:
     async def _typed(self, question: str, *choices: str) -> str:
         """Return what a person types: something, and one of the choices if there are any.
 
-        The terminal is read by the event loop, which goes on working on the run meanwhile. What was typed before the
+        The terminal is read by the event loop, which keeps working on the run meanwhile. What was typed before the
         question stood there does not answer it.
 
         Raises:

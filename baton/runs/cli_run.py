@@ -93,15 +93,16 @@ async def run(  # noqa: PLR0913 - each is an option of the command
     here: Annotated[
         bool,
         typer.Option(
-            "--here", help="Start a server and a worker for this run alone: a pipeline of an installed package."
+            "--here",
+            help="Start a server and a worker for this run alone: that of an installed package, or ./worker.py.",
         ),
     ] = False,
 ) -> None:
     """Start a pipeline.
 
     The goal may also stand in the baton's file. No code of the pipeline is needed here; a worker of the task
-    queue has it. With --here, the pipeline is one of an installed package, such as code_review, and nothing else need
-    run: the server and its worker end with the run, which is followed to its end.
+    queue has it. With --here nothing else need run: the pipeline is one of an installed package, such as code_review,
+    or of the folder's worker.py; the server and its worker end with the run, which is followed to its end.
     """
     start = start_of(goal, param, input, baton, budget)
     if task_id is not None:

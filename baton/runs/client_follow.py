@@ -112,7 +112,7 @@ async def follow(
 
     Raises:
         HistoryError: The workflow is not a pipeline, or the run has no such place.
-        ValueError: The text is no cursor.
+        ValueError: The text is not a cursor.
 
     Example:
         ```python

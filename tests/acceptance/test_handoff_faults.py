@@ -44,7 +44,7 @@ class TestLedgerDown:
     """The ledger cannot be written: the handoff fails, nothing runs, and it goes on once the ledger is back."""
 
     async def test_its_folder_is_gone(self, server: DevServer, tmp_path: Path) -> None:
-        """Though the worker still has the file open, it does not write where nobody reads (S3-11-f, F13, P9)."""
+        """Though the worker still has the file open, it does not write to a file without readers (S3-11-f, F13, P9)."""
         queue = f"gone-{uuid4()}"
         async with pipelines(server, tmp_path) as worker, process(server.address, queue, tmp_path):
             await warm_up(worker, tmp_path, queue)
@@ -127,7 +127,7 @@ class TestKilledWorkers:
     async def test_between_execution_and_its_record(self, server: DevServer, tmp_path: Path) -> None:
         """Done and not on record: Temporal's own second attempt does it again, and its answer counts.
 
-        What the lost one had done by then reaches nobody (S3-3.1-d).
+        What the lost one had done by then is discarded (S3-3.1-d).
         """
         queue = f"executed-{uuid4()}"
         async with pipelines(server, tmp_path) as worker:

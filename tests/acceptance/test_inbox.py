@@ -294,7 +294,7 @@ def steers(sign: str) -> bool:
 
 class TestDecide:
     async def test_a_release_lets_it_pass_with_a_name(self, operator: Operator, worker: Worker) -> None:
-        """The handoff goes on, and the decision is told as it counts (S3-11-d)."""
+        """The handoff continues, and the decision is told as it counts (S3-11-d)."""
         handle = await poisoned(worker)
         told = await operator.json("inbox", "release", handle.id, "--yes", "--why", "a quoted mail", "--who", "bob")
 

@@ -43,7 +43,7 @@ class TestAnswerSchema:
         ],
     )
     def test_it_takes_what_a_stage_may_change(self, answer: dict[str, Any], fits: bool) -> None:
-        """A model is asked for `baton_patch`, and null is no answer (S1-patch-a, C-3)."""
+        """A model is asked for `baton_patch`, and null is not an answer (S1-patch-a, C-3)."""
         assert jsonschema_rs.Draft202012Validator(answer_schema()).is_valid(answer) is fits
 
     def test_it_has_only_what_the_stage_writes(self) -> None:

@@ -56,7 +56,7 @@ class TestArtifactStore:
         assert await store.get(await store.put(data)) == data
 
     async def test_the_same_bytes_are_kept_once(self, store: ArtifactStore) -> None:
-        """Putting an artifact again is no error and changes nothing (S1-cmp-f)."""
+        """Putting an artifact again succeeds and changes nothing (S1-cmp-f)."""
         assert await store.put(PLAN) == await store.put(PLAN) == PLAN_HASH
         assert await store.get(PLAN_HASH) == PLAN
 

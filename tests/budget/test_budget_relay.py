@@ -309,7 +309,7 @@ class TestChain:
 
 class TestDeduction:
     def test_the_message_reflects_what_the_sender_spent(self) -> None:
-        """0.40 USD, of which A spends 0.08: B is told 0.32 (S3-13.2-d, S3-9-a, S3-9-b)."""
+        """0.40 USD, and A spends 0.08: B receives 0.32 (S3-13.2-d, S3-9-a, S3-9-b)."""
         one = Chain(Budget(initial_micro_usd=400_000))
         given_to_a = one.budget.cost_tracking()
         one.work("extract", Job("refused", (50_000, 30_000)))

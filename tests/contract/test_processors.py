@@ -32,7 +32,7 @@ class TestLeaveOut:
         assert fate(one) == f"explicit:{kind.value}"
 
     def test_types_that_a_policy_adds(self) -> None:
-        """Here what users say: twelve sessions of it are nobody else's business (S5-prob-g)."""
+        """Here what users say: twelve sessions of it stay private (S5-prob-g)."""
         policy = ContractPolicy(excluded_types=frozenset({EventType.USER_MESSAGE}))
 
         assert fate(event("user_message", "My address is …"), policy) == "type:user_message"

@@ -71,7 +71,7 @@ class TestBaton:
         assert baton.current_state == ["Workflow starting"]
 
     def test_an_artifact_is_a_reference_and_never_content(self) -> None:
-        """There is no member that content could go into (S1-fields-h, S1-fields-k, S1-design-j)."""
+        """No member could hold content (S1-fields-h, S1-fields-k, S1-design-j)."""
         with pytest.raises(ValidationError, match="content"):
             Baton.from_json_object({"goal": "g", "artifacts": [{**ref("a").model_dump(), "content": "# Plan"}]})
 

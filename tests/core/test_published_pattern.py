@@ -120,7 +120,7 @@ class TestWhatTheNextAgentKnows:
             assert told_why in prompts(told)[1]
 
     async def test_it_reads_what_was_done_already(self, told: PipelineRun) -> None:
-        """The tester is told what exists and what is answered, so it repeats neither (S1-prob-e, S2-prob-c)."""
+        """The tester reads what exists and what is answered, so it repeats neither (S1-prob-e, S2-prob-c)."""
         assert "Auth routes created" in prompts(told)[2]
         assert "Refresh tokens expire after a day" in prompts(told)[2]
         assert "Should refresh tokens expire?" not in prompts(told)[2]

@@ -65,7 +65,7 @@ async def test_a_worker_killed_around_the_record_loses_nothing_and_doubles_nothi
 
 
 async def test_nothing_is_accepted_while_the_ledger_cannot_be_written(server: DevServer, tmp_path: Path) -> None:
-    """The receiver does not begin and the sender hears nothing; once it can be written, all goes on (F13, S3-6.2-a)."""
+    """The receiver does not begin and the sender hears nothing; then all continues (F13, S3-6.2-a)."""
     safeguards = Safeguards.development(tmp_path)
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:

@@ -216,7 +216,7 @@ class TestHandOffToAll:
     async def test_after_a_quorum_the_others_have_it_all_the_same(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
-        """Those that are still being started then are not cancelled, and nobody waits for their answers (S3-14.2-b)."""
+        """Those that are still being started then are not cancelled, and their answers are ignored (S3-14.2-b)."""
         there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk")).items()}
         late = {f"late-{number}": fresh("late") for number in range(8)}
         sender = await start(exchange, Broadcasts.run, to={**there, **late}, starts=[*late], quorum=1)
@@ -277,7 +277,7 @@ class TestStreams:
         assert (answer["answer"], answer["reason"]) == ("rejected", "chunk 10: 'n' must be below ten")
 
     async def test_a_chunk_with_an_attack_breaks_the_stream(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """No gate sees a chunk, so each is scanned as it is opened: what it says reaches nobody (S3-10.1-b)."""
+        """No gate sees a chunk, so each is scanned as it is opened: no agent reads it (S3-10.1-b)."""
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"))
         sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5, says=INJECTION)
 

@@ -164,7 +164,7 @@ class TestOneHandoff:
         assert batons["write_down"]["decision_log"][-1].startswith("Send the email"), "as its report says"
 
     async def test_what_agents_outside_choose_from_is_made_of_it(self, worker: Worker, safeguards: Safeguards) -> None:
-        """The record of a task that nobody has claimed yet says what the message says, under its rules (S3-17-d)."""
+        """The record of a task without a claim yet says what the message says, under its rules (S3-17-d)."""
         sender = await start(worker, HandsOutside.run, state=state(hostile=False))
         await until(sender, lambda now: now.status is PipelineStatus.WAITING)
         [told] = await sender.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])

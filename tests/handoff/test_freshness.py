@@ -28,8 +28,8 @@ class TestStaleOrMisaddressed:
         [
             pytest.param({"expiresAt": "2026-06-12T10:00:00Z"}, "expired at 2026-06-12T10", id="it expires just now"),
             pytest.param({"expiresAt": "2026-06-12T12:00:00+02:30"}, "expired", id="it expired in its own time zone"),
-            pytest.param({"expiresAt": "tomorrow"}, "expiresAt is no time", id="its end is no time"),
-            pytest.param({"expiresAt": None}, "expiresAt is no time", id="its end is null"),
+            pytest.param({"expiresAt": "tomorrow"}, "expiresAt is not a time", id="its end is no time"),
+            pytest.param({"expiresAt": None}, "expiresAt is not a time", id="its end is null"),
             pytest.param({"timestamp": "2026-06-12T10:01:01Z"}, "0:01:01 in the future", id="it is from the future"),
             pytest.param({"timestamp": "2026-06-12T08:59:59Z"}, "nothing older than 1:00:00", id="it is too old"),
             pytest.param({"timestamp": "2026-06-12T09:30:00"}, "timestamp is missing", id="its time has no offset"),

@@ -43,7 +43,7 @@ class TestAnotherSchema:
 
 class TestSchemaGate:
     def test_every_fault_is_named_with_its_place(self) -> None:
-        """A sender mends everything at once, and knows where (S3-6.1-n, S3-7.2-b)."""
+        """A sender corrects everything at once, and knows where (S3-6.1-n, S3-7.2-b)."""
         message = changed("costTracking/tokenSpent/prompt", "4200", without("taskId"))
         message["toAgent"]["agentVersion"] = "latest"
 

@@ -142,7 +142,7 @@ class TestCompleteness:
         ],
     )
     def test_only_a_handoff_that_begins_a_task_is_excused(self, changes: dict[str, Any], valid: bool) -> None:
-        """The word is honoured, and excuses nobody who has a parent (S3-7.2-c, C-16)."""
+        """The word is honoured, and does not excuse one who has a parent (S3-7.2-c, C-16)."""
         assert verdict({**EXAMPLE, "completedSubtasks": [], **changes}).valid is valid
 
     def test_a_receiver_may_expect_no_work(self) -> None:

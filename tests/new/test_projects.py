@@ -1,6 +1,7 @@
 """Projects of `baton new`, made by the wheel in an empty folder: they work at once, and after each change."""
 
 import asyncio
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -88,6 +89,13 @@ class TestNew:
         """`python -m PACKAGE` needs no server; only a pipeline that asks a person does not end by itself."""
         if template(project) in OUTPUTS:
             assert wheel.run(["python", "-m", "relay_team"], project).strip() == OUTPUTS[template(project)]
+
+    def test_the_command_runs_its_pipeline_here(self, project: Path, wheel: Installed) -> None:
+        """`baton run NAME --here` takes the project's own worker, though no installed package has the pipeline."""
+        if template(project) == "agents":
+            words = ["baton", "run", TEMPLATES[template(project)], "--here", "--goal", "Try it", "--json"]
+            last = json.loads(wheel.run(words, project).splitlines()[-1])
+            assert (last["what"], last["text"]) == ("run_ended", "COMPLETED")
 
 
 async def test_worker_and_service_of_a_project_work_together(

@@ -49,7 +49,7 @@ class TestReportPatch:
 
     @given(found=reports, baton=batons)
     def test_every_consistent_report_can_be_applied(self, found: HandoffReport, baton: Baton) -> None:
-        """S4-use-1: whatever an agent reports, the chain goes on with a whole baton, and no decision is lost."""
+        """S4-use-1: whatever an agent reports, the chain continues with a whole baton, and no decision is lost."""
         after = apply_patch(baton, report_patch(found, baton))
 
         assert after.decision_log[: len(baton.decision_log)] == baton.decision_log
