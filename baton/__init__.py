@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from baton.errors import ArtifactError as ArtifactError
     from baton.errors import ArtifactNotFoundError as ArtifactNotFoundError
     from baton.errors import BatonError as BatonError
+    from baton.errors import ConfigurationError as ConfigurationError
     from baton.errors import HistoryError as HistoryError
     from baton.errors import InputError as InputError
     from baton.errors import OutcomeMismatchError as OutcomeMismatchError
@@ -113,7 +114,8 @@ _HOMES = {
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
-        "HistoryError InputError OutcomeMismatchError PatchError PipelineError ServerError StageFailedError"
+        "ConfigurationError HistoryError InputError OutcomeMismatchError PatchError PipelineError ServerError "
+        "StageFailedError"
     ),
     "exchange.workflow": "Exchange",
     "exchange.workflow_external": "Outside",

@@ -13,6 +13,7 @@ BatonError                    catch this for "anything Baton itself refused"
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
 │   ├── OutcomeMismatchError      the code asks for another stage than the one recorded
 │   └── InputError                what a step is to be given cannot be handed on, or is not what it expects
+├── ConfigurationError        a worker lacks what a stage needs; the run waits for one that has it
 ├── AgentError                an agent could not do its stage: its model, its program or its answer failed
 ├── HistoryError              an event history does not hold what was asked of it
 ├── PayloadError              a payload cannot be decoded: it is damaged or too large
@@ -105,6 +106,19 @@ class RecordedBatonError(PipelineError):
     """A recorded baton does not fit the pipeline's type of baton: a field of it has changed since."""
 
 
+class ConfigurationError(BatonError):
+    """A worker lacks what a stage needs, and another worker may have it; the stage did not begin its work.
+
+    The run is suspended until a worker that may have it is started, and none of the stage's tries is used up. Raise
+    it in a stage of your own, with what is missing and what to do, before anything was done or paid.
+
+    Example:
+        >>> raise ConfigurationError("this worker has no SEARCH_KEY; set it")
+        Traceback (most recent call last):
+        baton.errors.ConfigurationError: this worker has no SEARCH_KEY; set it
+    """
+
+
 class AgentError(BatonError):
     """An agent could not do its stage; nothing of what it answered was applied.
 
@@ -112,8 +126,8 @@ class AgentError(BatonError):
 
     Attributes:
         permanent: Whether another run would fail as well: a wrong key, an unknown model, a refused request.
-        waits: Whether waiting for minutes may help: the provider limits the rate, is overloaded or cannot be reached,
-            or this worker lacks what another one has. Such a run is repeated after growing pauses.
+        waits: Whether waiting for minutes may help: the provider limits the rate, is overloaded or cannot be reached.
+            Such a run is repeated after growing pauses.
         retry_after: After how many seconds the provider wants to be asked again, if it said so.
 
     Example:

@@ -40,6 +40,7 @@ from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_deciders import check_decision
 from baton.pipelines.activity_errors import as_failure
+from baton.pipelines.activity_missing import MissingParts
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
@@ -176,7 +177,9 @@ class BatonPlugin(SimplePlugin):
             config["max_workflow_task_external_storage_concurrency"] = 1
         given = list(config.get("activities") or [])
         names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
-        config["activities"] = [*given, *(one for one in self._own_activities if _activity_name(one) not in names)]
+        missing = MissingParts({*names, *map(_activity_name, self._own_activities)})
+        own = [*self._own_activities, *missing.activities]
+        config["activities"] = [*given, *(one for one in own if _activity_name(one) not in names)]
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
         early = EarlyQueries()
@@ -189,7 +192,7 @@ class BatonPlugin(SimplePlugin):
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
         self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)
-        config["interceptors"] = [*(config.get("interceptors") or []), MeteredWorker(metrics)]
+        config["interceptors"] = [*(config.get("interceptors") or []), missing, MeteredWorker(metrics)]
         return config
 
     async def connect_service_client(
@@ -309,7 +312,7 @@ def _refusing(runner: worker.WorkflowRunner | None, early: EarlyQueries) -> work
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:
-    """Return the name under which an activity is known."""
+    """Return the name under which an activity is known; None if it stands for all others."""
     definition = getattr(activity, _DEFINITION, None)
     return getattr(definition, "name", None)
 

@@ -16,7 +16,7 @@ with needs_extra("agents", __name__):
 
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.pydantic_ai_usage import CountedChatModel
-from baton.errors import AgentError
+from baton.errors import AgentError, ConfigurationError
 from baton.wire.money import Price
 from baton.wire.text import is_this_machine
 
@@ -91,9 +91,7 @@ def _key_from(variable: str) -> Callable[[], Any]:
     async def key() -> str:
         found = os.environ.get(variable, "").strip()
         if not found:
-            raise AgentError(
-                f"the environment of this worker has no {variable!r}, which holds the key; set it", waits=True
-            )
+            raise ConfigurationError(f"the environment of this worker has no {variable!r}, which holds the key; set it")
         if not found.isascii() or not found.isprintable():
             raise AgentError(f"the variable {variable!r} of this worker holds characters that no key has; set it again")
         return found

@@ -1,6 +1,7 @@
 """What providers and their clients raise or answer, as a stage sees it: one rule for all adapters."""
 
 import math
+import os
 import re
 import traceback
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from temporalio.exceptions import TemporalError
 
-from baton.errors import AgentError, BatonError, PatchError
+from baton.errors import AgentError, BatonError, ConfigurationError, PatchError
 
 NO_USABLE_FORM = "the model did not answer in a form that can be used; answer in the form asked for"
 """The finding for an answer that a framework found malformed; its own message would quote the answer."""
@@ -57,6 +58,7 @@ _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
 
 _SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
+_WITHOUT_KEY = ("OpenAIError", "AnthropicError")  # of which a client is refused that is given no key
 _UNREACHABLE = ("APIConnectionError", "APITimeoutError")
 _UNFINISHED = {
     "LengthFinishReasonError": "length",
@@ -67,9 +69,23 @@ _UNFINISHED = {
 """What clients raise of an answer that did not come to its end, and why it did not."""
 
 
-def provider_error(error: Exception, agent: str) -> AgentError | PatchError | None:
+_KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_)?(?:KEY|TOKEN)\b")
+
+
+def missing_key(error: Exception, agent: str) -> ConfigurationError | None:
+    """Return what a stage raises where a client found no key, by the variable that its message asks for."""
+    named = _KEY_VARIABLE.search(str(error))
+    if named is None or os.environ.get(named[0], "").strip():
+        return None
+    told = f"agent {agent!r}: the environment of this worker has no {named[0]!r}, which holds the key; set it"
+    return ConfigurationError(told)
+
+
+def provider_error(error: Exception, agent: str) -> AgentError | ConfigurationError | PatchError | None:
     """Return what a stage raises for an error of a provider's client; None if it is none."""
     kind = type(error).__name__
+    if kind in _WITHOUT_KEY and (missing := missing_key(error, agent)):
+        return missing
     status = getattr(error, "status_code", None)
     if isinstance(status, int) and status >= 300:
         code = code_of({name: getattr(error, name, None) for name in ("code", "type")})

@@ -42,11 +42,19 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_core import PydanticSerializationError, to_json
 
 from baton.agents.billing import UsageMeter
-from baton.agents.failures import answered, cut_off_error, is_parse_error, is_permanent, stopped_error, unreadable
+from baton.agents.failures import (
+    answered,
+    cut_off_error,
+    is_parse_error,
+    is_permanent,
+    missing_key,
+    stopped_error,
+    unreadable,
+)
 from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
 from baton.agents.tools import as_text
 from baton.contract.activity import ToolAnswer
-from baton.errors import AgentError, PatchError
+from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.wire.money import Price, Usage, micro_usd
 
 OUTPUT_TOOL = "final_result"
@@ -267,6 +275,8 @@ def reported(error: Exception, agent: str) -> Exception:
             return _of_request(error, who)
         case FallbackExceptionGroup():
             parts = [reported(one, agent) for one in error.exceptions if isinstance(one, Exception)]
+            if all(isinstance(one, ConfigurationError) for one in parts):
+                return parts[0]
             permanent = all(isinstance(one, AgentError) and one.permanent for one in parts)
             waits = any(isinstance(one, AgentError) and one.waits for one in parts)
             why = f"{who}: every model failed: " + "; ".join(map(str, parts))
@@ -293,6 +303,8 @@ def reported(error: Exception, agent: str) -> Exception:
                 "what a tool returned, or said in halves of characters, cannot be sent to a model; have it return JSON"
             )
             return AgentError(f"{who}: {told}", permanent=True)
+        case UserError() if missing := missing_key(error, agent):
+            return missing
         case UserError():
             return AgentError(f"{who} is not set up to run: {error.message}", permanent=True)
         case AgentRunError():

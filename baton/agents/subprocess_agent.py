@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.devserver.processes import group_bound_to_parent
-from baton.errors import AgentError, PatchError
+from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.pipelines.prompt import FILES, Reads
 from baton.wire.json_values import spellings
 from baton.wire.text import single_line
@@ -141,9 +141,8 @@ class SubprocessAgent:
         if where is None and os.path.dirname(program) and os.path.isfile(Path(self.directory or ".", program)):
             raise AgentError(f"agent {self.name!r}: {program!r} may not be run by this worker; make it executable")
         if where is None:
-            raise AgentError(
-                f"agent {self.name!r}: the program {program!r} is not on this worker; install it", waits=True
-            )
+            told = f"agent {self.name!r}: the program {program!r} is not on this worker; install it"
+            raise ConfigurationError(told)
         # Whole, for the program starts in a directory of its own.
         return group_bound_to_parent([os.path.abspath(where), *arguments])
 
@@ -151,9 +150,8 @@ class SubprocessAgent:
         """Return the variables that the program gets: the usual ones, those named, and what it acts under."""
         missing = [name for name in self.environment if not os.environ.get(name)]
         if missing:
-            raise AgentError(
-                f"agent {self.name!r}: the environment of this worker has no {', '.join(missing)}; set it", waits=True
-            )
+            told = f"agent {self.name!r}: the environment of this worker has no {', '.join(missing)}; set it"
+            raise ConfigurationError(told)
         given = {name: os.environ[name] for name in (*USUAL_VARIABLES, *self.environment) if name in os.environ}
         acting: Mapping[str, str] = {
             "BATON_HANDOFF_ID": work.handoff_id,

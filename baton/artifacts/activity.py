@@ -14,7 +14,12 @@ from baton.artifacts.records import ArtifactRef, path_form
 from baton.artifacts.store import ArtifactStore
 from baton.core.messages import Selected
 from baton.core.stages import Calls, step
-from baton.errors import ArtifactConflictError, ArtifactNotFoundError, ArtifactUnavailableError
+from baton.errors import (
+    ArtifactConflictError,
+    ArtifactNotFoundError,
+    ArtifactUnavailableError,
+    ConfigurationError,
+)
 from baton.wire.text import TokenEstimator
 
 
@@ -109,7 +114,7 @@ class ArtifactAccess:
     def store(self) -> ArtifactStore:
         """The worker's store."""
         if self._store is None:
-            raise RuntimeError(
+            raise ConfigurationError(
                 "this worker has no artifact store; give one to BatonPlugin(WorkerParts(artifacts=…)), "
                 "or in a test to StageContext.for_test(artifacts=MemoryArtifactStore())"
             )

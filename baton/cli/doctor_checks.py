@@ -56,7 +56,7 @@ from baton.runs.client_waiting import (
     recent_pollers,
     unchosen_workers,
 )
-from baton.wire.names import SEARCH_ATTRIBUTES
+from baton.wire.names import SEARCH_ATTRIBUTES, WAIT_FOR_WORKER
 from baton.wire.text import host_of, is_this_machine, quantity
 
 _OLDEST_PYTHON = (3, 11)
@@ -357,15 +357,16 @@ async def count(client: Client, query: str) -> int:
 
 
 async def suspended(client: Client) -> Finding:
-    """Check that the workers' code can continue the open runs."""
+    """Check that workers can continue the open runs."""
     check = "suspended runs"
-    query = RunFilter(status=SUSPENDED, children=True, every=True).query(labelled=False)
-    if not (found := await count(client, query)):
+    wanted = RunFilter(status=SUSPENDED, children=True, every=True)
+    found = await count(client, wanted.query()) or await count(client, wanted.query(labelled=False))
+    if not found:
         return Finding(check, Mark.OK, "none")
     return Finding(
         check,
         Mark.FAIL,
-        f"{quantity(found, 'run')}: the workers' code fails whenever it is given one",
+        f"{quantity(found, 'run')}: the workers' code fails whenever it is given one, or lacks what a stage needs",
         "baton list --all --status suspended; `baton show RUN` says why, `baton replay` checks new code",
     )
 
@@ -397,6 +398,8 @@ async def blocked(client: Client) -> Finding:
 def _reason(run: Execution) -> str | None:
     """Return why a run does not move, or None."""
     for activity in run.details.pending_activities:
+        if activity.activity_type.name == WAIT_FOR_WORKER and activity.HasField("last_failure"):
+            return f"it waits for a worker that can do it: {activity.last_failure.message.partition(chr(10))[0][:200]}"
         if activity.attempt >= _UNUSUAL_TRIES and activity.HasField("last_failure"):
             why = failure_reason(activity.last_failure).partition("\n")[0][:200]
             state = "runs" if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED else "waits for"

@@ -78,6 +78,13 @@ def _obstacles(run: RunRecord, waits: Waits | None) -> Iterator[Standing]:
             commands=(f"baton replay {target}",),
             needs_you=True,
         )
+    for text in run.missing:
+        yield Standing(
+            "SUSPENDED",
+            f"Suspended: no worker can do its stage: {text}. It continues by itself once one has that.",
+            "a worker that can do its stage",
+            needs_you=True,
+        )
     for one in run.pending_handoffs:
         step = next((step for step in run.steps if step.seq == one.seq), None)
         name = f"{one.seq} {step.name}" if step else str(one.seq)

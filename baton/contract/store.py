@@ -14,7 +14,7 @@ from pydantic_core import from_json
 
 from baton.contract.records import OutputSchemaRef, RegistryError, UnknownSchemaError
 from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
-from baton.errors import PipelineError
+from baton.errors import ConfigurationError, PipelineError
 from baton.handoff.errors import MalformedMessageError
 from baton.handoff.store_schema import SchemaGate
 from baton.wire.json_values import loads_strict
@@ -24,14 +24,14 @@ from baton.wire.text import mismatch
 def output_check(schemas: OutputSchemas | None, named: str) -> Callable[[JsonValue], list[str]]:
     """Return a check that lists what is wrong with an output, for the agent that corrects it; empty if it fits."""
     if schemas is None:
-        raise PipelineError(
+        raise ConfigurationError(
             f"the stage's output is to fit {named!r}, and this worker has no output schemas; start it with "
-            "BatonPlugin(WorkerParts(schemas=…))"
+            "BatonPlugin(WorkerParts(schemas=…)), or name a file by BATON_REGISTRY"
         )
     try:
         gate = _gate(rfc8785.dumps(schemas.find(OutputSchemaRef.parse(named))))
     except UnknownSchemaError as error:
-        raise PipelineError(
+        raise ConfigurationError(
             f"the stage's output is to fit {named!r}, which this worker does not have: {error}"
         ) from error
     except ValueError as error:

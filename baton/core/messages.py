@@ -192,6 +192,7 @@ class PipelineStatus(StrEnum):
     RUNNING = "RUNNING"
     WAITING = "WAITING"
     PENDING_HANDOFF = "PENDING_HANDOFF"
+    SUSPENDED = "SUSPENDED"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
 
@@ -200,7 +201,7 @@ class Overview(CompactRecord):
     """What the query `status` answers.
 
     Attributes:
-        status: Running, waiting for a person, completed or failed.
+        status: Running, waiting for a person, suspended until a worker can do a stage, completed or failed.
         task_id: The task's id.
         seq: How many steps the code has asked for.
         waiting_for: What is under way or waited for, in order of the steps.
@@ -323,6 +324,22 @@ class StageInput(CompactRecord):
             "handoff_id": message["handoffId"],
         }
         return cls.model_validate({**step, **carried, "stage": to, "task_id": task})
+
+
+class Missing(CompactRecord):
+    """What the activity by which a run waits for another worker is sent.
+
+    Attributes:
+        stage: The stage that waits.
+        seq: The number of its step.
+        text: What its worker lacked, and what to do.
+        tries: How often the stage had run before.
+    """
+
+    stage: str
+    seq: Whole
+    text: str
+    tries: Whole = 0
 
 
 class Selected(CompactRecord):

@@ -15,6 +15,7 @@ from baton.core.history import Spend, told_spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.verdict import Code, Finding, Verdict
+from baton.errors import ConfigurationError
 from baton.handoff.receipts import Receipt
 from baton.handoff.relay import STEP_WORKFLOW
 from baton.handoff.routing import ReceiverRequirements
@@ -70,6 +71,7 @@ class ReceiversGate(Protocol):
         *,
         spend: Spend | None = None,
         run_id: str | None = None,
+        activity_id: str | None = None,
     ) -> None:
         """Put on record that a receiver failed after it had accepted, and what it had spent."""
 
@@ -103,10 +105,8 @@ def not_empty(fields: frozenset[str]) -> Check:
 def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
     """Return the worker's gate."""
     if gate is None:
-        raise ApplicationError(
-            "this worker was handed a sealed handoff and has no gate to verify it with; start it with "
-            "BatonPlugin(safeguards=…)",
-            type="NoGate",
+        raise ConfigurationError(
+            "this worker was handed a sealed handoff and has no gate to verify it with; start it with safeguards"
         )
     return gate
 
@@ -217,10 +217,12 @@ async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | Non
 
 async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], error: Exception) -> None:
     """Put on record that a stage failed after it had accepted; without the ledger it is left to the worker's log."""
-    attempt = activity.info().attempt if activity.in_activity() else 1
+    info = activity.info() if activity.in_activity() else None
+    attempt, activity_id = (info.attempt, info.activity_id) if info else (1, None)
     spend = told_spend(error.details) if isinstance(error, ApplicationError) else Spend()
+    why, run_id = f"{type(error).__name__}: {error}", run_of_activity()
     try:
-        await gate.failed(message, f"{type(error).__name__}: {error}", attempt, spend=spend, run_id=run_of_activity())
+        await gate.failed(message, why, attempt, spend=spend, run_id=run_id, activity_id=activity_id)
     except (LedgerError, KeyringError) as unrecorded:
         _log.warning("that a stage failed is not on record: %s", unrecorded)
 

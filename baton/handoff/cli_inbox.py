@@ -50,6 +50,7 @@ from baton.handoff.client_inbox import open_approvals, run_approvals
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_show import asked_rows
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
+from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.runs.client_waiting import answer_of, must_be_answerable, nobody
 from baton.wire.text import quantity
 
@@ -102,6 +103,8 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
             *asked_rows(workflow_id, asked),
             Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(asked.name)} --why '…'"),
         )
+    if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:
+        session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
     if not waiting:
         session.note("no handoff waits for a person")
         return

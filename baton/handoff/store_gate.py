@@ -246,9 +246,11 @@ class Gate:
         *,
         spend: Spend | None = None,
         run_id: str | None = None,
+        activity_id: str | None = None,
     ) -> None:
         """Put on record that a receiver failed after it had accepted, and what it had spent."""
-        await self.ledger.append(
+        # Sent again as it was, past a worker that lacked something, it may fail in a run with the same number.
+        await self._append(
             AuditEntry(
                 kind="completion",
                 task_id=message["taskId"],
@@ -260,7 +262,7 @@ class Gate:
                 details=error[:LONGEST_ERROR],
                 run_id=run_id,
                 cost=cost_after(message, spend) if spend else None,
-                message={},
+                message={"activity": activity_id} if activity_id else {},
             )
         )
 

@@ -5,7 +5,7 @@ the sender, whose answer is kept aside until a receiver accepts it: so when the 
 to undo. Everything else waits for a person, with the baton as it was before the handoff.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -27,16 +27,13 @@ from baton.handoff.errors import BudgetExhaustedError
 from baton.handoff.records import Handoff, Sender
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
-from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
+from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, execute, wait_for_storage
 from baton.handoff.workflow_escalation import Escalation
-from baton.handoff.workflow_outage import wait_for_ledger, wait_for_worker
 from baton.handoff.workflow_relay import nth_id
 from baton.ledger.records import Kind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED
-
-Execute = Callable[[OutgoingHandoff, StageInput | Handoff, int, int], Awaitable[StageReturn]]
 
 
 class HandoffCoordinator:
@@ -184,7 +181,7 @@ class HandoffCoordinator:
         if self._contracts is not None:
             self._contracts.answered(returned)
 
-    async def rejected(self, outgoing: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
+    async def rejected(self, outgoing: OutgoingHandoff, verdict: Verdict) -> None:
         """See to a handoff that was not accepted; on return it is to be sent again."""
         expired = self._contracts is not None and is_expired_contract(verdict)
         if expired and outgoing.expired < self._terms.attempts:
@@ -202,23 +199,22 @@ class HandoffCoordinator:
                 0,
             )  # its sender could correct nothing
         if fate is Disposition.BACK_TO_SENDER:
-            await self._mend(outgoing, verdict, execute)
+            await self._mend(outgoing, verdict)
             return
         if fate is Disposition.TOP_UP and self.account.limited and self.account.budget.then is not OnExhaustion.PAUSE:
             raise BudgetExhaustedError(verdict.details or "the budget is used up")
         outgoing.corrected, outgoing.rejected = [], 0  # the checkpoint: the baton as it was before the handoff
         await self._escalate(outgoing, verdict, fate)
 
-    async def wait_for_ledger(self, outgoing: OutgoingHandoff) -> bool:
-        """Wait before a handoff is sent again that the ledger could not take; see `baton.handoff.workflow_outage`."""
-        return await wait_for_ledger(self._handlers, outgoing.spec.name, outgoing.given.seq, outgoing.outages)
-
-    async def wait_for_worker(self, outgoing: OutgoingHandoff) -> None:
-        """Wait before a handoff is sent again whose receiver the workers do not have."""
-        await wait_for_worker(self._handlers, outgoing.spec.name, outgoing.given.seq, outgoing.unknown)
+    async def execute(self, outgoing: OutgoingHandoff, message: StageInput | Handoff) -> StageReturn:
+        """Send a handoff's message, and return what its stage answered; see `baton.handoff.workflow_attempt`."""
+        return await execute(outgoing, message, self.account, self._handlers)
 
     async def failed(self, outgoing: OutgoingHandoff, error: StageExecutionError) -> None:
         """See to a receiver that failed for good after accepting; on return the handoff is to be sent again."""
+        outgoing.outages += error.is_outage
+        if error.is_outage and await wait_for_storage(outgoing, self._handlers):
+            return
         outgoing.corrected, reason = [], str(error)
         escalation = self.escalation
         if escalation.on_record or (escalation.on_record is None and not error.is_outage):
@@ -231,7 +227,7 @@ class HandoffCoordinator:
             raise StageFailedError(reason)
         await self._escalate(outgoing, Verdict(valid=False, details=reason), Disposition.ESCALATE)
 
-    async def _mend(self, outgoing: OutgoingHandoff, verdict: Verdict, execute: Execute) -> None:
+    async def _mend(self, outgoing: OutgoingHandoff, verdict: Verdict) -> None:
         """Run the sender's stage again with the findings, and keep its answer aside."""
         assert self._sender is not None  # noqa: S101 - the caller has looked
         spec, given = self._sender.spec, self._sender.given
@@ -254,7 +250,7 @@ class HandoffCoordinator:
         back = OutgoingHandoff(spec, message, self.new_id(), sent=outgoing.sent, task_queue=self._sender.task_queue)
         try:
             back.given = self.contracted(back, message)
-            returned = await execute(back, self._returning(back, outgoing), message.seq, message.attempt)
+            returned = await self.execute(back, self._returning(back, outgoing))
         except StageFailedError as error:
             if isinstance(error, StageExecutionError):
                 self.account.charge_unreserved(spec.name, error.spend)

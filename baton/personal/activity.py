@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.core.stages import Calls, step
-from baton.errors import BatonError
+from baton.errors import BatonError, ConfigurationError
 from baton.personal.records import PersonalData
 from baton.personal.store import Vault
 from baton.wire.json_values import Json
@@ -83,7 +83,7 @@ class PersonalDataAccess:
     def _require_vault(self) -> Vault:
         """Return the worker's vault."""
         if self._vault is None:
-            raise RuntimeError(
+            raise ConfigurationError(
                 f"stage {self._stage!r} handles personal data, and this worker has no vault; give it one: "
                 "Safeguards(vault=…)"
             )

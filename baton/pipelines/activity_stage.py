@@ -41,6 +41,7 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_errors import as_failure, leaves, ungrouped
 from baton.pipelines.activity_heartbeat import heartbeats, still_alive
+from baton.pipelines.activity_missing import missing_of
 from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
@@ -157,7 +158,8 @@ class Stage(Generic[GivenT, AnswerT]):
                 beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
                 returned = await self._work(context)
             except Exception as error:
-                await failed_on_record(gate, message, error)
+                if missing_of(error) is None or told_spend(getattr(error, "details", ())):  # else it did not begin
+                    await failed_on_record(gate, message, error)
                 raise
             except asyncio.CancelledError as error:
                 await canceled_on_record(gate, message, given, told_spend(error.args))

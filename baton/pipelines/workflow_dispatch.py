@@ -6,31 +6,24 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 from temporalio import workflow
-from temporalio.common import RetryPolicy, TypedSearchAttributes
+from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import (
-    ActivityError,
     ApplicationError,
     ChildWorkflowError,
-    FailureError,
     is_cancelled_exception,
 )
-from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
-from baton.core.history import Spend, told_spend, told_top_up
-from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
-from baton.core.stages import Retries
-from baton.errors import PatchError, PayloadTooLargeError, StageFailedError
-from baton.handoff.records import Handoff
-from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError
+from baton.core.history import Spend, told_top_up
+from baton.core.messages import PipelineInput, PipelineResult, StageReturn
+from baton.errors import PatchError, StageFailedError
+from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason, spent
 from baton.handoff.workflow_coordinator import HandoffCoordinator
-from baton.handoff.workflow_outage import is_outage, is_unknown
 from baton.pipelines.workflow_visibility import labels
-from baton.wire.json_values import Json, excess
-from baton.wire.names import HANDOFF_REFUSED
+from baton.wire.json_values import Json
 from baton.wire.text import inert, quantity
 
 AcceptedT = TypeVar("AcceptedT")
@@ -91,16 +84,10 @@ async def run_stage(
             outgoing = handoffs.message_for(delivery, message)
             await room.take(outgoing)
             try:
-                returned = await execute(delivery, outgoing, message.seq, message.attempt)
+                returned = await handoffs.execute(delivery, outgoing)
             except StageExecutionError as error:
                 handoffs.account.raised(delivery.key, message.attempt, error.spend)
-                delivery.outages += error.is_outage
-                delivery.unknown += error.is_unknown
-                if error.is_unknown:
-                    await handoffs.wait_for_worker(delivery)
-                    continue
-                if not (error.is_outage and await handoffs.wait_for_ledger(delivery)):
-                    await handoffs.failed(delivery, error)
+                await handoffs.failed(delivery, error)
                 continue
             if returned.verdict is None and returned.seq != message.seq:
                 raise StageFailedError(
@@ -109,7 +96,7 @@ async def run_stage(
                 )
             handoffs.answered(returned)
             if returned.verdict is not None:
-                await handoffs.rejected(delivery, returned.verdict, execute)
+                await handoffs.rejected(delivery, returned.verdict)
                 continue
             handoffs.account.charge(delivery.key, returned)
             if handoffs.accepted(delivery):
@@ -127,58 +114,6 @@ async def run_stage(
         f"stage {spec.name!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is as it was "
         f"before it. Last findings: {'; '.join(findings)}"
     )
-
-
-async def execute(delivery: OutgoingHandoff, outgoing: StageInput | Handoff, seq: int, attempt: int) -> StageReturn:
-    """Run the stage's activity once, with the retries Temporal makes of it."""
-    spec = delivery.spec
-    nth = f", attempt {attempt}" if attempt > 1 else ""
-    summary = f"step {seq}: {spec.name}{nth}"[:200]
-    try:
-        returned: StageReturn | bytes | None = await workflow.execute_activity(
-            spec.name,
-            outgoing,
-            result_type=StageReturn,
-            task_queue=delivery.task_queue,
-            start_to_close_timeout=spec.timeout,
-            heartbeat_timeout=spec.heartbeat,
-            retry_policy=_retry_policy(spec.retries),
-            summary=summary,
-        )
-    except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
-        if refusal := _refusal(error):
-            return refusal
-        told = f"stage {spec.name!r} failed: {_reason(error)}"
-        lacks = {"is_outage": is_outage(error), "is_unknown": is_unknown(error)}
-        raise StageExecutionError(told, _spent(error), **lacks) from error
-    if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
-        found = "null" if returned is None else "bytes"
-        raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
-    return returned
-
-
-def _refusal(error: ActivityError) -> StageReturn | None:
-    """Return what a stage answered that did not accept its handoff; None if it failed otherwise."""
-    if not (isinstance(error.cause, ApplicationError) and error.cause.type == HANDOFF_REFUSED and error.cause.details):
-        return None
-    answer = error.cause.details[0]
-    if excess(answer) is not None:
-        return None
-    try:
-        returned = StageReturn.model_validate(answer, strict=False)
-    except ValidationError:
-        return None
-    return returned if returned.verdict is not None and not returned.verdict.valid else None
-
-
-def _spent(error: FailureError) -> Spend:
-    """Return what a stage or child told that it had spent, before it failed or was lost."""
-    cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) else error
-    if isinstance(cause, ApplicationError):
-        return told_spend(cause.details)
-    return told_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
 
 
 async def run_child(
@@ -201,7 +136,7 @@ async def run_child(
             raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
         told = error.cause.details if isinstance(error.cause, ApplicationError) else ()
         raise StageExecutionError(
-            f"child {step!r} failed: {_reason(error)}", _spent(error), topped_up_micro_usd=told_top_up(told)
+            f"child {step!r} failed: {reason(error)}", spent(error), topped_up_micro_usd=told_top_up(told)
         ) from error
     return result
 
@@ -232,28 +167,3 @@ def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
     if scope:
         patch["work_scope"] = [*baton.work_scope, *scope]
     return patch
-
-
-def _retry_policy(retries: Retries) -> RetryPolicy:
-    """Return Temporal's form of the retries."""
-    return RetryPolicy(
-        initial_interval=retries.first,
-        backoff_coefficient=retries.factor,
-        maximum_interval=max(retries.longest, retries.first, timedelta(milliseconds=1)),
-        maximum_attempts=retries.attempts,
-        non_retryable_error_types=[PayloadTooLargeError.__name__],  # its answer would be paid again, and be as large
-    )
-
-
-def _reason(error: FailureError) -> str:
-    """Return what a stage or child raised, and what that came from where its own words do not say so."""
-    told: list[tuple[str, str]] = []
-    cause: BaseException | None = error
-    while isinstance(cause, FailureError):
-        if not isinstance(cause, ActivityError | ChildWorkflowError):  # those say only that something failed
-            kind = cause.type if isinstance(cause, ApplicationError) else None  # of a time-out it is a number
-            told.append((kind or type(cause).__name__, cause.message))
-        cause = cause.cause
-    (last_kind, text), (first_kind, first_text) = (told[0], told[-1]) if told else (("Failure", str(error)),) * 2
-    reason = f"{last_kind}: {text}" if first_text in text else f"{last_kind}: {text} (from {first_kind}: {first_text})"
-    return reason[:_REASON_CHARACTERS]

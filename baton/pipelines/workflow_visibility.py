@@ -23,7 +23,9 @@ _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
-_STATUS_OF_ITS_OWN = frozenset({PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF, PipelineStatus.FAILED})
+# What people can decide comes first: they find it by this.
+_WAITS = (PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING, PipelineStatus.SUSPENDED)
+_STATUS_OF_ITS_OWN = frozenset({*_WAITS, PipelineStatus.FAILED})
 _NOT_MORE_OFTEN_THAN_SECONDS = 1
 _STEPS_LISTED = 12
 _DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
@@ -88,9 +90,9 @@ class Visibility:
 
     @contextmanager
     def waiting(self, status: PipelineStatus, name: str) -> Iterator[None]:
-        """Show that something waits while the block runs, unless something graver does; `goes_on` shows its end."""
+        """Show that something waits while the block runs, unless a person is waited for; `goes_on` shows its end."""
         self._waits.append(status)
-        self.became(self._gravest(status), name)
+        self.became(self._foremost(status), name)
         try:
             yield
         finally:
@@ -98,11 +100,11 @@ class Visibility:
 
     def goes_on(self, name: str | None = None) -> None:
         """Show that a run continues, or what else it waits for: people and agents find by that what is theirs."""
-        self.became(self._gravest(PipelineStatus.RUNNING), name)
+        self.became(self._foremost(PipelineStatus.RUNNING), name)
 
-    def _gravest(self, usual: PipelineStatus) -> PipelineStatus:
-        """Return the gravest status of all that waits, or the usual one."""
-        found = [one for one in (PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING) if one in self._waits]
+    def _foremost(self, usual: PipelineStatus) -> PipelineStatus:
+        """Return the first status of all that waits, or the usual one."""
+        found = [one for one in _WAITS if one in self._waits]
         return found[0] if found else usual
 
     def gave_up(self, name: str | None = None) -> None:

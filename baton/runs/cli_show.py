@@ -179,6 +179,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(_fork_note(run), "dim") if origin else None,
         plain(_ended(run, run.failure), "red") if run.failure and run.failure.upper() != status else None,
         plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
+        *(plain(missing(one), "yellow") for one in run.missing),
         plain(_misfit(waits.fault), "yellow") if waits and waits.fault and not run.suspended else None,
         plain(_unanswered(waits), "yellow") if waits and waits.tries >= _UNUSUAL_TRIES and not run.suspended else None,
         *(plain(f"note: {note}", "yellow") for note in run.notes),
@@ -199,6 +200,11 @@ def suspension(reason: str, waits: Waits | None = None) -> str:
     )
 
 
+def missing(text: str) -> str:
+    """Return what no worker had, and what follows from that."""
+    return f"no worker can go on with it: {text}. Nothing was lost; it continues by itself once a worker has that"
+
+
 def _misfit(fault: str) -> str:
     """Return what it means that a worker cannot go through the history of a run that waits."""
     return f"its worker's code cannot continue it: {fault}. No decision is possible until a worker has code that fits"
@@ -216,7 +222,7 @@ def standing(run: RunRecord, waits: Waits | None = None) -> str:
     """Return the run's status in one word, or why it does not continue by itself."""
     if waits and waits.pause:
         return PAUSED
-    if run.suspended:
+    if run.suspended or run.missing:
         return SUSPENDED
     if run.pending_handoffs:
         return PipelineStatus.PENDING_HANDOFF.value

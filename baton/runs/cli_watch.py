@@ -20,7 +20,7 @@ from baton.cli.targets import RunArgument, Target
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.history import HistoryEntry, StepKind
 from baton.runs.cli_history import changes, remarks
-from baton.runs.cli_show import glyph, heading, repair_hints, suspension, verdict, waits_card, with_before
+from baton.runs.cli_show import glyph, heading, missing, repair_hints, suspension, verdict, waits_card, with_before
 from baton.runs.client_executions import unpause
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
@@ -123,6 +123,7 @@ _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
     NewsKind.RUN_GOES_ON: ("↺", "yellow"),
     NewsKind.RUN_SUSPENDED: ("!", "yellow"),
+    NewsKind.WAITS_FOR_WORKER: ("!", "yellow"),
     NewsKind.RUN_PAUSED: ("!", "yellow"),
     NewsKind.RUN_UNPAUSED: ("▶", "bold"),
     NewsKind.RUN_ENDED: ("■", "bold"),
@@ -165,6 +166,8 @@ def _said(news: News, run: RunRecord) -> str:
             return f"{run.pipeline} {run.workflow_id}: {news.text}"
         case NewsKind.RUN_SUSPENDED:
             return suspension(news.text)
+        case NewsKind.WAITS_FOR_WORKER:
+            return missing(news.text)
         case NewsKind.RUN_PAUSED:
             return f"paused {news.text}; unpause it by `{unpause(run.workflow_id)}`"
         case NewsKind.RUN_UNPAUSED:

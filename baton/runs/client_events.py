@@ -17,8 +17,16 @@ from temporalio.converter import DataConverter
 from baton.compression.rules import COMPRESS
 from baton.core.baton import AnyBaton, Baton
 from baton.core.messages import PipelineInput, StageInput
-from baton.errors import HistoryError
-from baton.wire.names import HANDOFF_REFUSED, MEMO_FIELDS, MEMO_OUTCOME, MEMO_UNDONE, RESOLVE_HANDOFF, ROLLED_BACK
+from baton.errors import ConfigurationError, HistoryError
+from baton.wire.names import (
+    HANDOFF_REFUSED,
+    MEMO_FIELDS,
+    MEMO_OUTCOME,
+    MEMO_UNDONE,
+    RESOLVE_HANDOFF,
+    ROLLED_BACK,
+    WAIT_FOR_WORKER,
+)
 from baton.wire.records import Record
 
 CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
@@ -149,6 +157,17 @@ def stage_input(text: bytes | None) -> StageInput | None:
 def is_compression(event: HistoryEvent) -> bool:
     """Return whether an event schedules an activity that compresses a conversation."""
     return event.activity_task_scheduled_event_attributes.activity_type.name == COMPRESS
+
+
+def is_wait_for_worker(event: HistoryEvent) -> bool:
+    """Return whether an event schedules the activity that waits for a worker which has what a stage needs."""
+    return event.activity_task_scheduled_event_attributes.activity_type.name == WAIT_FOR_WORKER
+
+
+def is_missing(event: HistoryEvent) -> bool:
+    """Return whether an event tells that a worker lacked what a stage needs, which is no failure of the stage."""
+    failure = event.activity_task_failed_event_attributes.failure
+    return failure.application_failure_info.type == ConfigurationError.__name__
 
 
 def is_refusal(event: HistoryEvent) -> bool:

@@ -16,7 +16,6 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.core.messages import PipelineStatus
 from baton.errors import BatonError
 from baton.runs.client_events import CHILD_ID
 from baton.runs.client_executions import PAUSED, Execution, describe, list_executions
@@ -30,7 +29,7 @@ _OPEN = ("RUNNING", *_STANDING_STILL)
 STATUSES = (*_OPEN, PAUSED, *(one.name for one in WorkflowExecutionStatus if one.name not in ("RUNNING", PAUSED)))
 """What a run's status may be: Temporal's, `PAUSED` by an operator among them; and of an open run, `WAITING` for
 a person, `PENDING_HANDOFF` if a handoff of its does, and `SUSPENDED` once the server reports that its worker's code
-failed, by default five times."""
+failed, by default five times, or once a stage of it waits for a worker that has what the stage needs."""
 _BUILD = "TemporalWorkerDeploymentVersion"
 _BEHAVIOR = "TemporalWorkflowVersioningBehavior"
 _PROBLEMS = "TemporalReportedProblems"  # the server sets it, and removes it once the run continues
@@ -77,7 +76,8 @@ class RunFilter:
             if by_label:
                 terms.append(_equal(ATTRIBUTE_STATUS, self.status))
             elif self.status == SUSPENDED:
-                terms.append(f"{_PROBLEMS} IS NOT NULL")
+                lacks = f" OR {_equal(ATTRIBUTE_STATUS, SUSPENDED)}" if labelled else ""
+                terms.append(f"({_PROBLEMS} IS NOT NULL{lacks})")
         else:
             terms.append("ExecutionStatus != 'ContinuedAsNew'")
         with_children = self.children or self.status in (*_STANDING_STILL, PAUSED)
@@ -198,7 +198,7 @@ def status_of(found: Execution) -> str:
     label = label_of(found, ATTRIBUTE_STATUS)
     if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.search_attributes):
         return SUSPENDED
-    if status == "RUNNING" and label in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF):
+    if status == "RUNNING" and label in _STANDING_STILL:
         return label
     return status
 

@@ -16,6 +16,7 @@ class NewsKind(StrEnum):
     RUN_STARTED = "run_started"
     RUN_GOES_ON = "run_goes_on"
     RUN_SUSPENDED = "run_suspended"
+    WAITS_FOR_WORKER = "waits_for_worker"
     RUN_PAUSED = "run_paused"
     RUN_UNPAUSED = "run_unpaused"
     RUN_ENDED = "run_ended"
@@ -147,10 +148,12 @@ class _Told:
             yield News(NewsKind.RUN_GOES_ON, before.ended or self._now, f"{how}; continues as run {after.run_id}")
 
     def suspended(self, after: RunRecord) -> Iterator[News]:
-        """Yield that the worker's code cannot continue the run."""
+        """Yield that no worker can continue the run."""
         known = self._before.suspended if self._before and self._before.run_id == after.run_id else None
         if after.suspended not in (None, known):
             yield News(NewsKind.RUN_SUSPENDED, self._now, after.suspended)
+        said = self._before.missing if self._before and self._before.run_id == after.run_id else []
+        yield from (News(NewsKind.WAITS_FOR_WORKER, self._now, one) for one in after.missing if one not in said)
 
     def pausings(self, after: RunRecord) -> Iterator[News]:
         """Yield that somebody paused or unpaused the run."""

@@ -14,7 +14,7 @@ from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import Compressed
 from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, told_spend, told_top_up
-from baton.core.messages import PipelineInput, PipelineResult, RollBacks, StageInput, StageReturn
+from baton.core.messages import Missing, PipelineInput, PipelineResult, RollBacks, StageInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, PatchError
 from baton.handoff.pending import HandoffDecision
@@ -27,8 +27,10 @@ from baton.runs.client_events import (
     first_baton,
     innermost,
     is_compression,
+    is_missing,
     is_refusal,
     is_settlement,
+    is_wait_for_worker,
     made_ready,
     open_timers,
     parsed,
@@ -148,6 +150,8 @@ class _Fold:
         self._cancelled_by = ""
         self._child_ends: dict[int, HistoryEvent] = {}
         self._settlements: set[int] = set()
+        self._waits_for: dict[int, str] = {}
+        self._missing: dict[int, str] = {}
 
     def over(self, events: Sequence[HistoryEvent]) -> None:
         """Fill the record from all events."""
@@ -163,6 +167,7 @@ class _Fold:
         if self._run.status is RunStatus.RUNNING:
             self._make_due(time_of(events[-1]))
             self._settle()
+            self._run.missing = [*dict.fromkeys(self._missing.values())]
         self._run.steps = [self._steps[seq] for seq in sorted(self._steps)]
         if self._run.status in (RunStatus.FAILED, RunStatus.TERMINATED, RunStatus.CANCELED, RunStatus.TIMED_OUT):
             for step in self._run.steps:
@@ -175,6 +180,9 @@ class _Fold:
             match event.WhichOneof("attributes"):
                 case "activity_task_scheduled_event_attributes" if is_compression(event):
                     self._compressions[event.event_id] = step_of_summary(self._text(event))
+                case "activity_task_scheduled_event_attributes" if is_wait_for_worker(event):
+                    if missing := parsed(Missing, self._text(event)):
+                        self._waits_for[event.event_id] = missing.text
                 case "activity_task_scheduled_event_attributes" if is_settlement(event):
                     self._settlements.add(event.event_id)
                 case "activity_task_scheduled_event_attributes":
@@ -284,6 +292,8 @@ class _Fold:
             self._run.suspended = innermost(failed.failure)
 
     def stage_scheduled(self, event: HistoryEvent) -> None:
+        if event.event_id in self._waits_for:
+            self._missing[event.event_id] = self._waits_for[event.event_id]
         given = self._given.get(event.event_id)
         if given is None:
             return
@@ -306,16 +316,25 @@ class _Fold:
             self.stage_completed(event)
             return
         attributes = getattr(event, event.WhichOneof("attributes") or "")
+        self._missing.pop(attributes.scheduled_event_id, None)
         if given := self._given.get(attributes.scheduled_event_id):
             step = self._steps[given.seq]
+            if is_missing(event):
+                self._bill(event, given.seq, given.stage, told_spend(detail(self._text(event))))
+                return
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure) or "timed out"
             self._bill(event, given.seq, given.stage, told_spend(detail(self._text(event))))
+
+    def stage_canceled(self, event: HistoryEvent) -> None:
+        """Note that nothing is waited for any more, if that was what was cancelled."""
+        self._missing.pop(event.activity_task_canceled_event_attributes.scheduled_event_id, None)
 
     def stage_completed(self, event: HistoryEvent) -> None:
         """Note what a stage returned; it takes effect in the workflow's next task."""
         returned = self._returned.get(event.event_id)
         if returned is None:
+            self._missing.pop(event.activity_task_completed_event_attributes.scheduled_event_id, None)
             self._learned(event)
             return
         if returned.anchor is not None:
@@ -471,6 +490,7 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "activity_task_completed": _Fold.stage_completed,
         "activity_task_failed": _Fold.stage_failed,
         "activity_task_timed_out": _Fold.stage_failed,
+        "activity_task_canceled": _Fold.stage_canceled,
         "workflow_properties_modified": _Fold.memo,
         "timer_started": _Fold.timer_started,
         "start_child_workflow_execution_initiated": _Fold.child_initiated,

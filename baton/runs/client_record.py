@@ -207,6 +207,7 @@ class RunRecord:
         failure: Why it failed, was terminated or was left.
         suspended: Why the worker's code cannot continue it: it does not fit the history, does not know the pipeline,
             or a payload needs a key. The server has it tried again until it can; None if the last try succeeded.
+        missing: What no worker had that was asked: the run is suspended until one has it, and unharmed.
         result: What it returned.
         children: Workflow id, run id and initiating event of every child that was started.
         ended_children: By the initiating event of a child, the event that tells its end.
@@ -249,6 +250,7 @@ class RunRecord:
     ended: datetime | None = None
     failure: str | None = None
     suspended: str | None = None
+    missing: list[str] = field(default_factory=list)
     result: PipelineResult | None = None
     children: list[tuple[str, str, int]] = field(default_factory=list)
     ended_children: dict[int, int] = field(default_factory=dict)
@@ -443,5 +445,6 @@ class RunRecord:
 
 _PLAIN = (
     *("workflow_id", "run_id", "pipeline", "status", "began", "first_began", "reset", "ended", "failure", "suspended"),
+    "missing",
     *("timers", "notes", "undone_since", "billed"),
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.errors import ConfigurationError
 from baton.keys.store_keyring import Keyring
 from baton.personal.activity import PersonalDataAccess, UndeclaredPersonalDataError
 from baton.personal.records import Erased, SubjectErasedError
@@ -68,5 +69,5 @@ class TestPersonalDesk:
 
     async def test_a_worker_without_a_vault_says_so(self) -> None:
         """The remedy is in the text (S3-12.3-b)."""
-        with pytest.raises(RuntimeError, match="this worker has no vault; give it one"):
+        with pytest.raises(ConfigurationError, match="this worker has no vault; give it one"):
             await PersonalDataAccess(None, "greet", ["email"], TASK).read()

@@ -17,7 +17,7 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.stages import DECISIONS_HANDED, HasSpec, Retries, spec_of
-from baton.errors import PatchError, PipelineError
+from baton.errors import ConfigurationError, PatchError, PipelineError
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 
 
@@ -319,7 +319,8 @@ class TestOutputSchema:
             ran.append(baton.goal)
             return StageResult(output={})
 
-        with worker_parts(WorkerParts(schemas=schemas)), pytest.raises(PipelineError, match=why):
+        kinds = (ConfigurationError, PipelineError)
+        with worker_parts(WorkerParts(schemas=schemas)), pytest.raises(kinds, match=why):
             await decide(sent("decide"))
 
         assert ran == []
@@ -354,7 +355,7 @@ class TestArtifacts:
 
     async def test_a_worker_without_a_store_says_what_to_do(self) -> None:
         """The message names the setting."""
-        with pytest.raises(RuntimeError, match=r"BatonPlugin\(WorkerParts\(artifacts="):
+        with pytest.raises(ConfigurationError, match=r"BatonPlugin\(WorkerParts\(artifacts="):
             await answer(self.write)
 
     async def test_the_selection_goes_into_the_stages_record(self) -> None:

@@ -27,8 +27,9 @@ class TestQuery:
         ),
         pytest.param(
             RunFilter(pipeline="p", status="SUSPENDED"),
-            "BatonPipeline = 'p' AND ExecutionStatus = 'Running' AND TemporalReportedProblems IS NOT NULL",
-            id="code that cannot go on",
+            "BatonPipeline = 'p' AND ExecutionStatus = 'Running' AND "
+            "(TemporalReportedProblems IS NOT NULL OR BatonStatus = 'SUSPENDED')",
+            id="code that cannot go on, and stages that no worker can do",
         ),
         pytest.param(
             RunFilter(status="TIMED_OUT", every=True), "ExecutionStatus = 'TimedOut'", id="a status of Temporal's"

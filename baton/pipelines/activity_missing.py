@@ -1,0 +1,129 @@
+"""What a worker lacks is not a failure of the stage: the run waits for a worker that has it."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import activity, worker
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from baton.core.messages import Missing, StageInput
+from baton.errors import ConfigurationError
+from baton.handoff.sealed import UnverifiedHandoff
+from baton.pipelines.activity_errors import leaves
+from baton.wire.names import WAIT_FOR_WORKER
+
+_log = logging.getLogger("baton.worker")
+
+
+def missing_of(error: BaseException) -> str | None:
+    """Return what the worker lacks and what to do, if that is why something was raised."""
+    for one in leaves(error) if isinstance(error, Exception) else ():
+        cause: BaseException | None = one
+        while cause is not None:
+            if isinstance(cause, ConfigurationError):
+                return str(cause)
+            if isinstance(cause, ModuleNotFoundError):
+                return f"{cause}; install it on the workers"
+            cause = cause.__cause__
+    return None
+
+
+class MissingParts(worker.Interceptor):
+    """Reports what one worker lacks, and has its runs ask other workers.
+
+    What a worker once lacked for a stage it lacks until it is started again: settings and packages come by a start.
+
+    Args:
+        activities: The names of the activities that it has, and None for one that stands for all others.
+    """
+
+    def __init__(self, activities: Iterable[str | None]) -> None:
+        self._activities = frozenset(activities)
+        self._lacked: dict[str, str] = {}
+
+    def of(self, stage: str) -> str | None:
+        """Return what the worker lacks for a stage, as far as it knows."""
+        if self._activities.isdisjoint((stage, None)):
+            known = ", ".join(sorted(one for one in self._activities if one and not one.startswith("baton."))) or "none"
+            return f"this worker has no stage {stage!r}, only {known}; start a worker that has it"
+        return self._lacked.get(stage)
+
+    @property
+    def activities(self) -> list[Callable[..., Any]]:
+        """The activities of its own: one by which runs wait, and one in place of each that the worker lacks."""
+
+        @activity.defn(name=WAIT_FOR_WORKER)
+        async def wait_for_worker(missing: Missing) -> None:
+            if text := self.of(missing.stage):
+                raise _failure(text, non_retryable=False)
+
+        @activity.defn(dynamic=True)
+        async def unknown(given: Sequence[RawValue]) -> None:
+            name = activity.info().activity_type
+            text = self.of(name) or ""
+            if not any(map(_is_for_stage, given)):
+                raise ApplicationError(f"activity {name!r} is not registered; {text}", type="NotFoundError")
+            raise ConfigurationError(text)
+
+        return [wait_for_worker, unknown]
+
+    def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
+        """Return the worker's next interceptor with ours before it."""
+        return _Reporting(next, self._lacked)
+
+    def workflow_interceptor_class(
+        self, input: worker.WorkflowInterceptorClassInput
+    ) -> type[worker.WorkflowInboundInterceptor]:
+        """Return what keeps Temporal from starting a stage here, eagerly, that the worker cannot do."""
+        lacks = self.of
+
+        class Outbound(worker.WorkflowOutboundInterceptor):
+            def start_activity(self, input: worker.StartActivityInput) -> Any:
+                input.disable_eager_execution = input.disable_eager_execution or lacks(input.activity) is not None
+                return super().start_activity(input)
+
+        class Inbound(worker.WorkflowInboundInterceptor):
+            def init(self, outbound: worker.WorkflowOutboundInterceptor) -> None:
+                super().init(Outbound(outbound))
+
+        return Inbound
+
+
+class _Reporting(worker.ActivityInboundInterceptor):
+    def __init__(self, next: worker.ActivityInboundInterceptor, lacked: dict[str, str]) -> None:
+        super().__init__(next)
+        self._lacked = lacked
+
+    async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
+        try:
+            return await super().execute_activity(input)
+        except Exception as error:
+            given = input.args[0] if input.args else None
+            for_stage = isinstance(given, StageInput | UnverifiedHandoff) or isinstance(error, ConfigurationError)
+            if not for_stage or (text := missing_of(error)) is None:
+                raise
+            info = activity.info()
+            self._lacked[info.activity_type] = text
+            _log.warning("stage %r waits for a worker that can do it: %s", info.activity_type, text)
+            bill = error.details if isinstance(error, ApplicationError) else ()
+            raise _failure(text, info.attempt - 1, *bill, non_retryable=True) from None
+
+
+def _failure(text: str, *details: Any, non_retryable: bool) -> ApplicationError:
+    """Return what tells Temporal of something missing: a line for people, and no traceback."""
+    kind, benign = ConfigurationError.__name__, ApplicationErrorCategory.BENIGN
+    return ApplicationError(text, *details, type=kind, non_retryable=non_retryable, category=benign)
+
+
+def _is_for_stage(given: RawValue) -> bool:
+    """Return whether an argument is what a stage is sent: a handoff, or its plain input."""
+    if given.payload.metadata.get("baton-record") == b"sealed-handoff":  # as `baton.codec` marks it
+        return True
+    try:
+        StageInput.model_validate_json(given.payload.data)
+    except ValidationError:
+        return False
+    return True
