@@ -39,14 +39,15 @@ class Installed:
         return run([self.programs / words[0], *words[1:]], folder, self.variables, code=code)
 
 
-def install(place: Path) -> Installed:
-    """Build the wheel and install it below ``place``; its dependencies come from the environment of the tests."""
+def install(place: Path, wheel: Path | None = None) -> Installed:
+    """Install a wheel below ``place``, by default that of the checkout, with the packages of the tests' environment."""
     plain = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     wheels, home = place / "wheels", place / "venv"
     wheels.mkdir(parents=True)
-    build = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv[1]))"
-    run([sys.executable, "-c", build, wheels], ROOT, plain)
-    [wheel] = wheels.glob("*.whl")
+    if wheel is None:
+        build = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv[1]))"
+        run([sys.executable, "-c", build, wheels], ROOT, plain)
+        [wheel] = wheels.glob("*.whl")
     run([sys.executable, "-m", "venv", "--without-pip", home], place, plain)
     programs = home / "bin"
     pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]

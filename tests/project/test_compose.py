@@ -50,6 +50,12 @@ def shell_body(job: str) -> str:
 class TestServices:
     """Every service of docker-compose.yml."""
 
+    def test_the_file_is_valid(self) -> None:
+        """By the schema of the Compose specification."""
+        check = Path(sys.executable).with_name("check-jsonschema")
+        file = ROOT / "docker-compose.yml"
+        subprocess.run([check, "--builtin-schema", "vendor.compose-spec", file], capture_output=True, check=True)
+
     @each_service
     def test_its_image_is_pinned_to_a_version(self, name: str) -> None:
         """The same file brings up the same programs next year: no tag that moves."""
