@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from baton.core.messages import StageInput as StageInput
     from baton.core.messages import StageReturn as StageReturn
     from baton.core.messages import Waiting as Waiting
-    from baton.exchange.client import hand_off_to as hand_off_to
     from baton.exchange.client_external import OutsideAgents as OutsideAgents
+    from baton.exchange.client_external import hand_off_to as hand_off_to
     from baton.exchange.client_http import serve_outside as serve_outside
     from baton.handoff.client_inbox import WaitingHandoff as WaitingHandoff
     from baton.handoff.client_inbox import inbox as inbox

@@ -16,8 +16,8 @@ from baton.core.baton import Baton
 from baton.core.messages import Decision, PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import PatchError
-from baton.exchange.chunks import Chunk
 from baton.exchange.records import Acknowledgement
+from baton.exchange.workflow_streams import Chunk
 from baton.handoff.errors import HandoffError
 from baton.handoff.pending import HandoffDecision
 from baton.handoff.routing import ReceiverRequirements

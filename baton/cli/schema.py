@@ -1,23 +1,94 @@
-"""`baton schema` and `baton version`: what this release speaks, and what it stands on."""
+"""`baton schema` and `baton version`: what this release speaks, and what it stands on.
+
+A published JSON Schema (draft 2020-12) is made of the record itself, and accepts a document exactly when the record
+does, given a validator that also checks formats. The number at the end of an `$id` goes up when a document that was
+valid no longer is.
+"""
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from baton.artifacts.records import ArtifactRef
+from baton.budget.records import Budget
 from baton.cli.output import make_table, plain
 from baton.cli.session import Session, command
-from baton.exchange.schemas import schema as schema_of
-from baton.exchange.schemas import schema_names
+from baton.contract.explanation import Explanation, LeftOut
+from baton.core.baton import Baton, BatonPatch
+from baton.core.exhibits import Exhibit
+from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Spend
+from baton.core.messages import (
+    Decided,
+    Decision,
+    Origin,
+    Overview,
+    PipelineInput,
+    PipelineResult,
+    PromptPart,
+    Selected,
+    StageInput,
+    StageResult,
+    StageReturn,
+    Vote,
+    Waiting,
+)
+from baton.core.verdict import Finding, Verdict
+from baton.handoff.pending import HandoffDecision, PendingHandoff
+from baton.report.records import HandoffReport
+from baton.wire.records import Record
+from baton.wire.schemas import Published
+
+SCHEMAS: Mapping[str, type[Record]] = {
+    "baton": Baton,
+    "baton-patch": BatonPatch,
+    "stage-result": StageResult,
+    "artifact-ref": ArtifactRef,
+    "history-entry": HistoryEntry,
+    "outcome": Outcome,
+    "undone": CompensationRecord,
+    "pipeline-input": PipelineInput,
+    "pipeline-result": PipelineResult,
+    "stage-input": StageInput,
+    "stage-return": StageReturn,
+    "decision": Decision,
+    "decided": Decided,
+    "overview": Overview,
+    "waiting": Waiting,
+    "exhibit": Exhibit,
+    "vote": Vote,
+    "spend": Spend,
+    "conflict": Conflict,
+    "selected": Selected,
+    "prompt-part": PromptPart,
+    "origin": Origin,
+    "budget": Budget,
+    "verdict": Verdict,
+    "finding": Finding,
+    "pending-handoff": PendingHandoff,
+    "handoff-decision": HandoffDecision,
+    "handoff-report": HandoffReport,
+    "explanation": Explanation,
+    "left-out": LeftOut,
+}
+"""Every record with a published schema, by the schema's name; `stage-result` is the `{"baton_patch": …}` of S1 L51."""
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a record."""
+    body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=Published)
+    return {"$schema": Published.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}
+
 
 _STANDS_ON = ("temporal-baton", "temporalio", "pydantic")
 
 
 def _complete_name(incomplete: str) -> list[str]:
     """Return the schemas whose names begin like this."""
-    return [name for name in schema_names() if name.startswith(incomplete)]
+    return [name for name in SCHEMAS if name.startswith(incomplete)]
 
 
 @command
@@ -32,7 +103,7 @@ async def schema(
 
     The schemas are published, and what crosses the wire keeps to them.
     """
-    names = list(schema_names())
+    names = list(SCHEMAS)
     if name is None:
         session.write_json(names) if session.json else session.show(*names)
         return

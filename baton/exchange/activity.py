@@ -10,8 +10,7 @@ from temporalio import activity
 
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
-from baton.exchange.admission import ADMIT, OPEN, AcceptRequest, Admission, Opened, reply_to_of
-from baton.exchange.records import message_digest
+from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, Opened, message_digest, reply_to_of
 from baton.handoff.activity_receive import gate_of, run_of_activity
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import LARGEST_ON_LOOP, addressed_to
@@ -34,9 +33,7 @@ async def admit(request: AcceptRequest) -> Admission:
     """
     gate = gate_of(current_parts().gate)
     strays = addressed_to(request.audience)
-    receipt, message = await gate.accept(
-        request.message, request.requirements, run_id=run_of_activity(), further=[strays]
-    )
+    receipt, message = await gate.accept(request.message, request.receiver, run_id=run_of_activity(), further=[strays])
     handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)

@@ -69,48 +69,7 @@ class Ask(OpenRecord):
 
 
 _MEMBERS = tuple(field.alias or name for name, field in Ask.model_fields.items())
-_Do = Callable[[OutsideAgents, Found, str, Ask], Awaitable[Any]]
-
-
-async def _claim(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
-    lease = timedelta(seconds=ask.lease_seconds)
-    return _shown(await agents.claim(found, agent, holder=ask.holder, lease=lease))
-
-
-async def _give_back(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
-    return _shown(await agents.give_back(found, agent, holder=ask.holder))
-
-
-async def _accept(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
-    receipt = await agents.accept(found, agent, holder=ask.holder, version=ask.version)
-    return receipt.model_dump(mode="json")
-
-
-async def _reject(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
-    return _shown(await agents.reject(found, agent, ask.reason, holder=ask.holder))
-
-
-async def _needs_input(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
-    return _shown(await agents.needs_input(found, agent, ask.unmet, holder=ask.holder))
-
-
-async def _patch(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
-    return _shown(await agents.return_patch(found, agent, ask.patch, holder=ask.holder, report=ask.report))
-
-
-async def _report(agents: OutsideAgents, found: Found, agent: str, ask: Ask) -> Any:
-    return _shown(await agents.return_report(found, agent, ask.report, holder=ask.holder))
-
-
-_VERBS: dict[str, _Do] = {
-    "claim": _claim,
-    "give-back": _give_back,
-    "accept": _accept,
-    "reject": _reject,
-    "needs-input": _needs_input,
-    "patch": _patch,
-    "report": _report,
-}
+_VERBS = ("claim", "give-back", "accept", "reject", "needs-input", "patch", "report")
 _NEEDED = {"reject": "reason", "needs-input": "unmet", "patch": "patch", "report": "report"}
 """What a body must say; without it the handoff would be done, and the agent's work lost."""
 
@@ -163,8 +122,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
 
     async def move(request: Request, agent: str) -> Response:
         verb = request.path_params["verb"]
-        do, needed = _VERBS.get(verb), _NEEDED.get(verb)
-        if do is None:
+        needed = _NEEDED.get(verb)
+        if verb not in _VERBS:
             return _error(404, f"there is {', '.join(_VERBS)}")
         body = await read_body(request, MAX_BODY_BYTES)
         if body is None:
@@ -175,7 +134,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             return _error(400, _fault(error))
         if needed is not None and needed not in ask.model_fields_set:
             return _error(400, f"{needed}: the body must say it")
-        return JSONResponse(await do(agents, await _found(request, agent), agent, ask))
+        return JSONResponse(await _moved(agents, verb, await _found(request, agent), agent, ask))
 
     async def _found(request: Request, agent: str) -> Found:
         return await agents.find(request.query_params["workflow"], agent, request.path_params["id"])
@@ -220,6 +179,28 @@ def _agent(request: Request, tokens: Mapping[str, str]) -> str | None:
     known = dict(tokens)  # another thread may be changing them
     found = [agent for agent, token in known.items() if has_bearer_token(request, token)]
     return found[0] if len(found) == 1 and len(known[found[0]]) >= SHORTEST_TOKEN else None
+
+
+async def _moved(agents: OutsideAgents, verb: str, found: Found, agent: str, ask: Ask) -> dict[str, Any]:
+    """Make the move that a verb names, and return what the agent is answered."""
+    holder = ask.holder
+    match verb:
+        case "claim":
+            lease = timedelta(seconds=ask.lease_seconds)
+            return _shown(await agents.claim(found, agent, holder=holder, lease=lease))
+        case "give-back":
+            return _shown(await agents.give_back(found, agent, holder=holder))
+        case "accept":
+            receipt = await agents.accept(found, agent, holder=holder, version=ask.version)
+            return receipt.model_dump(mode="json")
+        case "reject":
+            return _shown(await agents.reject(found, agent, ask.reason, holder=holder))
+        case "needs-input":
+            return _shown(await agents.needs_input(found, agent, ask.unmet, holder=holder))
+        case "patch":
+            return _shown(await agents.return_patch(found, agent, ask.patch, holder=holder, report=ask.report))
+        case _:
+            return _shown(await agents.return_report(found, agent, ask.report, holder=holder))
 
 
 def _shown(found: Found) -> dict[str, Any]:

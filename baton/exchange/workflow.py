@@ -12,15 +12,26 @@ from temporalio.exceptions import ActivityError
 
 from baton.core import stages
 from baton.core.baton import Baton
-from baton.core.history import StepKind
+from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
 from baton.core.verdict import Disposition
 from baton.errors import PatchError, StageFailedError
-from baton.exchange.admission import Received, taken_over
-from baton.exchange.records import HANDOFF, HANDOFF_ANSWER, AckMatch, Acknowledgement, Outbox, Sent, message_digest
-from baton.exchange.workflow_arrivals import Arrivals
+from baton.exchange.records import (
+    ATTEMPT,
+    HANDOFF,
+    HANDOFF_ANSWER,
+    REPLY_TO,
+    AckMatch,
+    Acknowledgement,
+    Outbox,
+    Received,
+    Sent,
+    message_digest,
+    taken_over,
+)
 from baton.exchange.workflow_messages import (
     MARK,
+    Arrivals,
     MessageProcessor,
     Receiver,
     ended_once,
@@ -29,14 +40,123 @@ from baton.exchange.workflow_messages import (
     signal_workflow,
     start_receiver,
 )
-from baton.exchange.workflow_outgoing import Outgoing
+from baton.handoff.build import AgentState, Delivery, build_handoff
+from baton.handoff.errors import RoutingError
+from baton.handoff.hops import Trail
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.handoff.records import Handoff
+from baton.handoff.records import CompletedSubtask, Handoff, Sender, Subtask, Target
 from baton.handoff.routing import ReceiverRequirements
-from baton.handoff.trace import handoff_span_id
-from baton.pipelines.workflow import Pipeline
+from baton.handoff.sealed import SealError
+from baton.handoff.trace import handoff_span_id, task_traceparent
+from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.pipelines.workflow_steps import publish
+from baton.wire.canonical import digest
 from baton.wire.json_values import Json
+from baton.wire.text import mismatch
+
+COMPLETED_HANDED = 20
+"""How many of the newest finished steps a handoff lists; all of them are in the ledger."""
+
+
+class Outgoing:
+    """Makes a pipeline's handoffs to other pipelines and to agents outside."""
+
+    def __init__(self, pipeline: Pipeline, agent: str, version: str) -> None:
+        self._pipeline = pipeline
+        self._agent, self._version = agent, version
+        self._execution_id: str | None = None
+        self._parent: str | None = None
+        carried = pipeline.carried(CHAIN)
+        self._trail = Trail.from_json_object(carried) if carried else Trail(hops=0, recent=[])
+        pipeline.carries[CHAIN] = self.carried
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return how the task came here: what a child, or the run that continues this one, begins with."""
+        return self._trail.to_json_object() if self._trail.hops else {}
+
+    @property
+    def _sender(self) -> Sender:
+        """Who hands on: this run of the agent."""
+        self._execution_id = self._execution_id or str(workflow.uuid4())
+        return Sender(agent_id=self._agent, agent_version=self._version, execution_id=self._execution_id)
+
+    def follows(self, received: Received) -> None:
+        """Note which handoff brought the task here: what is handed on next has it as its parent."""
+        self._parent = received.handoff_id
+        if received.trail is not None:
+            self._trail = Trail.from_json_object(received.trail)
+
+    def comes_back(self, received: Received) -> bool:
+        """Return whether a task that was received had been handed on from here before."""
+        recent = Trail.from_json_object(received.trail).recent if received.trail else []
+        return any(hop.sender == self._agent for hop in recent)
+
+    def message(
+        self,
+        to: Receiver,
+        description: str,
+        constraints: Sequence[str],
+        state: Mapping[str, Json] | None,
+        expires: timedelta | None,
+        *,
+        named: tuple[str, int] | None = None,
+        receivers: Sequence[str] = (),
+        step: Mapping[str, JsonValue] | None = None,
+    ) -> Handoff:
+        """Return a handoff; it is sealed as it leaves."""
+        pipeline, now = self._pipeline, workflow.now()
+        handoff_id, attempt = named or (str(workflow.uuid4()), 1)
+        further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
+        completed = self._completed()
+        try:
+            work = digest(description)[-32:]  # by which the guard knows what goes round in circles
+            return build_handoff(
+                AgentState(
+                    agent=self._sender,
+                    task_id=pipeline.task_id,
+                    task_description=description,
+                    cost=pipeline._account.budget.cost_tracking(),
+                    spend=Spend(),
+                    traceparent=pipeline._start.traceparent or task_traceparent(pipeline.task_id),
+                    parent_handoff_id=self._parent,
+                    completed=completed,
+                    remaining=[Subtask(subtask_id=work, description=description)],
+                    current_state=pipeline.state.baton.to_json_object() if state is None else state,
+                    trail=self._trail,
+                ),
+                Target(agent_type=to.agent, agent_version=to.version),
+                constraints,
+                handoff_id=handoff_id,
+                timestamp=now,
+                delivery=Delivery(
+                    receivers=receivers,
+                    audience=to.workflow_id,
+                    expires_at=None if expires is None else now + expires,
+                    initial=self._parent is None and not completed,
+                    step=further,
+                ),
+            )
+        except (RoutingError, SealError, ValueError) as error:  # among the last: no canonical form of a number or text
+            raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {_short(error)}") from error
+
+    def _completed(self) -> list[CompletedSubtask]:
+        """Return the newest steps that changed the baton, or in which a person decided."""
+        done = [one for one in self._pipeline.state.entries if one.effective or one.kind is StepKind.APPROVAL]
+        return [
+            CompletedSubtask(
+                subtask_id=f"{entry.seq}:{entry.stage_id}"[:200],
+                description=entry.stage_id,
+                result={"changed": [*sorted(entry.effective)]},
+                completed_at=entry.timestamp,
+            )
+            for entry in done[-COMPLETED_HANDED:]
+        ]
+
+
+def _short(error: Exception) -> str:
+    """Return what is wrong, without a value of the message."""
+    return mismatch(error) if isinstance(error, ValidationError) else str(error)
+
 
 ATTEMPTS = 3
 """How often a handoff is sent without an answer, evenly over the time there is."""
@@ -169,18 +289,7 @@ class Exchange:
         return received
 
     async def step(self, name: str, act: Callable[[int], Awaitable[StageReturn]]) -> Any:
-        """Run something as a step of the pipeline, which is not executed again in a run that continues this one.
-
-        Args:
-            name: The step's name.
-            act: Does it, given the step's number.
-
-        Returns:
-            The output of what it returned, as JSON.
-
-        Raises:
-            StageFailedError: It failed, or its patch breaks a rule of the pipeline.
-        """
+        """Run something as a step, which is not executed again in a run that continues this one; return its output."""
         pipeline = self.pipeline
         seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
         if past is not None:
@@ -197,18 +306,7 @@ class Exchange:
     async def deliver(
         self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int = ATTEMPTS
     ) -> Acknowledgement:
-        """Send a handoff until it is answered.
-
-        Args:
-            seq: The step's number.
-            to: The receiver.
-            handoff: The message; the same at each attempt.
-            within: How long to wait, and again as long each time a person says so.
-            attempts: How often to send it in that time.
-
-        Raises:
-            StageFailedError: No answer came, and no person decided to continue.
-        """
+        """Send a handoff until it is answered, or fail; a person may have it sent again for as long as `within`."""
         id = handoff.handoff_id
         with self.expecting(to, id, message_digest(handoff.to_json_object()), within):
             await self._send(to, handoff, may_start=True)
@@ -223,18 +321,7 @@ class Exchange:
     async def offer(
         self, to: Receiver, handoff: Handoff, within: timedelta, attempts: int, *, sent: Callable[[], None]
     ) -> Acknowledgement | None:
-        """Send a handoff until it is answered or the time is up, and leave it at that.
-
-        Args:
-            to: The receiver.
-            handoff: The message; the same at each attempt.
-            within: How long to wait.
-            attempts: How often to send it in that time.
-            sent: Called once it is sent for the first time, and its receiver started if need be.
-
-        Returns:
-            The answer, or None if there is none.
-        """
+        """Send a handoff until it is answered or the time is up; call `sent` once its receiver is there to hear it."""
         with self.expecting(to, handoff.handoff_id, message_digest(handoff.to_json_object()), within):
             await self._send(to, handoff, may_start=True)
             sent()
@@ -242,14 +329,7 @@ class Exchange:
 
     @contextmanager
     def expecting(self, to: Receiver, id: str, digest: str, within: timedelta) -> Iterator[None]:
-        """Take the answer to something that is sent while the block runs; one that comes later is noted.
-
-        Args:
-            to: Who is to answer.
-            id: What the answer names as its handoff.
-            digest: What it names as its digest.
-            within: How long it may take.
-        """
+        """Take the answer to something that is sent while the block runs; one that comes later is noted."""
         now = workflow.now()
         self._outbox.put(
             Sent(
@@ -269,17 +349,7 @@ class Exchange:
     async def answer(
         self, id: str, within: timedelta, attempts: int, again: Callable[[], Awaitable[None]]
     ) -> Acknowledgement | None:
-        """Wait for an answer, sending again now and then, evenly over the time there is.
-
-        Args:
-            id: What the answer names as its handoff.
-            within: How long to wait.
-            attempts: How often it is sent in that time, the first one included.
-            again: Sends it again.
-
-        Returns:
-            The answer, or None if the time is up.
-        """
+        """Wait for an answer until the time is up, sending again evenly over it: `attempts` times with the first."""
         for attempt in range(1, attempts + 1):
             with suppress(TimeoutError):
                 await workflow.wait_condition(

@@ -19,7 +19,6 @@ from baton.core.patching import patch_effect
 from baton.core.stages import StageSpec, step
 from baton.core.verdict import HandoffStatus
 from baton.errors import PatchError, StageFailedError
-from baton.exchange.admission import Opened
 from baton.exchange.external import (
     ENDS,
     MOVE,
@@ -33,6 +32,7 @@ from baton.exchange.external import (
     OutsideResult,
     outside_address,
 )
+from baton.exchange.records import Opened
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, open_message, raw_of
 from baton.handoff.records import Handoff

@@ -17,7 +17,7 @@ from typing import Any
 from baton.contract.validation import expiry_findings, validate_contract
 from baton.core.history import Spend
 from baton.core.verdict import Code, Finding, HandoffStatus, Verdict, rejected
-from baton.exchange.admission import reply_to_of
+from baton.exchange.records import reply_to_of
 from baton.handoff.errors import HandoffError
 from baton.handoff.freshness import stale_or_misaddressed
 from baton.handoff.receipts import Receipt

@@ -11,7 +11,7 @@ from temporalio import activity, client, worker
 
 from baton.core.messages import PipelineInput, StageReturn
 from baton.errors import BatonError
-from baton.exchange.admission import AcceptRequest
+from baton.exchange.records import AcceptRequest
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff, VerifiedHandoff
 from baton.handoff.trace import HandoffTrace

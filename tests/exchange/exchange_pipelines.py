@@ -16,8 +16,7 @@ from temporalio import workflow
 
 from baton import Baton, ContinueAfter, Pipeline, PipelineInput, PipelineResult
 from baton.errors import ApprovalDeniedError, StageFailedError
-from baton.exchange.admission import Received, taken_over
-from baton.exchange.records import Acknowledgement
+from baton.exchange.records import Acknowledgement, Received, taken_over
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_broadcast import hand_off_to_all
 from baton.exchange.workflow_external import Outside

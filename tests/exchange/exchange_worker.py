@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from baton import WorkerParts
 from baton.exchange.activity import admit
-from baton.exchange.admission import ADMIT, AcceptRequest, Admission
+from baton.exchange.records import ADMIT, AcceptRequest, Admission
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker

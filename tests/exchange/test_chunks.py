@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.exchange.chunks import Arrival, Chunk, ChunkStream, whole_digest
+from baton.exchange.workflow_streams import Arrival, Chunk, ChunkStream, whole_digest
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 ID, OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineResult
-from baton.exchange import workflow_arrivals as arrivals
+from baton.exchange import workflow_messages as arrivals
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.records import HANDOFF
 from baton.handoff.store_safeguards import Safeguards

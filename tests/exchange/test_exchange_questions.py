@@ -15,9 +15,8 @@ from temporalio.worker import Worker
 
 from baton.codec.conversion import RECORD, SEALED
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.chunks import Chunk, whole_digest
 from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
-from baton.exchange.workflow_streams import STREAM
+from baton.exchange.workflow_streams import STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw

@@ -15,9 +15,8 @@ from baton.client import fork, read_run
 from baton.core.messages import PipelineResult
 from baton.exchange import workflow_streams as streaming
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.chunks import MOST_AHEAD, Chunk, whole_digest
-from baton.exchange.client import hand_off_to
-from baton.exchange.workflow_streams import STREAM
+from baton.exchange.client_external import hand_off_to
+from baton.exchange.workflow_streams import MOST_AHEAD, STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker

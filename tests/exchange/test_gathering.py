@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.exchange.broadcast import Broadcast
-from baton.exchange.broadcast import BroadcastStatus as Status
 from baton.exchange.records import Acknowledgement, Reply
+from baton.exchange.workflow_broadcast import Broadcast
+from baton.exchange.workflow_broadcast import BroadcastStatus as Status
 from tests.exchange.test_exchange import ack
 
 YES, NO = Reply.ACCEPTED, Reply.REJECTED

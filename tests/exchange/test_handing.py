@@ -15,7 +15,7 @@ from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client import Starting, hand_off_to
+from baton.exchange.client_external import Starting, hand_off_to
 from baton.exchange.records import Reply
 from baton.handoff.build import AgentState, Delivery, build_handoff, opening_cost
 from baton.handoff.records import Handoff, Sender, Target

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from baton.artifacts import records as artifacts
+from baton.cli.schema import SCHEMAS, schema_of
 from baton.contract import explanation as explaining
 from baton.contract.records import HandoffContract, SessionEvent
 from baton.core import baton, history, messages
 from baton.core.messages import RollBacks, RolledBack
-from baton.exchange.schemas import SCHEMAS, schema, schema_names
 from baton.handoff import pending
 from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
@@ -24,7 +24,7 @@ from tests.core.material import GOLDEN
 from tests.report.documents import almost, documents, fullest, one_change
 
 COMMITTED = Path(__file__).parents[1] / "data/schemas"
-NAMES = schema_names()
+NAMES = list(SCHEMAS)
 PINNED = (
     "artifact-ref",
     "baton",
@@ -38,10 +38,10 @@ PINNED = (
 )
 """What services, people and agents in other languages write or read; the other shapes are Baton's own."""
 VALIDATORS = {
-    name: jsonschema_rs.Draft202012Validator(schema(name), validate_formats=True, offline=True) for name in NAMES
+    name: jsonschema_rs.Draft202012Validator(schema_of(name), validate_formats=True, offline=True) for name in NAMES
 }
-VALID = {name: documents(schema(name)) for name in NAMES}
-ALMOST = {name: almost(VALID[name], list(schema(name)["properties"])) for name in NAMES}
+VALID = {name: documents(schema_of(name)) for name in NAMES}
+ALMOST = {name: almost(VALID[name], list(schema_of(name)["properties"])) for name in NAMES}
 
 
 def accepts(name: str, document: Any) -> bool:
@@ -57,7 +57,7 @@ class TestSchema:
     @pytest.mark.parametrize("name", NAMES)
     def test_it_is_a_closed_and_self_contained_schema_of_the_2020_12_draft(self, name: str) -> None:
         """Any validator takes it as it is, and nothing is fetched (S3-18: JSON Schema 2020-12)."""
-        found = schema(name)
+        found = schema_of(name)
 
         jsonschema_rs.meta.validate(found)
         assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -71,7 +71,7 @@ class TestSchema:
     @pytest.mark.parametrize("name", NAMES)
     def test_it_describes_every_member_in_the_words_of_the_docstring(self, name: str) -> None:
         """Who writes a service in another language reads what it means, not only what it looks like."""
-        found = schema(name)
+        found = schema_of(name)
 
         for one in (found, *found.get("$defs", {}).values()):
             assert one.get("description") or one == {}
@@ -84,7 +84,7 @@ class TestSchema:
         """A change of the wire shows in review; nothing else is pinned."""
         committed = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in COMMITTED.glob("*")}
 
-        assert committed == {name: schema(name) for name in PINNED}, "meant? python -m tests.exchange.test_schemas"
+        assert committed == {name: schema_of(name) for name in PINNED}, "meant? python -m tests.exchange.test_schemas"
 
     def test_every_wire_record_is_published(self) -> None:
         """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
@@ -99,26 +99,11 @@ class TestSchema:
 
         assert set(SCHEMAS.values()) == found - bases | {HandoffReport}  # its parts are in its own schema
 
-    @pytest.mark.parametrize(
-        ("name", "hint"),
-        [
-            ("baton_patch", "did you mean 'baton-patch'?"),
-            ("Spend", "did you mean 'spend'?"),
-            ("xyz", "there are baton, "),
-        ],
-    )
-    def test_an_unknown_name_is_an_error_that_helps(self, name: str, hint: str) -> None:
-        """The message has the nearest name, or all."""
-        with pytest.raises(ValueError, match="there is no schema") as caught:
-            schema(name)
-
-        assert hint in str(caught.value)
-
     def test_each_call_returns_a_schema_of_its_own(self) -> None:
         """Who changes one does not change the next reader's."""
-        schema("baton")["$id"] = "mine"
+        schema_of("baton")["$id"] = "mine"
 
-        assert schema("baton")["$id"] == "urn:baton:schema:baton:1"
+        assert schema_of("baton")["$id"] == "urn:baton:schema:baton:1"
 
 
 class TestAgreement:
@@ -140,7 +125,7 @@ class TestAgreement:
     @pytest.mark.parametrize("name", NAMES)
     def test_every_single_change_is_judged_alike(self, name: str) -> None:
         """Every member in turn missing, of a wrong type or beyond a limit: both say yes or both say no."""
-        changed = one_change(fullest(schema(name)))
+        changed = one_change(fullest(schema_of(name)))
         verdicts = [(VALIDATORS[name].is_valid(one), accepts(name, one)) for one in changed]
         apart = [one for one, (by_schema, by_record) in zip(changed, verdicts, strict=True) if by_schema != by_record]
 
@@ -183,7 +168,7 @@ def write_anew() -> None:
     for path in COMMITTED.glob("*.json"):
         path.unlink()
     for name in PINNED:
-        text = json.dumps(schema(name), indent=2, ensure_ascii=False)
+        text = json.dumps(schema_of(name), indent=2, ensure_ascii=False)
         (COMMITTED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """Tests of `baton.telemetry.tracing` and `baton.telemetry.spans`, against a real OTLP receiver."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from baton.core.history import Spend
 from baton.core.messages import StageReturn
-from baton.exchange.admission import AcceptRequest
+from baton.exchange.records import AcceptRequest
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.trace import HandoffTrace, TraceContext, TraceparentError, task_traceparent
@@ -409,7 +410,11 @@ class TestTraceOf:
     def test_bytes_and_record_say_the_same(self) -> None:
         """The message as a stage and as a pipeline receive it, and as a record."""
         raw = json.dumps(EXAMPLE).encode()
-        forms = UnverifiedHandoff(raw), AcceptRequest.of(raw, "w1", RECEIVER), Handoff.from_json_object(EXAMPLE)
+        forms = (
+            UnverifiedHandoff(raw),
+            AcceptRequest(raw=base64.b64encode(raw).decode(), audience="w1", receiver=RECEIVER),
+            Handoff.from_json_object(EXAMPLE),
+        )
 
         assert [trace_of(form) for form in forms] == [HandoffTrace.of(EXAMPLE)] * 3
 

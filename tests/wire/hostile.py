@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from baton.contract.records import HandoffContract
 from baton.core.baton import BatonPatch
 from baton.core.messages import Decision, PipelineInput, PipelineResult, StageInput, StageReturn
-from baton.exchange.chunks import Chunk
 from baton.exchange.external import AgentAction
 from baton.exchange.records import Acknowledgement
+from baton.exchange.workflow_streams import Chunk
 from baton.handoff.pending import HandoffDecision
 from baton.handoff.records import Handoff
 from baton.report.records import HandoffReport

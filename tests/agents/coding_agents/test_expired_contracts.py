@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.client_external import Found, OutsideAgents
-from baton.exchange.client_mcp_reading import HandedOver
+from baton.exchange.client_mcp import HandedOver
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger

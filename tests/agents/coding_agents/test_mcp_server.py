@@ -10,8 +10,7 @@ from temporalio.worker import Worker
 from baton.artifacts.store import LocalArtifactStore
 from baton.contract.explanation import Explanation
 from baton.exchange.client_external import OutsideAgents
-from baton.exchange.client_mcp import INSTRUCTIONS, HandoffTools, handoff_server
-from baton.exchange.client_mcp_reading import PAGE
+from baton.exchange.client_mcp import INSTRUCTIONS, PAGE, HandoffTools, handoff_server
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
