@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from baton.handoff.pending import HandoffDecision as HandoffDecision
     from baton.handoff.pending import PendingHandoff as PendingHandoff
     from baton.ledger.chain import ChainHead as ChainHead
+    from baton.ledger.entries import Trace as Trace
     from baton.ledger.records import AuditRecord as AuditRecord
     from baton.ledger.store import Ledger as Ledger
     from baton.ledger.store import LedgerOptions as LedgerOptions
-    from baton.ledger.trace import Trace as Trace
     from baton.personal.records import Erased as Erased
     from baton.personal.records import PersonalData as PersonalData
     from baton.personal.store import Vault as Vault

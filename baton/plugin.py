@@ -32,11 +32,10 @@ from baton.codec.encryption import encryption_wanted
 from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
-from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_source import KeySource
-from baton.ledger.activity import record
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_deciders import check_decision
 from baton.pipelines.activity_errors import as_failure

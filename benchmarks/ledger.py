@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from baton.keys.store_keys import PublicKey, PublicKeys
 from baton.ledger.chain import Verdict
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_evidence import verify_bundle
 from benchmarks.compare import Effort
 from benchmarks.ledger_samples import BEGAN, RECORDS_PER_TASK, Signer, canonical_messages, entry, fill
 from benchmarks.report import Findings

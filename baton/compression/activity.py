@@ -21,9 +21,8 @@ from baton.compression.summariser import (
 )
 from baton.core.history import Spend
 from baton.handoff.activity_receive import ReceiversGate, put_or_warn, run_of_activity
-from baton.ledger.activity import entry_of
 from baton.ledger.entries import cost_with
-from baton.ledger.records import RecordedEvent
+from baton.ledger.records import AuditEntry
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.activity_heartbeat import heartbeats
 from baton.wire.money import usd
@@ -67,12 +66,12 @@ async def compress(given: CompressInput) -> Compressed:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
 
 
-async def _record(gate: ReceiversGate, event: RecordedEvent, made: Compressed) -> None:
+async def _record(gate: ReceiversGate, event: AuditEntry, made: Compressed) -> None:
     """Record what a model was paid: a run that ends here, or a fork, has no handoff that says so."""
     cost = None if event.cost is None else cost_with(event.cost, made.spend)
-    told = event.model_copy(update={"cost": cost, "details": made.fallback_reason})
-    entry = entry_of(told, run_of_activity())
-    await put_or_warn(lambda: gate.record(entry), f"a summary for {event.agent}")
+    about = {"cost": cost, "details": made.fallback_reason, "run_id": run_of_activity()}
+    entry = event.model_copy(update=about)
+    await put_or_warn(lambda: gate.record(entry), f"a summary for {event.to_agent}")
 
 
 async def _by_model(

@@ -16,7 +16,7 @@ from baton.compression.pins import Pin, PinKind, kind_of, statements
 from baton.core.history import Spend
 from baton.handoff.errors import HandoffError
 from baton.handoff.records import Turn
-from baton.ledger.records import RecordedEvent
+from baton.ledger.records import AuditEntry
 from baton.wire.records import CompactRecord, Whole
 from baton.wire.text import TokenEstimator, estimate_tokens
 from baton.wire.values import Count
@@ -98,7 +98,7 @@ class CompressInput(CompactRecord):
     keep: Whole = Field(default=DEFAULT_KEEP, ge=1)
     summary_tokens: Whole = Field(default=DEFAULT_SUMMARY_TOKENS, ge=LEAST_SUMMARY_TOKENS)
     upstream: Spend = Spend()
-    event: RecordedEvent | None = None
+    event: AuditEntry | None = None
 
     @property
     def allowed(self) -> int:

@@ -19,7 +19,7 @@ from baton.handoff.records import Turn
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.entries import cost_of
-from baton.ledger.records import Kind, RecordedEvent
+from baton.ledger.records import AuditEntry, Kind
 from baton.telemetry.metrics import Metrics
 from baton.wire.text import estimate_tokens
 
@@ -99,15 +99,15 @@ class Conversation:
         turns = [turn.to_json_object() for turn in self._turns]
         return message.model_copy(update={"turns": turns, "summary": self._summary})
 
-    def _event(self, outgoing: OutgoingHandoff, sender: str) -> RecordedEvent:
+    def _event(self, outgoing: OutgoingHandoff, sender: str) -> AuditEntry:
         """Return the event that the worker records for a summary: in a fork no handoff shows what it cost."""
-        return RecordedEvent(
+        return AuditEntry(
             kind=Kind.SUMMARY,
             task_id=outgoing.given.task_id,
             event_id=f"{outgoing.handoff_id}.{outgoing.sent}",
             status="WRITTEN",
-            sender=sender,
-            agent=outgoing.spec.name,
-            at=workflow.now(),
+            from_agent=sender,
+            to_agent=outgoing.spec.name,
+            timestamp=workflow.now(),
             cost=cost_of({"costTracking": self._account.budget.cost_tracking().to_json_object()}),
         )

@@ -1,4 +1,4 @@
-"""What a worker does for pipelines that hand off to one another: the gate, and the seals of everything else."""
+"""What a worker does for pipelines that hand off: the gate, the seals of everything else, and the record."""
 
 import asyncio
 import base64
@@ -15,6 +15,7 @@ from baton.handoff.activity_receive import gate_of, run_of_activity
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import LARGEST_ON_LOOP, addressed_to
 from baton.handoff.store_signing import open_sealed
+from baton.ledger.records import RECORD, AuditEntry
 from baton.pipelines.activity_context import current_parts
 from baton.telemetry.tracing import handoff_answered
 from baton.wire.json_values import MOST_MESSAGE_VALUES, excess
@@ -86,6 +87,13 @@ async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> l
     hashes = {ref.get("hash") for ref in refs if isinstance(ref, Mapping)}
     wanted = sorted(one for one in hashes if isinstance(one, str) and _SHA256.fullmatch(one))
     return [one for one in wanted if not await store.has(one)]
+
+
+@activity.defn(name=RECORD)
+async def record(event: AuditEntry) -> str:
+    """Write what happened to a handoff to the ledger; return the head of the task's chain, or "" without a ledger."""
+    gate = current_parts().gate
+    return "" if gate is None else await gate.record(event.model_copy(update={"run_id": run_of_activity()}))
 
 
 EXCHANGE_ACTIVITIES = (admit, open_message)

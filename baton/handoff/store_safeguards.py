@@ -16,7 +16,7 @@ from baton.handoff.store_schema import handoff_gate
 from baton.keys.store_keyring import Keyring
 from baton.ledger.entries import RedactionPolicy
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_checkpoints import AnchorFile
+from baton.ledger.store_evidence import AnchorFile
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions
 from baton.safety.detector import detect

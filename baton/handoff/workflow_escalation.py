@@ -4,13 +4,14 @@ Until it is made, the baton is as it was before the handoff.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
+from temporalio.common import RetryPolicy
 
 from baton.budget.workflow import BudgetAccount
 from baton.core.history import Outcome, Spend
@@ -22,11 +23,15 @@ from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_inbox import Inbox
 from baton.ledger.entries import cost_after, usable_name
-from baton.ledger.records import Kind, RecordedEvent
-from baton.ledger.workflow import decided_on_record, put_on_record
+from baton.ledger.records import RECORD, AuditEntry, Kind
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.safety.scan import digests_of
 from baton.wire.canonical import digest
+
+_Tell = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
+
+_LONGEST_DETAILS = 1_000
+_LONGEST_SUMMARY = 200
 
 
 class Escalation:
@@ -101,18 +106,17 @@ class Escalation:
         event_id = f"{pending.handoff_id}.{self._asked}"
 
         async def tell(kind: Kind, status: str, details: str, decision: HandoffDecision | None) -> None:
-            event = RecordedEvent(
+            event = _event(
                 kind=kind,
                 task_id=task_id,
                 event_id=event_id,
                 status=status,
                 details=details,
-                agent=pending.receiver,
-                at=workflow.now(),
+                to_agent=pending.receiver,
             )
             await self._put_on_record(event, pending.seq, decision)
 
-        return await decided_on_record(self.inbox, pending, within, tell)
+        return await _decided_on_record(self.inbox, pending, within, tell)
 
     async def decided(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
         """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then."""
@@ -139,7 +143,7 @@ class Escalation:
         visibility, tell = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
         try:
             with visibility.waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name):
-                decision = await decided_on_record(self.inbox, pending, self._within, tell)
+                decision = await _decided_on_record(self.inbox, pending, self._within, tell)
         finally:
             self.inbox.done(pending.handoff_id)  # nothing can come between this and what is done below
             if not self.inbox.pending():
@@ -164,15 +168,14 @@ class Escalation:
             cost = cost_after(outgoing.message.to_json_object(), spend)
         # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
         nth = f".{outgoing.asked}" if outgoing.asked > 1 and not outgoing.sent else ""
-        event = RecordedEvent(
+        event = _event(
             kind=kind,
             task_id=outgoing.given.task_id,
             event_id=f"{outgoing.handoff_id}.{outgoing.sent}{nth}",
             status=status,
             reason=None if reason is None else reason.value,
             details=details,
-            agent=outgoing.spec.name,
-            at=workflow.now(),
+            to_agent=outgoing.spec.name,
             cost=cost,
         )
         await self._put_on_record(event, outgoing.given.seq, decision)
@@ -181,15 +184,14 @@ class Escalation:
         """Put on record what was decided about an approval, before anything follows from it."""
         if self.on_record is False:
             return
-        event = RecordedEvent(
+        event = _event(
             kind=Kind.DECISION,
             task_id=task_id,
             event_id=f"approval:{decided.question}",
             status="APPROVE" if decided.approved else "DENY",
             details=decided.why,
             actor=decided.who,
-            agent=usable_name(decided.approval) or "approval",
-            at=workflow.now(),
+            to_agent=usable_name(decided.approval) or "approval",
             message=decided.model_dump(mode="json", exclude={"approved", "why", "at"}),
         )
         await self._put_on_record(event, seq)
@@ -198,22 +200,30 @@ class Escalation:
         """Put on record the roll-backs and the fork that led here."""
         while self.on_record is not False and self._handlers.interventions:
             one = self._handlers.interventions.pop(0)
-            event = RecordedEvent(
+            event = _event(
                 kind=Kind.DECISION,
                 task_id=task_id,
                 event_id=one.id,
                 status=one.action,
                 details=one.why,
                 actor=usable_name(one.who),
-                agent=usable_name(one.step) or "step",
-                at=workflow.now(),
+                to_agent=usable_name(one.step) or "step",
                 message={"step": one.step, "from_run_id": one.from_run_id},
             )
             await self._put_on_record(event, self._handlers.steps)
 
-    async def _put_on_record(self, event: RecordedEvent, seq: int, decision: HandoffDecision | None = None) -> None:
-        """Put an event on record, and note whether this run's workers keep one at all."""
-        self.on_record = await put_on_record(event, seq, decision)
+    async def _put_on_record(self, event: AuditEntry, seq: int, decision: HandoffDecision | None = None) -> None:
+        """Write an event to the ledger, with the person's decision if it is one; it is retried until it is recorded."""
+        decided = {"actor": decision.who, "message": decision.content} if decision else {}
+        head: str = await workflow.execute_activity(
+            RECORD,
+            event.model_copy(update=decided),
+            result_type=str,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
+            summary=f"step {seq}: {event.kind} on record"[:_LONGEST_SUMMARY],
+        )
+        self.on_record = bool(head)  # whether this run's workers keep a ledger at all
 
     def _obey(self, outgoing: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
         """Do what a person decided, so that the handoff can be sent again."""
@@ -238,3 +248,20 @@ class Escalation:
                 self._account.top_up(decision.micro_usd)
             case HandoffAction.REQUEUE:
                 pass
+
+
+def _event(*, status: str, details: str, **about: Any) -> AuditEntry:
+    """Return what happened just now, for the ledger."""
+    return AuditEntry(status=status.upper(), details=details[:_LONGEST_DETAILS], timestamp=workflow.now(), **about)
+
+
+async def _decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timedelta, tell: _Tell) -> HandoffDecision:
+    """Wait for a person's decision about a handoff; that it waited, and who decided what and why, is on record."""
+    record = asyncio.ensure_future(tell(Kind.ROLLBACK, pending.fate.value, pending.details, None))
+    try:
+        decision = await inbox.wait(pending, within)
+        await record
+        await tell(Kind.DECISION, decision.action.value, decision.why, decision)
+    finally:
+        record.cancel()
+    return decision

@@ -24,7 +24,7 @@ from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import Checkpoint, LedgerReport
 from baton.ledger.records import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_checkpoints import AnchorFile
+from baton.ledger.store_evidence import AnchorFile
 from baton.runs.client_executions import describe
 from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
 from baton.wire.names import ATTRIBUTE_TASK

@@ -12,14 +12,14 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from baton.errors import BatonError
 from baton.wire.canonical import canonical_json, digest_of, hash_of, pae, sha256
 from baton.wire.json_values import loads_strict
-from baton.wire.records import CompactRecord, Record, Timestamp
+from baton.wire.records import Record
 from baton.wire.values import Count, Digest, Instant
 
 
@@ -154,7 +154,7 @@ class AuditEntry(_Event):
             as the canonical bytes of it.
     """
 
-    message: dict[str, Any] | bytes
+    message: dict[str, Any] | bytes = Field(default_factory=dict)
 
     def message_bytes(self) -> bytes:
         """Return the message in canonical form (RFC 8785); bytes are taken for that as they are."""
@@ -405,37 +405,4 @@ def _is_cost(names: tuple[str, ...]) -> bool:
 
 
 RECORD = "baton.record"
-"""The activity that writes a `RecordedEvent` to the ledger."""
-
-
-class RecordedEvent(CompactRecord):
-    """Something that happened to a handoff or a task, for the ledger.
-
-    Attributes:
-        kind: What happened.
-        task_id: The task whose chain it goes into.
-        event_id: Names it; the same event is on record once.
-        status: How things stand now, for example `"PENDING_HANDOFF"`.
-        reason: The code of a verdict, if one was the cause.
-        details: A sentence.
-        actor: The person who decided, if one did.
-        agent: The agent it is about.
-        sender: Of a summary: the agent whose conversation it is of.
-        at: When (workflow time).
-        message: Anything further, as JSON.
-        cost: Of a receiver that failed, or was lost: what it had spent, as far as it told. Of a summary: the figures
-            before it; its writer adds its bill.
-    """
-
-    kind: Kind = Field(strict=False)
-    task_id: str
-    event_id: str
-    status: str
-    reason: str | None = None
-    details: str | None = None
-    actor: str | None = None
-    agent: str | None = None
-    sender: str | None = None
-    at: Timestamp
-    message: dict[str, JsonValue] = Field(default_factory=dict)
-    cost: AuditCost | None = None
+"""The activity that writes an `AuditEntry` of a pipeline to the ledger."""

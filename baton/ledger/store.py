@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
-from baton.ledger.entries import RedactionPolicy, erasure_entry, in_clear
+from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, erasure_entry, in_clear
 from baton.ledger.evidence import EvidenceReport, Manifest
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import (
@@ -23,9 +23,8 @@ from baton.ledger.records import (
     LedgerKeysError,
     stamp,
 )
-from baton.ledger.store_bundles import Exporter, restore, verify_bundle
-from baton.ledger.store_checkpoints import AnchorFile, Checkpoints
 from baton.ledger.store_database import Connection, Database, shown
+from baton.ledger.store_evidence import AnchorFile, Checkpoints, Exporter, restore, verify_bundle
 from baton.ledger.store_reader import (
     SEGMENT_RECORDS,
     ColdTier,
@@ -50,7 +49,6 @@ from baton.ledger.store_schema import (
     revision,
 )
 from baton.ledger.store_writer import Appended, Prepared, Writer
-from baton.ledger.trace import TaskCost, Trace
 from baton.wire.json_values import loads_strict
 
 HOT = timedelta(days=30)

@@ -17,8 +17,8 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead, head_statement
 from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, LedgerError, next_record
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_database import SqliteConnection
+from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_schema import StoredRecord, insert
 from baton.testing.chains import opened_past_guards
 

@@ -21,7 +21,7 @@ from baton.client import RunRecord, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.ledger.chain import ChainHead, Verdict
-from baton.ledger.trace import Trace
+from baton.ledger.entries import Trace
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.acceptance.handoff_errands import (

@@ -24,8 +24,8 @@ with workflow.unsafe.imports_passed_through():
     from baton.handoff.store_safeguards import Safeguards
     from baton.keys.store_keyring import Keyring
     from baton.ledger.chain import ChainHead
+    from baton.ledger.entries import Trace
     from baton.ledger.store import Ledger, LedgerOptions
-    from baton.ledger.trace import Trace
     from baton.wire.names import HANDOFF_REFUSED
 
 STAY = "BATON_TEST_STAY"

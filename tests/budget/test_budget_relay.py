@@ -21,9 +21,8 @@ from baton.core.verdict import Code, HandoffStatus
 from baton.handoff.build import AgentState, build_handoff
 from baton.handoff.records import CostTracking, Handoff, Sender, Target
 from baton.handoff.validation import validate_handoff
-from baton.ledger.entries import cost_of, handoff_entry
+from baton.ledger.entries import TaskCost, cost_of, handoff_entry, task_cost
 from baton.ledger.records import AuditEntry
-from baton.ledger.trace import TaskCost, task_cost
 from baton.wire.money import usd
 from tests.handoff.material import AT, EXAMPLE, EXECUTION_ID, HANDOFF_ID, RECEIVER, TASK_ID, TRACEPARENT
 from tests.ledger.material import chain, completion_entry

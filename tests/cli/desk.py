@@ -15,7 +15,7 @@ from baton.ledger.chain import ChainHead
 from baton.ledger.entries import handoff_entry
 from baton.ledger.records import AuditCost, AuditEntry, Kind
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_checkpoints import AnchorFile
+from baton.ledger.store_evidence import AnchorFile
 from tests.ledger.material import NOW, TASK, completion_entry, message
 
 NOBODY = "127.0.0.1:1"

@@ -6,7 +6,7 @@ import json
 from baton.keys.store_keyring import Keyring
 from baton.ledger.records import AuditEntry, Kind
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_checkpoints import AnchorFile
+from baton.ledger.store_evidence import AnchorFile
 from tests.cli.desk import Desk, entries
 from tests.ledger.material import NOW, TASK
 

@@ -15,14 +15,13 @@ from baton.cli.output import moment
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
-from baton.ledger.cli_pages import trace_page
+from baton.ledger.cli import trace_page
 from baton.ledger.cli_sources import heads_of
-from baton.ledger.entries import handoff_entry
+from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.proof import verify_chain
 from baton.ledger.records import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_checkpoints import AnchorFile
-from baton.ledger.trace import Trace
+from baton.ledger.store_evidence import AnchorFile
 from tests.cli.desk import Desk, entries
 from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, message
 

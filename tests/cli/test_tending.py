@@ -18,7 +18,7 @@ from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, read_file, 
 from baton.ledger.entries import handoff_entry
 from baton.ledger.records import AuditEntry
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_checkpoints import AnchorFile
+from baton.ledger.store_evidence import AnchorFile
 from baton.ledger.store_reader import segments_of
 from baton.personal.store import Vault
 from tests.ledger.material import NOW, TASK, message

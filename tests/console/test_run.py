@@ -16,7 +16,7 @@ from baton.console.pages_run import _Asked, _changes
 from baton.console.report import report
 from baton.console.sources import Sources
 from baton.core.messages import Decision
-from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_evidence import verify_bundle
 from tests.console.conftest import Browser, started
 from tests.console.console_pipelines import checks, failing, long, release
 from tests.support import Handle, answer_to, until_waiting

@@ -18,8 +18,8 @@ from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.handoff.store_gate import now_utc
 from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.entries import Trace
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.trace import Trace
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
 from baton.testing import pipeline_worker, run_pipeline

@@ -20,8 +20,8 @@ from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead
+from baton.ledger.entries import Trace
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.trace import Trace
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from baton.wire.money import micro_usd

@@ -18,7 +18,7 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead, Flaw, HeadVerifier, Verdict
 from baton.ledger.records import AuditRecord, LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_schema import StoredRecord
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions

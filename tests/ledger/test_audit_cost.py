@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.core.verdict import HandoffStatus
+from baton.ledger.entries import task_cost
 from baton.ledger.records import AuditCost, AuditEntry, AuditHeader, Kind
-from baton.ledger.trace import task_cost
 from tests.ledger.material import chain, entry
 
 

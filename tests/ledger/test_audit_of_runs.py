@@ -18,7 +18,7 @@ from baton.client import fork, roll_back
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
-from baton.ledger.cli_pages import record_line
+from baton.ledger.cli import record_line
 from baton.ledger.records import Kind
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.testing.chains import opened_past_guards

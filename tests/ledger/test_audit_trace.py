@@ -5,10 +5,9 @@ from decimal import Decimal
 
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import Verdict
-from baton.ledger.entries import handoff_entry
+from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.proof import verify_chain
 from baton.ledger.records import AuditCost, AuditRecord, Kind
-from baton.ledger.trace import Trace
 from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, entry, message
 
 

@@ -7,7 +7,7 @@ import pytest
 from baton.ledger.chain import Verdict
 from baton.ledger.evidence import BUNDLE, Manifest, index_digest, index_line, pack
 from baton.ledger.records import EvidenceError, LedgerUnavailableError
-from baton.ledger.store_bundles import LONGEST_LINE, BundleWriter, bundle_lines, verify_bundle
+from baton.ledger.store_evidence import LONGEST_LINE, BundleWriter, bundle_lines, verify_bundle
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, chain, head
 
 RECORDS = chain(5)

@@ -18,7 +18,7 @@ from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.records import LedgerError
 from baton.ledger.store import HOT, Ledger, LedgerOptions
-from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_reader import FlawedRecordsError, SegmentManifest, segments_of
 from tests.ledger.material import KEYS, NOW, TASK, entry
 

@@ -27,7 +27,7 @@ from baton.ledger.records import (
     LedgerUnavailableError,
 )
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_checkpoints import AnchorFile
+from baton.ledger.store_evidence import AnchorFile
 from baton.testing.chains import opened_past_guards
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, completion_entry, entry, message
 

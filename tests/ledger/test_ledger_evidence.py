@@ -19,8 +19,7 @@ from baton.ledger.records import (
     LedgerUnavailableError,
 )
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_bundles import verify_bundle
-from baton.ledger.store_checkpoints import AnchorFile
+from baton.ledger.store_evidence import AnchorFile, verify_bundle
 from tests.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID

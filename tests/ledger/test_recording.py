@@ -12,8 +12,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.keys import store_keyring as keyring
 from baton.keys.store_keyring import KeyFile, Keyring, Purpose, write_file
-from baton.ledger.activity import entry_of
-from baton.ledger.records import Kind, RecordedEvent
+from baton.ledger.records import AuditEntry, Kind
 from baton.ledger.store import Ledger
 from tests.handoff.material import EXAMPLE, RECEIVER
 
@@ -22,11 +21,11 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 async def test_what_an_earlier_version_recorded_holds_nobody_up(tmp_path: Path) -> None:
     """A pipeline waits until its event is on record: one that is told otherwise now is there beside the first."""
-    earlier = RecordedEvent(kind=Kind.DECISION, task_id="t-1", event_id="h.1", status="TOP_UP", actor="ann", at=AT)
+    earlier = AuditEntry(kind=Kind.DECISION, task_id="t-1", event_id="h.1", status="TOP_UP", actor="ann", timestamp=AT)
     now = earlier.model_copy(update={"message": {"microUsd": 5}})
     async with Ledger(tmp_path / "ledger.db") as ledger:
         gate = Gate(Keyring.generate(), ledger)
-        heads = [await gate.record(entry_of(event, None)) for event in (earlier, now, earlier, now)]
+        heads = [await gate.record(event) for event in (earlier, now, earlier, now)]
         records = (await ledger.trace("t-1")).records
 
     assert [one.body for one in records] == [{}, {"microUsd": 5}]

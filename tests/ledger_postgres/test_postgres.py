@@ -18,8 +18,8 @@ from baton.ledger.records import (
     LedgerUnavailableError,
 )
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_bundles import verify_bundle
 from baton.ledger.store_database import Connection
+from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_schema import migrate, open_database
 from tests.ledger.material import KEYS, TASK, entry
 from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute

@@ -17,7 +17,7 @@ from baton.ledger.chain import Verdict
 from baton.ledger.entries import handoff_entry
 from baton.ledger.records import AuditEntry, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_bundles import verify_bundle
+from baton.ledger.store_evidence import verify_bundle
 from baton.personal.records import (
     SEALED_ONLY,
     Erased,
