@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from baton.artifacts.store import open_store as open_store
     from baton.budget.records import Budget as Budget
     from baton.budget.records import OnExhaustion as OnExhaustion
-    from baton.compression.summariser import Summariser as Summariser
+    from baton.compression.rules import Summariser as Summariser
     from baton.contract.compiler import DEFAULT_PROCESSORS as DEFAULT_PROCESSORS
     from baton.contract.draft import Draft as Draft
     from baton.contract.draft import Processor as Processor
@@ -140,7 +140,7 @@ _HOMES = {
     "handoff.routing": "ReceiverRequirements",
     "keys.store_keyring": "Keyring",
     "personal.records": "Erased SubjectErasedError",
-    "compression.summariser": "Summariser",
+    "compression.rules": "Summariser",
     "artifacts.store": "open_store MemoryArtifactStore",
     "contract.registry": "OutputSchema OutputSchemas",
     "contract.compiler": "DEFAULT_PROCESSORS",

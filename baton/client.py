@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from baton.artifacts.store import ArtifactStore as ArtifactStore
-    from baton.contract.explanation import Explanation as Explanation
+    from baton.contract.records import Explanation as Explanation
     from baton.core.messages import StageInput as StageInput
     from baton.core.messages import StageReturn as StageReturn
     from baton.core.messages import Waiting as Waiting

@@ -34,8 +34,7 @@ from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
 from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
-from baton.keys.store_keyring import Keyring
-from baton.keys.store_source import KeySource
+from baton.keys.store_keyring import Keyring, KeySource
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_deciders import check_decision
 from baton.pipelines.activity_errors import as_failure
@@ -45,9 +44,8 @@ from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.failures import FAILED_THE_RUN, AnyFault, log_failure, logging_failures
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
-from baton.telemetry.interceptors import tracing_interceptors
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
-from baton.telemetry.tracing import Tracing
+from baton.telemetry.tracing import Tracing, tracing_interceptors
 from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 from baton.wire.text import host_of, inert, is_this_machine

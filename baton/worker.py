@@ -40,15 +40,14 @@ from baton.contract.registry import OutputSchema
 from baton.contract.store import load_registries
 from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import SafeguardSettings
-from baton.keys.store_deciders import Deciders
 from baton.keys.store_keyring import Keyring, KeyringError
+from baton.keys.store_keys import Deciders
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import OFF, BatonPlugin
 from baton.sdk.leaving import leave
-from baton.telemetry.client_gauges import watch_runs
-from baton.telemetry.metering import worker_metrics
+from baton.telemetry.metering import watch_runs, worker_metrics
 from baton.telemetry.metrics import BUCKETS
 from baton.telemetry.tracing import Tracing, TracingError, open_tracing
 from baton.telemetry.worker_logs import limit_repeated_logs

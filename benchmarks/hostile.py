@@ -5,7 +5,7 @@ import codecs
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from baton.safety.rules import families, read
+from baton.safety.detector import families, read
 
 HOSTILE_BYTES = 64 * 1024
 

@@ -10,8 +10,7 @@ from pydantic import Field
 
 from activities.languages import LanguageKind
 from baton import BatonError
-from baton.artifacts.records import Sha256Hex
-from baton.wire.records import Record
+from baton.wire.records import Record, Sha256Hex
 
 Purpose = Literal["install", "run", "test", "lint", "format", "build", "release", "other"]
 Priority = Literal["P1", "P2", "P3"]

@@ -7,15 +7,9 @@ stays small. The bytes are in an artifact store (`baton.artifacts.store`), under
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator
 
-from baton.wire.records import ByteCount, CompactRecord
-
-Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in lower-case hexadecimal, whole: 64 digits. Only display shortens it."""
-
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-"""A short identifier that people read: 1 to 200 characters."""
+from baton.wire.records import ByteCount, CompactRecord, Name, Sha256Hex
 
 DEFAULT_STORE = ".baton/artifacts"
 """Where a deployment's artifacts are, unless `BATON_ARTIFACTS` names another folder or a bucket."""

@@ -11,12 +11,10 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from baton.artifacts.records import Name
 from baton.core.history import Spend
 from baton.handoff.records import CostTracking, TokenSpent
 from baton.wire.money import usd
-from baton.wire.records import CompactRecord
-from baton.wire.values import Count
+from baton.wire.records import CompactRecord, Count, Name
 
 
 class OnExhaustion(StrEnum):

@@ -17,7 +17,7 @@ from baton.artifacts.records import ArtifactRef
 from baton.budget.records import Budget
 from baton.cli.output import make_table, plain
 from baton.cli.session import Session, command
-from baton.contract.explanation import Explanation, LeftOut
+from baton.contract.records import Explanation, LeftOut
 from baton.core.baton import Baton, BatonPatch
 from baton.core.exhibits import Exhibit
 from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Spend

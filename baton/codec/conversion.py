@@ -36,8 +36,7 @@ from baton.codec.encryption import CompressionCodec, EncryptionCodec, MissingKey
 from baton.errors import ArtifactCorruptError, ArtifactError, NewerPayloadError, PayloadError, PayloadTooLargeError
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
-from baton.keys.store_keyring import Keyring
-from baton.keys.store_source import KeySource
+from baton.keys.store_keyring import Keyring, KeySource
 from baton.wire.json_values import containers
 from baton.wire.text import mismatch
 

@@ -10,12 +10,17 @@ import secrets
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton.compression.rules import COMPRESS, Compressed, CompressInput, ContextTooLargeError, Plan, plan
-from baton.compression.summariser import (
+from baton.compression.rules import (
+    COMPRESS,
     ONE_IN,
+    Compressed,
+    CompressInput,
+    ContextTooLargeError,
+    Plan,
     Summariser,
     SummaryFailedError,
     compression_prompt,
+    plan,
     too_dear,
     within_share,
 )

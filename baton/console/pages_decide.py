@@ -42,7 +42,7 @@ from baton.console.rendering import render
 from baton.console.security import Role, action, page, viewer_of
 from baton.console.sources import Sources
 from baton.errors import BatonError
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 from baton.wire.money import amount_of
 
 _LOOKS_EVERY = 1.0

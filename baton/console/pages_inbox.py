@@ -18,7 +18,7 @@ from baton.console.rendering import render
 from baton.console.security import page
 from baton.console.sources import Sources
 from baton.errors import BatonError
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 
 MENU = ("/inbox", "Inbox")
 

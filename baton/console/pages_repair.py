@@ -19,7 +19,7 @@ from baton.client import RollbackPoint, RunRecord, Step, StepStatus, describe, f
 from baton.console.forms import parsed_json
 from baton.console.rendering import render, run_path
 from baton.console.security import Role, action, page, viewer_of
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 
 _SAY_WHY = "say why; the reason is recorded"
 _turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a form that is sent twice at once is done once

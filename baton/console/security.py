@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from baton.codec.serving import read_body
+from baton.codec.server import read_body
 from baton.errors import BatonError
 
 _COOKIE = "baton_console"

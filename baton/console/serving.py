@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from baton.codec.serving import serving
+from baton.codec.server import serving
 from baton.console.app import console_app
 from baton.console.security import Access
 from baton.console.sources import Sources

@@ -17,8 +17,7 @@ from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDen
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.stages import Calls, step
 from baton.handoff.store_gate import now_utc
-from baton.wire.canonical import digest_of, sha256
-from baton.wire.json_values import Json, well_formed
+from baton.wire.json_values import Json, digest_of, sha256, well_formed
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 LONGEST_CLAIM = 1_000

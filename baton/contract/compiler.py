@@ -39,9 +39,8 @@ from baton.contract.records import (
     SourceProvenance,
 )
 from baton.contract.registry import tool_key, tool_keys
-from baton.wire.records import CompactRecord, says_something
+from baton.wire.records import CompactRecord, Count, says_something
 from baton.wire.text import TokenEstimator, estimate_tokens
-from baton.wire.values import Count
 
 
 def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContract:

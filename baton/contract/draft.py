@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from baton.artifacts.records import Name
 from baton.contract.records import (
     DEFAULT_EXPIRY_MINUTES,
     Confidence,
@@ -27,7 +26,7 @@ from baton.contract.records import (
 )
 from baton.contract.registry import tool_key
 from baton.handoff.freshness import TOLERANCE
-from baton.wire.records import CompactRecord, says_something
+from baton.wire.records import CompactRecord, Name, says_something
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})

@@ -15,12 +15,10 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from baton.artifacts.records import Name
 from baton.contract.records import OutputSchemaRef, UnknownAgentError, UnknownSchemaError
 from baton.handoff.routing import ReceiverRequirements
 from baton.wire.money import Price
-from baton.wire.records import CompactRecord
-from baton.wire.values import AgentVersion, Count, newest_first
+from baton.wire.records import AgentVersion, CompactRecord, Count, Name, newest_first
 
 _PATTERN = re.compile(r"[*?\[\]{}|^$]")
 

@@ -12,8 +12,14 @@ from temporalio import workflow
 
 from baton.contract.compiler import DEFAULT_PROCESSORS, compile_contract
 from baton.contract.draft import ContractPolicy, ContractRequest, Processor
-from baton.contract.explanation import Explanation, explanation_of
-from baton.contract.records import OutputSchemaRef, SessionEvent, UnknownAgentError, verdict_log_fields
+from baton.contract.records import (
+    Explanation,
+    OutputSchemaRef,
+    SessionEvent,
+    UnknownAgentError,
+    explanation_of,
+    verdict_log_fields,
+)
 from baton.contract.registry import AgentRegistry, OutputSchemas, tool_set
 from baton.contract.validation import validate_contract
 from baton.core.messages import PipelineInput, StageInput, StageReturn

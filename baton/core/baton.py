@@ -21,8 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, to_json
 
 from baton.artifacts.records import ArtifactRef, PathText
-from baton.wire.canonical import digest
-from baton.wire.json_values import excess
+from baton.wire.json_values import digest, excess
 from baton.wire.records import Record, Statement
 
 BatonT = TypeVar("BatonT", bound="Baton")

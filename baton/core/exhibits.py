@@ -10,11 +10,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from baton.artifacts.records import ArtifactRef, Name
-from baton.wire.canonical import digest_of, sha256
-from baton.wire.json_values import excess
+from baton.artifacts.records import ArtifactRef
+from baton.wire.json_values import digest_of, excess, sha256
 from baton.wire.money import usd
-from baton.wire.records import CompactRecord, Whole
+from baton.wire.records import CompactRecord, Name, Whole
 from baton.wire.text import single_line
 
 MOST_SHOWN = 20

@@ -11,12 +11,11 @@ from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
-from baton.artifacts.records import Name
 from baton.core.baton import Baton
 from baton.core.patching import merge_patch
 from baton.errors import RecordedBatonError
 from baton.wire.json_values import Json
-from baton.wire.records import CompactRecord, Timestamp, Whole
+from baton.wire.records import CompactRecord, Name, Timestamp, Whole
 from baton.wire.text import recorded_mismatch
 
 

@@ -9,16 +9,14 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, overload
 
 from pydantic import BaseModel, Field, JsonValue, StringConstraints, field_validator
 
-from baton.artifacts.records import Name
 from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.exhibits import Exhibit
 from baton.core.history import Outcome, Spend
 from baton.core.inputs import INPUT_NAME, MOST_INPUTS, written_inputs
 from baton.core.verdict import Verdict
-from baton.wire.canonical import canonical_json, digest, pae
-from baton.wire.json_values import Json
-from baton.wire.records import CompactRecord, Statement, Timestamp, Whole
+from baton.wire.json_values import Json, canonical_json, digest, pae
+from baton.wire.records import CompactRecord, Name, Statement, Timestamp, Whole
 
 FormT = TypeVar("FormT", bound=BaseModel)
 

@@ -16,8 +16,7 @@ from pydantic import JsonValue, ValidationError
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.stages import checked_fields
 from baton.errors import PatchError
-from baton.wire.canonical import digest
-from baton.wire.json_values import excess
+from baton.wire.json_values import digest, excess
 from baton.wire.text import faults
 
 

@@ -26,7 +26,7 @@ from baton.core.patching import (
 )
 from baton.core.stages import checked_fields
 from baton.errors import PatchError
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 
 
 class MergeStrategy(StrEnum):

@@ -15,7 +15,7 @@ from baton.errors import BatonError
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.cli_sources import LedgerOption, NameOption, ledger_name, ledger_place
-from baton.wire.values import newest_first
+from baton.wire.records import newest_first
 
 try:
     from baton.exchange.client_mcp import HandoffTools, handoff_server

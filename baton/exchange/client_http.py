@@ -22,15 +22,13 @@ with needs_extra("codec", __name__):
 
 from temporalio.exceptions import TemporalError
 
-from baton.artifacts.records import Name
-from baton.codec.serving import has_bearer_token, read_body, serving
+from baton.codec.server import has_bearer_token, read_body, serving
 from baton.errors import BatonError, PipelineError
 from baton.exchange.client_external import Found, OutsideAgents
 from baton.exchange.external import LONGEST_LEASE
 from baton.handoff.store_gate import LARGEST_ON_LOOP
 from baton.wire.json_values import loads_strict
-from baton.wire.records import Statement
-from baton.wire.values import AgentVersion, OpenRecord
+from baton.wire.records import AgentVersion, Name, OpenRecord, Statement
 
 MAX_BODY_BYTES = 1024 * 1024
 """A request's body may not be larger: a patch has to fit into a workflow's history."""

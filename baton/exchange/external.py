@@ -11,13 +11,11 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue
 
-from baton.artifacts.records import Name
 from baton.core.verdict import Code
 from baton.exchange.records import MOST_REMEMBERED, Acknowledgement, Reply, message_digest
 from baton.handoff.records import Handoff
-from baton.wire.canonical import digest
-from baton.wire.records import CompactRecord, Timestamp
-from baton.wire.values import Count, Digest, Instant, OpenRecord, Uuid4
+from baton.wire.json_values import digest
+from baton.wire.records import CompactRecord, Count, Digest, Instant, Name, OpenRecord, Timestamp, Uuid4
 
 MOVE = "handoff_outside"
 """Update: a sealed `AgentAction`, the one argument; it answers with the `OutsideHandoff` afterwards."""

@@ -12,16 +12,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field, JsonValue
 
-from baton.artifacts.records import Name
 from baton.core.baton import Baton
 from baton.core.verdict import Code, Verdict
 from baton.handoff.receipts import Receipt
 from baton.handoff.records import CostTracking
 from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import KEY_ID, SIGNATURE
-from baton.wire.canonical import digest
-from baton.wire.records import CompactRecord, Timestamp, Whole
-from baton.wire.values import Digest, Instant, OpenRecord, Uuid4
+from baton.wire.json_values import digest
+from baton.wire.records import CompactRecord, Digest, Instant, Name, OpenRecord, Timestamp, Uuid4, Whole
 
 HANDOFF = "handoff"
 """Signal: a sealed handoff, the one argument."""

@@ -50,8 +50,7 @@ from baton.handoff.sealed import SealError
 from baton.handoff.trace import handoff_span_id, task_traceparent
 from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.pipelines.workflow_steps import publish
-from baton.wire.canonical import digest
-from baton.wire.json_values import Json
+from baton.wire.json_values import Json, digest
 from baton.wire.text import mismatch
 
 COMPLETED_HANDED = 20

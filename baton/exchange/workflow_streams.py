@@ -26,11 +26,10 @@ from baton.exchange.workflow_messages import (
     signal_workflow,
 )
 from baton.handoff.routing import ReceiverRequirements
-from baton.wire.canonical import digest
-from baton.wire.json_values import Json, unwritable
+from baton.wire.json_values import Json, digest, unwritable
 from baton.wire.names import HANDOFF_CHUNK
+from baton.wire.records import Count, Digest, Instant, OpenRecord, Uuid4
 from baton.wire.text import mismatch
-from baton.wire.values import Count, Digest, Instant, OpenRecord, Uuid4
 
 MOST_AHEAD = 1_000
 """How many chunks may wait for one that is missing before them."""

@@ -29,8 +29,7 @@ from baton.handoff.records import (
 )
 from baton.handoff.schema import CURRENT
 from baton.handoff.sealed import SealError
-from baton.wire.canonical import digest
-from baton.wire.json_values import unwritable
+from baton.wire.json_values import digest, unwritable
 from baton.wire.money import usd
 
 

@@ -7,9 +7,8 @@ the guard counts both, within a window, and the whole chain as well. It is a fun
 
 from dataclasses import dataclass
 
-from baton.artifacts.records import Name
+from baton.wire.records import Count, Digest, Name, OpenRecord
 from baton.wire.text import quantity
-from baton.wire.values import Count, Digest, OpenRecord
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,9 @@ from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
-from baton.artifacts.records import Name
 from baton.core.verdict import Code, Disposition, Finding
-from baton.wire.records import CompactRecord, Timestamp, Whole
+from baton.wire.records import CompactRecord, Count, Name, Timestamp, Whole
 from baton.wire.text import is_shown
-from baton.wire.values import Count
 
 LONGEST_REASON = 10_000
 """How many characters a reason may have: a run remembers it to its end, and says it again where it fails by it."""

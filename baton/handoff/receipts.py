@@ -3,8 +3,7 @@
 from pydantic import Field
 
 from baton.core.verdict import Verdict
-from baton.wire.records import CompactRecord, Timestamp, Whole
-from baton.wire.values import Digest
+from baton.wire.records import CompactRecord, Digest, Timestamp, Whole
 
 
 class Receipt(CompactRecord):

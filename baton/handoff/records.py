@@ -10,22 +10,22 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, JsonValue
 
-from baton.artifacts.records import Name
 from baton.handoff.hops import Trail
 from baton.wire.money import Usd, UsdSpent, micro_usd
-from baton.wire.records import Statement
-from baton.wire.values import (
+from baton.wire.records import (
     NOT_NULL,
     AgentVersion,
     Count,
     Digest,
     Instant,
     KeyValue,
+    Name,
     OpenRecord,
     Receivers,
     SchemaVersion,
     Share,
     Signature,
+    Statement,
     Traceparent,
     Uuid4,
     VersionRange,

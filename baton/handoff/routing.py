@@ -11,8 +11,8 @@ from functools import cached_property
 
 from baton.handoff.errors import RoutingError
 from baton.handoff.schema import CURRENT
+from baton.wire.records import nearest, newest_first, satisfies
 from baton.wire.schemas import pointer
-from baton.wire.values import nearest, newest_first, satisfies
 
 
 @dataclass(frozen=True)

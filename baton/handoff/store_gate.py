@@ -35,8 +35,7 @@ from baton.ledger.store_writer import Appended
 from baton.personal.records import is_payload, recordable
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
-from baton.wire.canonical import digest_of, sha256
-from baton.wire.json_values import loads_strict
+from baton.wire.json_values import digest_of, loads_strict, sha256
 
 START = "start"
 """The kind of record of a first agent's start: no agent handed on to it, so it is not a handoff record."""

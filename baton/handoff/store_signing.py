@@ -18,8 +18,7 @@ from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealEr
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import RETIRED_GRACE, Key, PublicKey, PublicKeys, Purpose, UnknownKeyError
 from baton.ledger.chain import from_base64url, to_base64url
-from baton.wire.canonical import canonical_json, fed
-from baton.wire.json_values import loads_strict
+from baton.wire.json_values import canonical_json, fed, loads_strict
 
 _NAMES = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
 _PURPOSES = {name: purpose for purpose, name in _NAMES.items()}

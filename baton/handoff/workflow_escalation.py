@@ -26,7 +26,7 @@ from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.records import RECORD, AuditEntry, Kind
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.safety.scan import digests_of
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 
 _Tell = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
 

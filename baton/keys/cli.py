@@ -12,7 +12,6 @@ from baton.cli.options import ExitCode
 from baton.cli.output import make_table, moment, plain, without_breaks
 from baton.cli.session import KEYS_FOLDER, Session, command
 from baton.handoff.pending import name_refusal
-from baton.keys.store_deciders import decider_entry
 from baton.keys.store_keyring import (
     ALGORITHMS,
     DEVELOPMENT_FILE,
@@ -25,6 +24,7 @@ from baton.keys.store_keyring import (
     read_file,
     write_file,
 )
+from baton.keys.store_keys import decider_entry
 from baton.ledger.chain import to_base64url
 
 DEVELOPMENT = KEYS_FOLDER / DEVELOPMENT_FILE

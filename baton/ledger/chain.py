@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 from pydantic_core import to_json
 
 from baton.ledger.records import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind, event_key
-from baton.wire.canonical import digest_of, hash_of, pae
-from baton.wire.values import Count, Digest
+from baton.wire.json_values import digest_of, hash_of, pae
+from baton.wire.records import Count, Digest
 
 CANCELED = "CANCELED"
 """The status of a roll-back that tells what a stage had charged until nothing waited for it."""

@@ -26,7 +26,7 @@ from baton.core.verdict import HandoffStatus
 from baton.handoff.pending import HandoffAction
 from baton.ledger.chain import ChainReport
 from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, AuditRecord, CamelRecord, Kind
-from baton.wire.canonical import digest, digest_of, pae
+from baton.wire.json_values import digest, digest_of, pae
 from baton.wire.money import micro_usd, usd
 
 PERSONAL_DATA = "/personalDataPayload"

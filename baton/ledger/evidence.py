@@ -32,10 +32,9 @@ from baton.ledger.proof import (
     verify_inclusion,
 )
 from baton.ledger.records import AuditRecord, CamelRecord, EvidenceError, Identifier
-from baton.wire.canonical import digest_of, hash_of, pae
-from baton.wire.json_values import loads_strict
+from baton.wire.json_values import digest_of, hash_of, loads_strict, pae
+from baton.wire.records import Count, Digest, Instant
 from baton.wire.text import quantity
-from baton.wire.values import Count, Digest, Instant
 
 _MANIFEST = "baton/evidence-manifest/v1"
 _NAMED = 3

@@ -29,9 +29,9 @@ from baton.ledger.chain import (
     to_base64url,
 )
 from baton.ledger.records import AuditRecord, CamelRecord
-from baton.wire.canonical import digest_of, hash_of, pae
+from baton.wire.json_values import digest_of, hash_of, pae
+from baton.wire.records import Count, Digest
 from baton.wire.text import quantity
-from baton.wire.values import Count, Digest
 
 HASH_BYTES = 32
 EMPTY_ROOT = hashlib.sha256(b"").digest()

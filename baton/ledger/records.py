@@ -17,10 +17,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from baton.errors import BatonError
-from baton.wire.canonical import canonical_json, digest_of, hash_of, pae, sha256
-from baton.wire.json_values import loads_strict
-from baton.wire.records import Record
-from baton.wire.values import Count, Digest, Instant
+from baton.wire.json_values import canonical_json, digest_of, hash_of, loads_strict, pae, sha256
+from baton.wire.records import Count, Digest, Instant, Record
 
 
 class LedgerError(BatonError):

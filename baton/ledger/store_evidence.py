@@ -68,7 +68,7 @@ from baton.ledger.records import (
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
 from baton.ledger.store_reader import Reader
 from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert
-from baton.wire.canonical import digest_of, hash_of
+from baton.wire.json_values import digest_of, hash_of
 from baton.wire.zstandard import zstd
 
 if sys.platform != "win32":

@@ -24,8 +24,8 @@ from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest,
 from baton.ledger.records import AuditRecord, CamelRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
 from baton.ledger.store_schema import DamagedContentError, restored
-from baton.wire.canonical import hash_of
-from baton.wire.values import Count, Digest
+from baton.wire.json_values import hash_of
+from baton.wire.records import Count, Digest
 from baton.wire.zstandard import zstd
 
 SEGMENT_RECORDS = 2_000

@@ -26,7 +26,7 @@ from baton.ledger.records import (
 )
 from baton.ledger.store_database import Connection, Database, Row, scalar
 from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert
-from baton.wire.canonical import digest_of, hash_of, sha256
+from baton.wire.json_values import digest_of, hash_of, sha256
 
 MOST_AT_ONCE = 256
 """How many appends share a transaction at most."""

@@ -20,8 +20,7 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import LedgerOption
 from baton.ledger.cli_sources import opened as ledger_at
 from baton.personal.store import Vault, VaultOptions
-from baton.personal.store_erasure import ERASED, REFUSED, Erasure
-from baton.personal.store_subjects import Place
+from baton.personal.store_subjects import ERASED, REFUSED, Erasure, Place
 from baton.wire.json_values import holds_half
 from baton.wire.text import quantity
 

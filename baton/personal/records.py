@@ -10,13 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from baton.artifacts.records import Name
 from baton.errors import BatonError
 from baton.handoff.errors import HandoffError
 from baton.ledger.entries import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
-from baton.wire.records import Record
+from baton.wire.records import Count, Instant, Name, Record
 from baton.wire.text import faults
-from baton.wire.values import Count, Instant
 
 
 class VaultError(BatonError):

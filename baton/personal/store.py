@@ -15,7 +15,6 @@ from pydantic import JsonValue, TypeAdapter
 
 from baton.keys.store_keyring import Keyring
 from baton.ledger.records import LedgerError
-from baton.personal import store_erasure as erasing
 from baton.personal import store_subjects as subjects
 from baton.personal.records import (
     Erased,
@@ -31,19 +30,18 @@ from baton.personal.records import (
     read_payload,
     write_payload,
 )
-from baton.personal.store_encryption import (
+from baton.personal.store_file import (
     MOST_ENCRYPTIONS,
     Context,
     KeyPlace,
+    VaultFile,
     open_data,
     open_value,
     read_head,
     seal_data,
     seal_value,
 )
-from baton.personal.store_erasure import Erasure, ErasureList, ErasureRecorder
-from baton.personal.store_file import VaultFile
-from baton.personal.store_subjects import Located, Place, check_proof
+from baton.personal.store_subjects import Erasure, ErasureList, ErasureRecorder, Located, Place, check_proof
 
 _RECORDED_AT_ONCE = 500
 
@@ -119,7 +117,7 @@ class Registry:
                 "INSERT OR REPLACE INTO hold VALUES (?, ?, ?, ?)",
                 (subjects.admit(connection, found), why, actor, at.isoformat()),
             )
-            erasing.journal(connection, "HELD", found.pseudonym, at, actor=actor, why=why)
+            subjects.journal(connection, "HELD", found.pseudonym, at, actor=actor, why=why)
 
         await self._file.write(work)
 
@@ -131,7 +129,7 @@ class Registry:
             found = self._locate(connection, subject)
             if not connection.execute("DELETE FROM hold WHERE subject = ?", (found.id,)).rowcount:
                 return False
-            erasing.journal(connection, "RELEASED", found.pseudonym, at, actor=actor, why=why)
+            subjects.journal(connection, "RELEASED", found.pseudonym, at, actor=actor, why=why)
             return True
 
         return await self._file.write(work)
@@ -145,19 +143,19 @@ class Registry:
             if found.erased is None:
                 return False
             connection.execute("UPDATE erasure SET readmitted = ? WHERE subject = ?", (at.isoformat(), found.pseudonym))
-            erasing.journal(connection, "READMITTED", found.pseudonym, at, actor=actor)
+            subjects.journal(connection, "READMITTED", found.pseudonym, at, actor=actor)
             return True
 
         return await self._file.write(work)
 
     async def erase(self, subject: str, request_id: str, actor: str | None = None) -> Erasure:
         """Destroy every key of a subject, and put that on record in each task that held data of it (§12.3)."""
-        erasing.check_recordable(request_id, actor)
+        subjects.check_recordable(request_id, actor)
         at = self._options.clock()
         report, tasks = await self._file.write(lambda one: self._erase(one, subject, request_id, actor, at))
-        if report.status == erasing.REFUSED:
+        if report.status == subjects.REFUSED:
             return await self._record_refusal(report, tasks, actor)
-        if report.status == erasing.UNKNOWN:
+        if report.status == subjects.UNKNOWN:
             return report
         done = await self._record(report.subject)
         return replace(report, task_ids=tuple(done or ()), recorded=done is not None)
@@ -169,7 +167,7 @@ class Registry:
 
     async def erasures(self) -> list[ErasureNotice]:
         """Return the notices of all erasures there were; they hold pseudonyms only."""
-        return await self._file.read(erasing.notices)
+        return await self._file.read(subjects.notices)
 
     async def reapply_erasures(self, notices: Iterable[ErasureNotice] | None = None) -> int:
         """Erase again what a restored backup brought back, and return how many subjects that were."""
@@ -184,12 +182,12 @@ class Registry:
             ]
             for one in due:
                 check_proof(one, self._keyring)
-            again = [one for one in due if erasing.apply(connection, one)]
+            again = [one for one in due if subjects.apply(connection, one)]
             for one in again:
-                erasing.journal(connection, "REAPPLIED", one.subject, at, request_id=one.erasure_id)
+                subjects.journal(connection, "REAPPLIED", one.subject, at, request_id=one.erasure_id)
             missing = sorted((known | wanted.keys()) - listed.keys())
             if missing:
-                self._list.append([erasing.notice_of(connection, one) for one in missing])
+                self._list.append([subjects.notice_of(connection, one) for one in missing])
             return len(again)
 
         return await self._file.write(work)
@@ -201,27 +199,27 @@ class Registry:
         found = self._locate(connection, subject)
         if found.erased is not None:
             past = found.erased
-            return Erasure(erasing.ERASED, past.subject, past.erasure_id, past.at, past.removed, repeated=True), []
+            return Erasure(subjects.ERASED, past.subject, past.erasure_id, past.at, past.removed, repeated=True), []
         if found.id is None:
-            return Erasure(erasing.UNKNOWN, found.pseudonym, request_id, at), []
-        why = erasing.held(connection, found)
+            return Erasure(subjects.UNKNOWN, found.pseudonym, request_id, at), []
+        why = subjects.held(connection, found)
         if why is not None:
-            erasing.journal(connection, erasing.REFUSED, found.pseudonym, at, request_id=request_id, actor=actor)
+            subjects.journal(connection, subjects.REFUSED, found.pseudonym, at, request_id=request_id, actor=actor)
             tasks = {one.task_id for one in subjects.places(connection, found.id)}
-            return Erasure(erasing.REFUSED, found.pseudonym, request_id, at, why=why), sorted(tasks)
-        notice = erasing.erase(connection, self._keyring, found, request_id=request_id, actor=actor, at=at)
+            return Erasure(subjects.REFUSED, found.pseudonym, request_id, at, why=why), sorted(tasks)
+        notice = subjects.erase(connection, self._keyring, found, request_id=request_id, actor=actor, at=at)
         self._list.append([notice])
-        return Erasure(erasing.ERASED, notice.subject, request_id, at, notice.removed), []
+        return Erasure(subjects.ERASED, notice.subject, request_id, at, notice.removed), []
 
     async def _record(self, pseudonym: str) -> list[str] | None:
         """Write the records that an erasure owes, and return the tasks; None if there is no ledger for it."""
-        notice = await self._file.read(lambda connection: erasing.notice_of(connection, pseudonym))
+        notice = await self._file.read(lambda connection: subjects.notice_of(connection, pseudonym))
 
         def recorded(connection: sqlite3.Connection) -> None:
-            erasing.mark_recorded(connection, pseudonym, tasks)
+            subjects.mark_recorded(connection, pseudonym, tasks)
 
         done: list[str] = []
-        while tasks := await self._file.read(lambda one: erasing.unrecorded(one, pseudonym, _RECORDED_AT_ONCE)):
+        while tasks := await self._file.read(lambda one: subjects.unrecorded(one, pseudonym, _RECORDED_AT_ONCE)):
             if self._options.ledger is None:
                 return None
             try:
@@ -243,7 +241,7 @@ class Registry:
         if ledger is not None:
             for at in range(0, len(tasks), _RECORDED_AT_ONCE):
                 some = tasks[at : at + _RECORDED_AT_ONCE]
-                await ledger.append_all([erasing.refusal_entry(report, one, actor) for one in some])
+                await ledger.append_all([subjects.refusal_entry(report, one, actor) for one in some])
         recorded = ledger is not None or not tasks
         return replace(report, task_ids=tuple(tasks if ledger else ()), recorded=recorded)
 

@@ -19,7 +19,7 @@ from temporalio.common import MetricMeter
 from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
-from baton.compression.summariser import Summariser
+from baton.compression.rules import Summariser
 from baton.contract.activity import SessionLog, Toolbox
 from baton.contract.records import HandoffContract, SessionEvent
 from baton.contract.registry import OutputSchemas

@@ -4,8 +4,7 @@ import asyncio
 
 from temporalio import activity
 
-from baton.keys.store_deciders import Deciders
-from baton.keys.store_keys import KeyringError
+from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.approvals import CHECK_DECISION, DecisionCheck
 

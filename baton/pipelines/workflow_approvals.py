@@ -18,8 +18,7 @@ from baton.errors import ApprovalDeniedError
 from baton.handoff.pending import NOTHING_SAID, name_refusal
 from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, Docket, filled_form
 from baton.pipelines.workflow_visibility import untyped_handler
-from baton.wire.canonical import digest
-from baton.wire.json_values import Json
+from baton.wire.json_values import Json, digest
 from baton.wire.names import DECIDE, QUERY_SHOWN
 from baton.wire.text import mismatch
 

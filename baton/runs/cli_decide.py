@@ -32,7 +32,7 @@ from baton.runs.cli_show import asked_rows, baton_card, form_fields
 from baton.runs.cli_watch import news_lines
 from baton.runs.client_follow import follow
 from baton.runs.client_waiting import answer_of, must_be_answerable
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 from baton.wire.names import QUERY_BATON, QUERY_STATUS
 
 ApprovalArgument = Annotated[

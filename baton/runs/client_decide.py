@@ -14,7 +14,7 @@ from baton.ledger.chain import to_base64url
 from baton.pipelines.approvals import NOT_ALLOWED
 from baton.runs.client_executions import asked
 from baton.runs.client_record import RunRecord
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 from baton.wire.names import DECIDE, QUERY_BATON, QUERY_SHOWN, QUERY_STATUS
 
 AnswerT = TypeVar("AnswerT")

@@ -5,8 +5,7 @@ from collections.abc import Set
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.contract.explanation import Explanation, explanation_of
-from baton.contract.records import SessionEvent
+from baton.contract.records import Explanation, SessionEvent, explanation_of
 from baton.core.history import StepKind
 from baton.errors import HistoryError
 from baton.runs.client_reader import read_run

@@ -11,10 +11,12 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from baton.safety.rules import automaton
+from pydantic_core import SchemaValidator, core_schema
+
 from baton.wire.text import look
 
 SEPARATOR = "\x1e"
@@ -27,6 +29,14 @@ LAYERS = 6
 """So many layers of encoding are taken off; what is still encoded is read as `TOO_DEEP`."""
 
 TOO_DEEP = "encoded too deep\x07"
+
+Search = Callable[[str], bool]
+
+
+@cache
+def automaton(pattern: str) -> Search:
+    """Return a search for a pattern in the syntax of Rust's `regex`, compiled once for the process."""
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python
 
 
 class Spelling(NamedTuple):

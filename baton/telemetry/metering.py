@@ -1,23 +1,31 @@
 """What a worker measures of its activities, and what a gate tells of its answers.
 
-Workflows keep their own `Metrics`; here is what only the worker knows: clocks, queues, verdicts.
+Workflows keep their own `Metrics`; here is what only the worker knows: clocks, queues, verdicts, and how many runs
+wait for a person or are suspended, which every worker reports again and again.
 """
 
+import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from temporalio import activity, client, worker
+from temporalio.client import Client
 from temporalio.common import MetricMeter
 from temporalio.exceptions import ApplicationError
 from temporalio.runtime import Runtime
+from temporalio.service import RPCError
 
 from baton.contract.records import instant
 from baton.core.messages import StageInput, StageReturn
 from baton.core.verdict import HandoffStatus
+from baton.handoff.client_inbox import WAITING_RUNS
 from baton.handoff.receipts import Receipt
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
+from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.telemetry.metrics import HANDOFFS, ROLLBACKS, Metrics, Transport
 from baton.telemetry.tracing import handoff_answered
 from baton.wire.names import HANDOFF_REFUSED
@@ -105,3 +113,36 @@ class _MeteredActivity(worker.ActivityInboundInterceptor):
         if isinstance(answer, StageReturn):
             self._metrics.spent(info.activity_type, answer.spend.micro_usd)
         return answer
+
+
+EVERY = timedelta(seconds=15)
+"""How often it is asked: as often as Prometheus reads a worker."""
+SUSPENDED_RUNS = RunFilter(status=SUSPENDED, children=True).query()
+"""The open runs that the workers' code cannot continue, in the server's query language."""
+
+_log = logging.getLogger(__name__)
+
+
+async def dead_letter_depth(client: Client) -> int:
+    """Return how many open runs wait for a person because a handoff was not accepted."""
+    return (await client.count_workflows(WAITING_RUNS)).count
+
+
+async def suspended_runs(client: Client) -> int:
+    """Return how many open runs are suspended because the workers' code fails."""
+    return (await client.count_workflows(SUSPENDED_RUNS)).count
+
+
+async def watch_runs(client: Client, metrics: Metrics, every: timedelta = EVERY) -> None:
+    """Report both numbers again and again, until the task is cancelled."""
+    failing = False
+    while True:
+        try:
+            metrics.dead_letters(await dead_letter_depth(client))
+            metrics.suspended_runs(await suspended_runs(client))
+            failing = False
+        except RPCError as error:
+            if not failing:
+                _log.warning("the number of runs that wait is not known, and will be asked for again: %s", error)
+            failing = True
+        await asyncio.sleep(every.total_seconds())

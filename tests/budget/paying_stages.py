@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from baton import Baton, Retries, Spend, StageContext, StageResult, stage
-from baton.compression.summariser import Summary
+from baton.compression.rules import Summary
 from tests.pipelines.stages import AT_ONCE
 
 BILLS: Counter[str] = Counter()

@@ -17,7 +17,7 @@ from temporalio.worker import Worker
 from baton import PipelineInput
 from baton.budget.records import Budget, OnExhaustion
 from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
-from baton.compression.summariser import Summariser
+from baton.compression.rules import Summariser
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import PipelineError

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from baton.codec.serving import read_body, serving
+from baton.codec.server import read_body, serving
 
 
 async def _echo(request: Request) -> Response:
@@ -57,7 +57,7 @@ class TestServing:
 
     async def test_more_connections_than_are_served_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Otherwise a thousand of them would leave the process no file for its own work."""
-        monkeypatch.setattr("baton.codec.serving.MOST_CONNECTIONS", 2)
+        monkeypatch.setattr("baton.codec.server.MOST_CONNECTIONS", 2)
         head = b"GET /nowhere HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
         async with serving(app(), "the echo") as url:
             host, _, port = url.removeprefix("http://").partition(":")

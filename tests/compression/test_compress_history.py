@@ -7,8 +7,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from baton.compression.activity import compress, compress_history
-from baton.compression.rules import CompressInput, ContextTooLargeError, read_summary
-from baton.compression.summariser import Summariser, Summary, SummaryFailedError
+from baton.compression.rules import (
+    CompressInput,
+    ContextTooLargeError,
+    Summariser,
+    Summary,
+    SummaryFailedError,
+    read_summary,
+)
 from baton.core.history import Spend
 from baton.handoff.records import Turn
 from baton.pipelines.activity_context import WorkerParts, worker_parts

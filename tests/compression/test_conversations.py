@@ -16,8 +16,7 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
 from baton.client import fork, roll_back
-from baton.compression.rules import COMPRESS
-from baton.compression.summariser import Summariser, Summary
+from baton.compression.rules import COMPRESS, Summariser, Summary
 from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.relay import HandoffTerms

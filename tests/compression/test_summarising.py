@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.compression.summariser import compression_prompt, too_dear, within_share
+from baton.compression.rules import compression_prompt, too_dear, within_share
 from baton.core.history import Spend
 from baton.handoff.records import Turn
 from baton.wire.money import Price, Usage

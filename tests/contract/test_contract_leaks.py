@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import LocalArtifactStore
-from baton.contract.explanation import Explanation
+from baton.contract.records import Explanation
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring

@@ -13,7 +13,7 @@ from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import fork, read_run, roll_back
-from baton.contract.explanation import Explanation
+from baton.contract.records import Explanation
 from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.errors import HistoryError

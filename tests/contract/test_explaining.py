@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from baton.contract.explanation import Explanation
+from baton.contract.records import Explanation
 from tests.agents.material import contract
 
 

@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
-from baton.contract.explanation import Explanation
+from baton.contract.records import Explanation
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES

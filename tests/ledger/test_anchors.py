@@ -12,7 +12,7 @@ from baton.ledger.chain import ChainHead
 from baton.ledger.proof import Checkpoint, consistency_proof, leaf_hash, root_of
 from baton.ledger.records import LedgerError, LedgerUnavailableError, stamp
 from baton.ledger.store_evidence import AnchorFile
-from baton.wire.canonical import digest_of
+from baton.wire.json_values import digest_of
 from tests.ledger.material import LEDGER, NOW, chain
 
 if sys.platform != "win32":

@@ -24,7 +24,7 @@ from baton.ledger.records import (
     record_hash,
     stamp,
 )
-from baton.wire.canonical import digest_of, hash_of, pae
+from baton.wire.json_values import digest_of, hash_of, pae
 from tests.ledger.material import LEDGER, NOW, TASK, chain, entry
 
 PAE = json.loads((Path(__file__).parents[1] / "data" / "dsse" / "pae.json").read_text())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from baton.core.verdict import HandoffStatus
 from baton.ledger.entries import cost_of, erasure_entry, handoff_entry
 from baton.ledger.records import Kind
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 from tests.ledger.material import NOW, TASK, chain, message
 
 json_values = st.recursive(

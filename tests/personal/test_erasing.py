@@ -29,8 +29,7 @@ from baton.personal.records import (
     is_payload,
 )
 from baton.personal.store import Vault, VaultOptions
-from baton.personal.store_erasure import ErasureList
-from baton.personal.store_subjects import Place, destroy
+from baton.personal.store_subjects import ErasureList, Place, destroy
 from tests.personal.material import MARKER, NOW, SUBJECT, TASK, everything_in, found_in
 
 

@@ -5,8 +5,7 @@ import textwrap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.safety.detector import MILD, OVERLAP, WINDOW, detect
-from baton.safety.rules import Rule, families, read
+from baton.safety.detector import MILD, OVERLAP, WINDOW, Rule, detect, families, read
 from baton.safety.scan import Level, ScanReport, scan
 from tests.safety.material import (
     ATTACK,

@@ -51,7 +51,7 @@ from baton.handoff.build import hop_of
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.safety.scan import digests_of
 from baton.wire import names
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 from baton.wire.text import estimate_tokens, fence, single_line
 
 ROOMS = (

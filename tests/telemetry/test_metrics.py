@@ -20,8 +20,7 @@ from baton.codec.conversion import data_converter
 from baton.core.messages import PromptPart
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.telemetry.client_gauges import dead_letter_depth, watch_runs
-from baton.telemetry.metering import MeteredWorker, worker_metrics
+from baton.telemetry.metering import MeteredWorker, dead_letter_depth, watch_runs, worker_metrics
 from baton.telemetry.metrics import BUCKETS, HANDOFFS, METRICS, ROLLBACKS, Metrics
 from baton.wire.names import SEARCH_ATTRIBUTES
 from tests.patience import IN_TIME

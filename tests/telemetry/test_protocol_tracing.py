@@ -18,7 +18,7 @@ from baton.handoff.trace import (
     new_traceparent,
     task_traceparent,
 )
-from baton.wire.values import Traceparent
+from baton.wire.records import Traceparent
 from tests.core.material import json_objects
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, PARENT_ID, TASK_ID, TRACEPARENT
 

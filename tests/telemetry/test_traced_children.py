@@ -14,8 +14,7 @@ from temporalio.worker import Worker
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
-from baton.telemetry.interceptors import tracing_interceptors
-from baton.telemetry.tracing import open_tracing
+from baton.telemetry.tracing import open_tracing, tracing_interceptors
 from tests.collector import collecting
 from tests.support import LIMIT
 from tests.telemetry.measured import Traced, traced

@@ -25,9 +25,8 @@ from baton.exchange.records import AcceptRequest
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.trace import HandoffTrace, TraceContext, TraceparentError, task_traceparent
-from baton.telemetry.interceptors import trace_of
 from baton.telemetry.spans import OpenTelemetryTracing
-from baton.telemetry.tracing import handoff_answered, open_tracing
+from baton.telemetry.tracing import handoff_answered, open_tracing, trace_of
 from tests.collector import Collector, attributes, collecting
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, PARENT_ID, RECEIVER, TASK_ID, TRACEPARENT
 
@@ -93,7 +92,7 @@ class TestOpenTracing:
 
     def test_opentelemetry_is_loaded_by_nothing_else(self) -> None:
         """Neither traceparents nor the interceptors need it, so neither does a worker that is not asked for traces."""
-        code = "import sys, baton.telemetry.interceptors as _; print('opentelemetry' in sys.modules)"
+        code = "import sys, baton.telemetry.tracing as _; print('opentelemetry' in sys.modules)"
         fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
         assert fresh.stdout == "False\n"

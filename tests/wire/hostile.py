@@ -16,7 +16,7 @@ from baton.exchange.workflow_streams import Chunk
 from baton.handoff.pending import HandoffDecision
 from baton.handoff.records import Handoff
 from baton.report.records import HandoffReport
-from baton.wire.values import OpenRecord
+from baton.wire.records import OpenRecord
 
 WIRE_RECORDS: tuple[type[BaseModel], ...] = (
     Acknowledgement,

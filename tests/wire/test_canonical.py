@@ -10,7 +10,7 @@ import pytest
 import rfc8785
 from hypothesis import given
 
-from baton.wire.canonical import digest
+from baton.wire.json_values import digest
 from tests.core.material import json_objects
 
 DOCUMENTS = Path(__file__).parents[1] / "data/rfc8785"

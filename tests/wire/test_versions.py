@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baton.wire.values import RANGE, nearest, newest_first, satisfies
+from baton.wire.records import RANGE, nearest, newest_first, satisfies
 
 _signs = st.sampled_from(["", "", "", ">=", "<=", ">", "<", "^", "~", "=", ">= "])
 _numbers = st.sampled_from(["1", "2.0", "1.2.3", "1.2.3-rc.1", "0.0.0-0", "x", "*", "1.x", "1.2.*", "9" * 9, "1.*.2"])

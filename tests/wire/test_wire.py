@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.wire.values import (
+from baton.wire.records import (
     AgentVersion,
     Digest,
     Instant,

@@ -8,7 +8,7 @@ from mcp import Client as McpClient
 from temporalio.worker import Worker
 
 from baton.artifacts.store import LocalArtifactStore
-from baton.contract.explanation import Explanation
+from baton.contract.records import Explanation
 from baton.exchange.client_external import OutsideAgents
 from baton.exchange.client_mcp import INSTRUCTIONS, PAGE, HandoffTools, handoff_server
 from baton.handoff.store_safeguards import Safeguards

@@ -8,7 +8,7 @@ from activities.compliance_review.claims import Claim, Evidence, InForce, Known,
 from activities.compliance_review.policy import Policy, policy_of
 from activities.compliance_review.records import RuleOutcome
 from activities.compliance_review.rules import Case, judge
-from baton.wire.canonical import canonical_json
+from baton.wire.json_values import canonical_json
 
 SAMPLES = Path(__file__).parents[2] / "data" / "compliance"
 OFFER, REPLY, RECORDS = SAMPLES / "offer.mbox", SAMPLES / "reply.eml", SAMPLES / "records"
