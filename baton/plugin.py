@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -45,10 +45,13 @@ from baton.sdk.early_queries import AskingAgain, EarlyQueries
 from baton.sdk.failures import FAILED_THE_RUN, AnyFault, log_failure, logging_failures
 from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
-from baton.telemetry.tracing import Tracing, tracing_interceptors
+from baton.telemetry.tracing import TracedClient, TracedWorker
 from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 from baton.wire.text import host_of, inert, is_this_machine
+
+if TYPE_CHECKING:
+    from baton.telemetry.spans import OpenTelemetryTracing
 
 OFF: Literal["off"] = "off"
 """What `BatonPlugin(safeguards=…)` and `BATON_SAFEGUARDS` take in place of safeguards: there are none."""
@@ -92,7 +95,7 @@ class BatonPlugin(SimplePlugin):
         safeguards: Safeguards | Literal["off"] | None = None,
         keyring: Keyring | None = None,
         encrypt: bool = False,
-        tracing: Tracing | None = None,
+        tracing: "OpenTelemetryTracing | None" = None,
     ) -> None:
         """Set up the plugin.
 
@@ -123,7 +126,7 @@ class BatonPlugin(SimplePlugin):
             AskingAgain(),
         ]
         if tracing is not None:
-            interceptors[:0] = tracing_interceptors(tracing)
+            interceptors[:0] = [TracedClient(tracing), TracedWorker(tracing)]
         if searchable:
             interceptors.append(_Labels())
         if isinstance(safeguards, Safeguards):

@@ -20,7 +20,7 @@ from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import Field, field_validator
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -49,8 +49,11 @@ from baton.plugin import OFF, BatonPlugin
 from baton.sdk.leaving import leave
 from baton.telemetry.metering import watch_runs, worker_metrics
 from baton.telemetry.metrics import BUCKETS
-from baton.telemetry.tracing import Tracing, TracingError, open_tracing
+from baton.telemetry.tracing import TracingError, open_tracing
 from baton.telemetry.worker_logs import limit_repeated_logs
+
+if TYPE_CHECKING:
+    from baton.telemetry.spans import OpenTelemetryTracing
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ class Settings(SafeguardSettings):
         return given.upper()
 
 
-async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None = None) -> BatonPlugin:
+async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> BatonPlugin:
     """Return the plugin of a worker, with everything its stages need; what is wrong with the settings is found here."""
     _, counter = best_counter()
     with blamed("BATON_ARTIFACTS"):
@@ -156,14 +159,14 @@ async def plugin_for(settings: Settings, served: Served, tracing: Tracing | None
     )
 
 
-async def connected(settings: Settings, served: Served, tracing: Tracing | None = None) -> Client:
+async def connected(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> Client:
     """Return the worker's client."""
     plugin = await plugin_for(settings, served, tracing)
     runtime = serving_metrics(settings.metrics) if settings.metrics else None
     return await connect(plugins=[plugin], runtime=runtime)
 
 
-async def admitted(settings: Settings, served: Served, tracing: Tracing | None) -> Client:
+async def admitted(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None") -> Client:
     """Return the worker's client once the service has let it in."""
     client = await connected(settings, served, tracing)
     await check_namespace(client)

@@ -84,12 +84,7 @@ async def put_when_possible(store: ArtifactStore, data: bytes) -> str:
 
 
 class ArtifactAccess:
-    """A stage's view of the artifact store: the references it was handed, and those it writes.
-
-    Attributes:
-        written: What the stage wrote, in order; appended to the baton's `artifacts` unless its patch sets them.
-        selected: The last selection, with its reasons.
-    """
+    """A stage's view of the artifact store: the references it was handed, and those it writes."""
 
     def __init__(
         self,

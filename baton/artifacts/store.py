@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -117,13 +118,13 @@ def open_store(where: str | Path) -> ArtifactStore:
     if scheme == "file":
         return LocalArtifactStore(Path(url2pathname(urlsplit(url).path)))
     try:
-        # The library is an extra: 15 MB of native code that a local store never needs.
-        from baton.artifacts.store_objects import ObjectArtifactStore  # noqa: PLC0415
+        objects = import_module("baton.artifacts.store_objects")  # an extra: 15 MB that a local store never needs
     except ModuleNotFoundError as error:
         raise ArtifactError(
             f"artifacts at {url!r} need the object store library: pip install 'temporal-baton[objects]'"
         ) from error
-    return ObjectArtifactStore(url)
+    store: ArtifactStore = objects.ObjectArtifactStore(url)
+    return store
 
 
 def default_store() -> ArtifactStore:

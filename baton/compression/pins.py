@@ -144,12 +144,7 @@ _IN_WORDS = re.compile(r"[-‐‑]")
 
 @dataclass(frozen=True)
 class Pin:
-    """A sentence of a conversation.
-
-    Attributes:
-        kind: Why it is kept; None if it need not be.
-        text: The sentence, word for word on one line; of a decision with its reason, two of them.
-    """
+    """A sentence of a conversation."""
 
     kind: PinKind | None
     text: str

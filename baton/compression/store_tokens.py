@@ -6,6 +6,7 @@ workflow code that replays.
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 
 from baton.wire.text import TokenEstimator, estimate_tokens
 
@@ -37,11 +38,10 @@ def best_counter() -> tuple[str, TokenEstimator]:
 @cache
 def _encoder(encoding: str) -> Callable[[str], list[int]]:
     try:
-        # 37 MB with its vocabularies, and an extra: only who counts exactly pays for it.
-        from splintr import Tokenizer  # noqa: PLC0415
+        tokenizers = import_module("splintr")  # an extra, and 37 MB: only who counts exactly pays for it
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"exact counts in {encoding!r} need a library: pip install 'temporal-baton[tokens]'"
         ) from error
-    encode: Callable[[str], list[int]] = Tokenizer.from_pretrained(encoding).encode_ordinary
+    encode: Callable[[str], list[int]] = tokenizers.Tokenizer.from_pretrained(encoding).encode_ordinary
     return encode

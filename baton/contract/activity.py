@@ -27,11 +27,7 @@ _KEPT_BACK = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_
 
 
 class SessionLog:
-    """Records what happens in one run of a stage.
-
-    Attributes:
-        events: What was recorded, in order, each with its whole text.
-    """
+    """Records what happens in one run of a stage."""
 
     def __init__(
         self,

@@ -298,12 +298,7 @@ class CompileReport(CompactRecord):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A contract and the report of its making.
-
-    Attributes:
-        contract: The contract; not validated yet.
-        report: What became of each event.
-    """
+    """A contract and the report of its making."""
 
     contract: HandoffContract
     report: CompileReport

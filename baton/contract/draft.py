@@ -212,14 +212,7 @@ class EventOutcome(StrEnum):
 
 
 class Disposition(CompactRecord):
-    """What became of an event, and why.
-
-    Attributes:
-        event_id: The event.
-        fate: What became of it.
-        label: Why it was left out, if it was.
-        consumed_by: The result that a call was consumed by, if it was.
-    """
+    """What became of an event, and why."""
 
     event_id: Name
     fate: Annotated[EventOutcome, Field(strict=False)]

@@ -324,7 +324,7 @@ class HandoffContract(OpenRecord):
 
 
 class Check(StrEnum):
-    """What a finding is about: the document's seven checks, and the three that came with what they missed."""
+    """What a finding is about: the document's seven checks, and two for what they missed."""
 
     REQUIRED = "required_fields"
     PROVENANCE = "source_provenance"
@@ -335,7 +335,6 @@ class Check(StrEnum):
     TRACE = "trace_id"
     SHAPE = "shape"
     TIME = "time"
-    RECEIVER = "receiver"
 
 
 class ContractFinding(CompactRecord):
@@ -382,13 +381,7 @@ class ContractVerdict(CompactRecord):
     def findings(self) -> list[Finding]:
         """Return the errors as a receiver's gate reports them."""
         return [
-            Finding(
-                code=Code.ROUTING_ERROR if one.check is Check.RECEIVER else Code.SCHEMA_INVALID,
-                text=one.text,
-                at=one.at,
-                rule=one.check.value,
-            )
-            for one in self.errors
+            Finding(code=Code.SCHEMA_INVALID, text=one.text, at=one.at, rule=one.check.value) for one in self.errors
         ]
 
 

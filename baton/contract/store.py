@@ -55,12 +55,7 @@ _TABLES = {"agents", "output_schemas"}
 
 @dataclass(frozen=True)
 class Registries:
-    """What a worker and its pipelines look names up in.
-
-    Attributes:
-        agents: The agents that there are.
-        schemas: The output schemas that contracts may refer to.
-    """
+    """What a worker and its pipelines look names up in."""
 
     agents: AgentRegistry
     schemas: OutputSchemas
@@ -68,13 +63,7 @@ class Registries:
 
 @dataclass(frozen=True)
 class _Source:
-    """What one source brings.
-
-    Attributes:
-        name: Names it in messages.
-        agents: Its agents.
-        schemas: Its output schemas.
-    """
+    """What one source brings."""
 
     name: str
     agents: Sequence[AgentEntry] = ()

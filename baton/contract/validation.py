@@ -3,7 +3,6 @@
 import copy
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -33,16 +32,15 @@ from baton.contract.records import (
     EventType,
     HandoffContract,
     SessionEvent,
-    UnknownAgentError,
     UnknownSchemaError,
     instant,
 )
-from baton.contract.registry import AgentRegistry, OutputSchemas, tool_key, tool_keys
+from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
 from baton.handoff.freshness import TOLERANCE
 from baton.wire.records import says_something
 from baton.wire.schemas import SchemaReader, published_document, unreadable
-from baton.wire.text import TokenEstimator, estimate_tokens, faults, quantity, single_line
+from baton.wire.text import estimate_tokens, faults, quantity, single_line
 
 
 def contract_schema() -> dict[str, Any]:
@@ -210,19 +208,6 @@ MOST_CONTRACT_FINDINGS = 50
 _LONGEST_NAME, _MOST_LABELS = 200, 200
 
 
-@dataclass(frozen=True)
-class ContractLimits:
-    """What a contract is measured by.
-
-    Attributes:
-        most_expiry_minutes: The longest expiry.
-        estimator: Counts tokens.
-    """
-
-    most_expiry_minutes: int = MOST_EXPIRY_MINUTES
-    estimator: TokenEstimator = estimate_tokens
-
-
 def validate_contract(
     contract: HandoffContract | Mapping[str, Any],
     *,
@@ -231,22 +216,17 @@ def validate_contract(
     events: Iterable[SessionEvent] | None = None,
     max_tokens: int | None = None,
     schemas: OutputSchemas | None = None,
-    agents: AgentRegistry | None = None,
     parent_trace_id: str | None = None,
-    skew: timedelta = TOLERANCE,
-    limits: ContractLimits | None = None,
 ) -> ContractVerdict:
     """Return everything that is wrong with a contract: errors, which prevent the handoff, and warnings."""
     members = _members(contract)
     errors, record = _shape_findings(members)
     warnings: list[ContractFinding] = []
-    within = limits or ContractLimits()
-    errors += _provenance_findings(members, skew)
+    errors += _provenance_findings(members)
     errors += context_findings(members, report, None if events is None else list(events))
-    errors += _budget_findings(members, record, max_tokens, within.estimator)
+    errors += _budget_findings(members, record, max_tokens)
     errors += _tool_findings(members)
-    errors += _receiver_findings(members, agents)
-    for wrong, odd in (_schema_findings(members, schemas), _time_findings(members, now, skew, within)):
+    for wrong, odd in (_schema_findings(members, schemas), _time_findings(members, now)):
         errors += wrong
         warnings += odd
     errors += _trace_findings(members, parent_trace_id)
@@ -291,7 +271,7 @@ def _check_of(place: str) -> Check:
     return Check.PROVENANCE if len(parts) > 3 and parts[1] == "facts" and parts[3] == "source" else Check.SHAPE
 
 
-def _provenance_findings(members: Mapping[str, Any], skew: timedelta) -> list[ContractFinding]:
+def _provenance_findings(members: Mapping[str, Any]) -> list[ContractFinding]:
     """Return the facts whose source is unknown, or that were retrieved after the contract was made."""
     findings = []
     made = instant(members.get("createdAt"))
@@ -305,21 +285,21 @@ def _provenance_findings(members: Mapping[str, Any], skew: timedelta) -> list[Co
             text = f"{at + '/source'!r} is not known; a fact without a known source does not cross, leave it out"
             findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/source"))
         retrieved = instant(source.get("timestamp"))
-        if made is not None and retrieved is not None and retrieved - made > skew:
+        if made is not None and retrieved is not None and retrieved - made > TOLERANCE:
             text = f"{at + '/timestamp'!r} is after the contract was made; write when the data was retrieved"
             findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/timestamp"))
     return findings
 
 
 def _budget_findings(
-    members: Mapping[str, Any], record: HandoffContract | None, most: int | None, estimator: TokenEstimator
+    members: Mapping[str, Any], record: HandoffContract | None, most: int | None
 ) -> list[ContractFinding]:
     """Return why a contract is too long for its receiver; of one without shape task and claims count."""
     if most is None:
         return []
     claims = (text_of(fact.get("claim")) for _, fact in objects(members.get("facts")))
-    rough = (estimator(text) for text in (text_of(members.get("task")), *claims))
-    took = sum(rough) if record is None else contract_tokens(record, estimator)
+    rough = (estimate_tokens(text) for text in (text_of(members.get("task")), *claims))
+    took = sum(rough) if record is None else contract_tokens(record)
     if took <= most:
         return []
     text = f"it takes {took} tokens and the receiver has room for {most}; leave facts out, or split the work"
@@ -338,22 +318,6 @@ def _tool_findings(members: Mapping[str, Any]) -> list[ContractFinding]:
         for number, name in texts(members.get("allowedTools"))
         if tool_key(name) in forbidden
     ]
-
-
-def _receiver_findings(members: Mapping[str, Any], agents: AgentRegistry | None) -> list[ContractFinding]:
-    """Return why the receiver cannot be the one that is named."""
-    name, version = members.get("receivingAgent"), members.get("receivingAgentVersion")
-    if agents is None or not isinstance(name, str):
-        return []
-    try:
-        agents.route(
-            name,
-            version if isinstance(version, str) else None,
-            tools=[tool for _, tool in texts(members.get("allowedTools"))],
-        )
-    except UnknownAgentError as error:
-        return [ContractFinding(check=Check.RECEIVER, text=str(error), at="/receivingAgent")]
-    return []
 
 
 def _schema_findings(
@@ -385,20 +349,19 @@ def _trace_findings(members: Mapping[str, Any], parent: str | None) -> list[Cont
     return [ContractFinding(check=Check.TRACE, text=text, at="/traceId")]
 
 
-def _time_findings(
-    members: Mapping[str, Any], now: datetime, skew: timedelta, limits: ContractLimits
-) -> tuple[list[ContractFinding], list[ContractFinding]]:
+def _time_findings(members: Mapping[str, Any], now: datetime) -> tuple[list[ContractFinding], list[ContractFinding]]:
     """Return errors for what was made in the future or lasts too long, and a warning for what has expired."""
     errors: list[ContractFinding] = []
     minutes = members.get("expiresAfterMinutes", DEFAULT_EXPIRY_MINUTES)
-    if isinstance(minutes, int) and minutes > limits.most_expiry_minutes:
-        text = f"it lasts {minutes} minutes; the most is {limits.most_expiry_minutes}"
+    if isinstance(minutes, int) and minutes > MOST_EXPIRY_MINUTES:
+        text = f"it lasts {minutes} minutes; the most is {MOST_EXPIRY_MINUTES}"
         errors.append(ContractFinding(check=Check.TIME, text=text, at="/expiresAfterMinutes"))
     made = instant(members.get("createdAt"))
     if made is None:
         return errors, []
-    if made - now > skew:
-        text = f"it was made {made - now} in the future, and clocks may differ by {skew}; have a time service set both"
+    if made - now > TOLERANCE:
+        ahead = f"it was made {made - now} in the future, and clocks may differ by {TOLERANCE}"
+        text = f"{ahead}; have a time service set both"
         errors.append(ContractFinding(check=Check.TIME, text=text, at="/createdAt"))
     lasts = timedelta(minutes=min(max(minutes, 0), 10**9)) if isinstance(minutes, int) else None
     if lasts is not None and now - made > lasts:

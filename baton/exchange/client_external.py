@@ -64,12 +64,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Found:
-    """A handoff that waits, and where.
-
-    Attributes:
-        workflow_id: The pipeline that it waits in.
-        handoff: The handoff.
-    """
+    """A handoff that waits, and where."""
 
     workflow_id: str
     handoff: OutsideHandoff

@@ -58,17 +58,7 @@ _NONCE_BYTES = 8
 
 @dataclass(frozen=True)
 class HandedOver:
-    """What an accepted message hands over.
-
-    Attributes:
-        sender: Who hands on.
-        description: What is to be done.
-        rules: Rules of the form `key:value`.
-        contract: What may be seen and done, as JSON, if the sender made a contract.
-        judged: Whether the gate judged the contract when the message was accepted, and so its expiry.
-        baton: The baton, if the state is one.
-        state: The state, without the contract.
-    """
+    """What an accepted message hands over."""
 
     sender: str
     description: str
@@ -311,15 +301,7 @@ def _told(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 @dataclass
 class HandoffTools:
-    """What one agent may do with its handoffs: each method is a tool of the server.
-
-    Attributes:
-        agents: Brings the agent's moves to the pipelines.
-        agent: The agent's name, by which handoffs are addressed to it.
-        holder: Which one of its kind it is; it holds the claims.
-        artifacts: Where work products are, or None if this server cannot reach them.
-        version: The agent's version, by semver.org.
-    """
+    """What one agent may do with its handoffs: each method is a tool of the server."""
 
     agents: OutsideAgents
     agent: str

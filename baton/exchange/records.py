@@ -262,14 +262,7 @@ class ProcessedHandoffs:
 
 
 class QueueKey(CompactRecord):
-    """Where a message says that it stands in its chain; taken from bytes that are not verified yet.
-
-    Attributes:
-        handoff_id: The handoff.
-        parent: The handoff before it.
-        task_id: The task.
-        hops: How many handoffs came before it.
-    """
+    """Where a message says that it stands in its chain; taken from bytes that are not verified yet."""
 
     handoff_id: str = ""
     parent: str = ""
@@ -321,13 +314,7 @@ def reply_to_of(message: Mapping[str, Any]) -> str | None:
 
 
 class AcceptRequest(CompactRecord):
-    """A handoff as a workflow received it, and what its receiver requires.
-
-    Attributes:
-        raw: The message's bytes, in base64.
-        audience: The receiving workflow, which the message must name.
-        receiver: What the receiver requires.
-    """
+    """A handoff as a workflow received it, and what its receiver requires."""
 
     raw: str
     audience: str
@@ -358,14 +345,7 @@ class Admission(CompactRecord):
 
 
 class Opened(CompactRecord):
-    """What a sealed message says.
-
-    Attributes:
-        message: The message, if its seal holds.
-        fault: Why it does not hold.
-        unsafe: What the safety scan rejects in it, if that was asked for.
-        missing: The hashes of artifacts in its patch that the worker's store does not have.
-    """
+    """What a sealed message says."""
 
     message: dict[str, JsonValue] | None = None
     fault: str = ""

@@ -41,14 +41,7 @@ _KEY_MEMBERS = {"id", "purpose", "secret", "created_at"}
 
 @dataclass(frozen=True)
 class KeyFile:
-    """What a file of keys, or the environment, says.
-
-    Attributes:
-        keys: The keys.
-        seal_with: Which kind of key seals handoffs.
-        is_development: Whether the keys were made by themselves, for a developer's machine.
-        owner: The person whose key it is, with which they sign decisions.
-    """
+    """What a file of keys, or the environment, says."""
 
     keys: tuple[Key, ...]
     seal_with: Purpose = Purpose.SEAL
@@ -318,12 +311,7 @@ class Keyring:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """Return the keyring that a TOML file describes; it takes up what is added to the file later.
-
-        Raises:
-            KeyringError: The file is missing, may be read by others than its owner (POSIX), or is not as
-                `baton keys new` writes it.
-        """
+        """Return the keyring that a TOML file describes; it takes up what is added to the file later."""
         stamp = _stamp(path)
         found = read_file(path)
         ring = cls(found.keys, seal_with=found.seal_with, is_development=found.is_development)
@@ -365,11 +353,7 @@ class Keyring:
 
     @classmethod
     def find_out(cls, environment: Mapping[str, str], folder: Path = Path(".baton")) -> Self:
-        """Return the keyring of the environment; where it names none and this is not production, the development one.
-
-        Raises:
-            KeyringError: As for `from_environment` and `development`, or production was given development keys.
-        """
+        """Return the keyring of the environment; if it names none and this is not production, the development one."""
         guarded = is_production(environment)
         named = _names_keys(environment)
         ring = cls.from_environment(environment) if named else cls.development(folder, environment)
@@ -388,11 +372,7 @@ class Keyring:
         return _names_keys(environment) or (folder / DEVELOPMENT_FILE).exists()
 
     def current(self, purpose: Purpose) -> Key:
-        """Return the key that makes new things.
-
-        Raises:
-            KeyringError: There is none.
-        """
+        """Return the key that makes new things."""
         if monotonic() - self._looked > _LOOK_AGAIN_SECONDS:
             self._look_again()
         key = self._current.get(purpose)
@@ -403,11 +383,7 @@ class Keyring:
         return key
 
     def find(self, purpose: Purpose, key_id: str) -> Key:
-        """Return the key of that id for that purpose, retired or not.
-
-        Raises:
-            UnknownKeyError: There is none; an id of another purpose's key does not count.
-        """
+        """Return the key of that id for that purpose, retired or not."""
         key = self._keys.get((purpose, key_id))
         if key is None and self._look_again():
             key = self._keys.get((purpose, key_id))
@@ -418,11 +394,7 @@ class Keyring:
         return key
 
     def marked(self, purpose: Purpose, mark: bytes) -> Sequence[Key]:
-        """Return the keys of that mark for that purpose, retired or not: almost always one.
-
-        Raises:
-            UnknownKeyError: There is none.
-        """
+        """Return the keys of that mark for that purpose, retired or not: almost always one."""
         found = self._marked.get((purpose, mark))
         if found is None and self._look_again():
             found = self._marked.get((purpose, mark))
@@ -443,20 +415,12 @@ class Keyring:
         )
 
     def require_production(self) -> None:
-        """Do nothing, unless these are development keys.
-
-        Raises:
-            KeyringError: They are.
-        """
+        """Do nothing, unless these are development keys."""
         if self.is_development:
             raise _refused("these are development keys, made by themselves on this machine")
 
     def signer(self) -> HeadSigner:
-        """Return what signs the ledger's heads: the current Ed25519 key, from each asking for its `key_id` on.
-
-        Raises:
-            KeyringError: There is none.
-        """
+        """Return what signs the ledger's heads: the current Ed25519 key, from each asking for its `key_id` on."""
         return _Signer(self)
 
     def public(self) -> PublicKeys:
@@ -536,15 +500,7 @@ def _refused(why: str) -> KeyringError:
 
 
 class KeySource:
-    """The keys of a client and its workers.
-
-    Args:
-        keyring: The keys, if they are given.
-        finds: Whether to look for keys where none are given: those of the environment, or this machine's.
-
-    Raises:
-        KeyringError: Production was given development keys.
-    """
+    """The keys of a client and its workers."""
 
     def __init__(self, keyring: Keyring | None = None, *, finds: bool = False) -> None:
         if keyring is not None and is_production(os.environ):
@@ -558,21 +514,13 @@ class KeySource:
         return self._finds or self._keyring is not None
 
     def at_hand(self) -> Keyring | None:
-        """Return the keys if there are any; none are made.
-
-        Raises:
-            KeyringError: The keys that the environment names cannot be used.
-        """
+        """Return the keys if there are any; none are made."""
         if self._keyring is None and self._finds and Keyring.is_at_hand(os.environ):
             self._keyring = Keyring.find_out(os.environ)
         return self._keyring
 
     def needed(self) -> Keyring:
-        """Return the keys; on a developer's machine without any they are made.
-
-        Raises:
-            KeyringError: As for `at_hand`, or this is production and there are none.
-        """
+        """Return the keys; on a developer's machine without any they are made."""
         if self._keyring is None:
             self._keyring = Keyring.find_out(os.environ)
         return self._keyring

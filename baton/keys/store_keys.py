@@ -160,14 +160,7 @@ class PublicKeysError(BatonError):
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The public half of an Ed25519 key.
-
-    Attributes:
-        id: Names the key in what it signed.
-        raw: Its 32 bytes.
-        created_at: Since when it exists.
-        retired_at: Since when it signs nothing new; None while it may.
-    """
+    """The public half of an Ed25519 key."""
 
     id: str
     raw: bytes
@@ -283,23 +276,14 @@ _RAW_BYTES = 32
 
 @dataclass(frozen=True)
 class Deciders:
-    """The people who may decide, as a file says.
-
-    Attributes:
-        keys: The public keys, by their ids, each with its owner.
-        groups: The members of each group.
-    """
+    """The people who may decide, as a file says."""
 
     keys: Mapping[str, tuple[str, PublicKey]]
     groups: Mapping[str, frozenset[str]]
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """Return what a file of deciders says.
-
-        Raises:
-            KeyringError: It cannot be read, or is not as it should be.
-        """
+        """Return what a file of deciders says."""
         try:
             data = path.read_bytes()
             if len(data) > _MOST_BYTES:

@@ -84,14 +84,7 @@ class SignatureCheck(StrEnum):
 
 
 class Claim(NamedTuple):
-    """What a signature claims.
-
-    Attributes:
-        key_id: The key that is said to have signed.
-        statement: The bytes that were signed.
-        signature: The signature, of any length.
-        at: When the record was written: a key that was retired before then may not have signed it.
-    """
+    """What a signature claims."""
 
     key_id: str
     statement: bytes

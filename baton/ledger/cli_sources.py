@@ -123,12 +123,7 @@ class Anchors:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys at hand.
-
-    Attributes:
-        public: What signatures are checked with; None if there is nothing.
-        signer: What a bundle is signed with; None where only public keys are.
-    """
+    """The keys at hand."""
 
     public: PublicKeys | None = None
     signer: HeadSigner | None = None

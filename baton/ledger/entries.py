@@ -340,15 +340,7 @@ _TOP_UP = HandoffAction.TOP_UP.value.upper()  # the status of a person's decisio
 
 
 class CostShare(CamelRecord):
-    """What one record added to a task's cost.
-
-    Attributes:
-        sequence: The record.
-        agent: The agent that handed off, or that completed the task; None if the record names none.
-        micro_usd: Its own cost, in millionths of a US dollar.
-        prompt_tokens: Its own prompt tokens.
-        completion_tokens: Its own completion tokens.
-    """
+    """What one record added to a task's cost."""
 
     sequence: int
     agent: str | None

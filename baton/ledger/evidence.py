@@ -114,12 +114,7 @@ class EvidenceReport(LedgerReport):
 
 @dataclass(frozen=True)
 class EvidenceFile:
-    """An evidence file that is being read; nothing of it is verified yet.
-
-    Attributes:
-        manifest: What it says of itself.
-        signature: The signature over that, as the file has it.
-    """
+    """An evidence file that is being read; nothing of it is verified yet."""
 
     manifest: Manifest
     signature: dict[str, Any]

@@ -187,15 +187,7 @@ class AuditHeader(_Event):
 
 @dataclass(frozen=True)
 class ChainLink:
-    """The end of a chain: what the next record joins to.
-
-    Attributes:
-        ledger: The ledger's name.
-        task_id: The task.
-        sequence: The number of the last record; 0 for none.
-        record_hash: Its hash, 32 bytes.
-        recorded_at: When it was recorded, as `stamp` writes it.
-    """
+    """The end of a chain: what the next record joins to."""
 
     ledger: str
     task_id: str

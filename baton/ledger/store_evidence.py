@@ -457,15 +457,7 @@ class BundleWriter:
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes bundles of one ledger.
-
-    Attributes:
-        reader: Reads its records.
-        checkpoints: Its checkpoints.
-        name: Its name.
-        signer: Who vouches for a bundle as a whole, or None.
-        clock: Gives the time.
-    """
+    """Writes bundles of one ledger."""
 
     reader: Reader
     checkpoints: Checkpoints

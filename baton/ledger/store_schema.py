@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -357,13 +358,13 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
                 "with signs such as @ / ? # [ in the password percent-encoded: %40 %2F %3F %23 %5B"
             )
         try:
-            # The driver is an extra.
-            from baton.ledger.store_postgres import PostgresDatabase  # noqa: PLC0415
+            postgres = import_module("baton.ledger.store_postgres")  # its driver is an extra
         except ModuleNotFoundError as error:
             raise LedgerError(
                 f"a ledger at {shown(url)!r} needs a driver: pip install 'temporal-baton[postgres]'"
             ) from error
-        return PostgresDatabase(url)
+        database: Database = postgres.PostgresDatabase(url)
+        return database
     raise ValueError(f"a ledger is a file or postgresql://…; {url.partition(':')[0]!r} is neither")
 
 

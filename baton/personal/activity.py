@@ -17,11 +17,7 @@ class UndeclaredPersonalDataError(BatonError):
 
 
 class PersonalDataAccess:
-    """A stage's view of the personal data that came with its handoff: the declared fields, and no others.
-
-    Attributes:
-        payload: What is to be handed on: what came, and what the stage wrote. It is ciphertext.
-    """
+    """A stage's view of the personal data that came with its handoff: the declared fields, and no others."""
 
     def __init__(
         self,

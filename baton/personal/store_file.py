@@ -46,13 +46,7 @@ _LONGEST_HEAD = 1_000
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """The key and its subject, which everything that the key encrypts is bound to.
-
-    Attributes:
-        subject: The pseudonym.
-        kid: The key's name, random.
-        generation: 1 for the subject's first key.
-    """
+    """The key and its subject, which everything that the key encrypts is bound to."""
 
     subject: str
     kid: str
@@ -61,13 +55,7 @@ class KeyPlace:
 
 @dataclass(frozen=True)
 class Context:
-    """Where a value belongs.
-
-    Attributes:
-        task_id: The task.
-        kind: `"field"` of a payload, or `"artifact"`.
-        name: The field's or artifact's name.
-    """
+    """Where a value belongs."""
 
     task_id: str
     kind: str

@@ -95,13 +95,7 @@ PAGE = 1_000
 
 @dataclass(frozen=True)
 class Place:
-    """A place where data of a subject was sealed.
-
-    Attributes:
-        task_id: The task.
-        kind: `"field"` of a `personalDataPayload`, or `"artifact"`.
-        name: The field's name, or the artifact's.
-    """
+    """A place where data of a subject was sealed."""
 
     task_id: str
     kind: str
@@ -110,13 +104,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Located:
-    """What the vault knows of a subject that was asked for by name.
-
-    Attributes:
-        named: The pseudonym, and the INDEX key behind it.
-        id: The subject's row, or None if there is nothing of it.
-        erased: The notice of its erasure, if it was erased and not readmitted since.
-    """
+    """What the vault knows of a subject that was asked for by name."""
 
     named: Named
     id: int | None = None

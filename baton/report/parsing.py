@@ -63,12 +63,7 @@ _FENCE = re.compile(r"([ ]{0,3})(`{3,}|~{3,})[ \t]*(.*)")
 
 @dataclass(frozen=True)
 class ParsedReport:
-    """A report, and what was odd about its text.
-
-    Attributes:
-        report: The report.
-        warnings: What a reader should know, in the order of the lines.
-    """
+    """A report, and what was odd about its text."""
 
     report: HandoffReport
     warnings: list[ReportFinding]

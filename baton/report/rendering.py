@@ -103,13 +103,7 @@ _SEPARATOR = re.compile(r"(?<![ \t])(?:[ \t]+[-—–][ \t]+|[ \t]*[—–][ \t]
 
 @dataclass(frozen=True)
 class PathEntry:
-    """What an entry says.
-
-    Attributes:
-        path: A file or a module; may be empty.
-        lines: Which lines of it, or nothing.
-        remark: What is said about it.
-    """
+    """What an entry says."""
 
     path: str
     lines: str

@@ -47,13 +47,7 @@ class NestedTooDeepError(ValueError):
 
 @dataclass(frozen=True)
 class Item:
-    """One item of a list.
-
-    Attributes:
-        start: Its first line, from 0.
-        end: The line behind its last one.
-        nested: The items of the lists in it.
-    """
+    """One item of a list."""
 
     start: int
     end: int
@@ -158,13 +152,7 @@ _COLUMNS = {
 
 @dataclass
 class Reading:
-    """The lines that are being read, and what was found wrong or odd so far.
-
-    Attributes:
-        lines: The lines of the report, without line breaks.
-        first: The number of the first of them in the text that was received.
-        findings: What was found.
-    """
+    """The lines that are being read, and what was found wrong or odd so far."""
 
     lines: Sequence[str]
     first: int = 1
@@ -185,13 +173,7 @@ class Reading:
 
 @dataclass
 class Section:
-    """A heading and the blocks up to the next one.
-
-    Attributes:
-        title: The heading's text.
-        at: The heading's line.
-        blocks: What is below it.
-    """
+    """A heading and the blocks up to the next one."""
 
     title: str
     at: int

@@ -284,11 +284,7 @@ def detect(texts: Sequence[str]) -> list[Suspicion]:
 
 
 class _Search:
-    """The search of one message.
-
-    Attributes:
-        strongest: The strongest suspicion for each text and category.
-    """
+    """The search of one message."""
 
     def __init__(self) -> None:
         self.strongest: dict[tuple[int, Category], Suspicion] = {}

@@ -87,12 +87,7 @@ _Place = tuple[Any, str | int] | None
 
 
 class Unsafe(NamedTuple):
-    """A place that is not safe for the receiver.
-
-    Attributes:
-        at: A JSON pointer to the member.
-        rule: The category and the rule: `prompt_injection:override.de`.
-    """
+    """A place that is not safe for the receiver."""
 
     at: str
     rule: str

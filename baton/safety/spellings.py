@@ -40,14 +40,7 @@ def automaton(pattern: str) -> Search:
 
 
 class Spelling(NamedTuple):
-    """One reading of the texts of a message, joined by `SEPARATOR`.
-
-    Attributes:
-        name: How it was read: `plain`, `decoded+rot13`.
-        text: In lower case and ASCII, all else as blanks; or, if native, in the scripts it is written in.
-        native: Whether it is.
-        disguised: Whether it is not what a person sees at first.
-    """
+    """One reading of the texts of a message, joined by `SEPARATOR`."""
 
     name: str
     text: str

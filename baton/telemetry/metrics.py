@@ -234,9 +234,8 @@ class Metrics:
         """Make the metrics of a meter."""
         self._meter = meter
         self._counters: dict[str, _Family[MetricCounter]] = {}
+        self._gauges: dict[str, MetricGauge] = {}
         self._histograms: dict[str, _Family[MetricHistogramFloat]] = {}
-        self._dead_letters: MetricGauge | None = None
-        self._suspended: MetricGauge | None = None
 
     def begin(self, metric: Metric) -> None:
         """Start a counter at zero, for each value that its label can have."""
@@ -259,15 +258,11 @@ class Metrics:
 
     def dead_letters(self, depth: int) -> None:
         """Tell how many handoffs wait for a person, of all pipelines together."""
-        if self._dead_letters is None:
-            self._dead_letters = self._meter.create_gauge(DEAD_LETTERS.name, DEAD_LETTERS.help)
-        self._dead_letters.set(depth)
+        self._gauge(DEAD_LETTERS).set(depth)
 
     def suspended_runs(self, count: int) -> None:
         """Report how many open runs the workers' code cannot continue."""
-        if self._suspended is None:
-            self._suspended = self._meter.create_gauge(SUSPENDED_RUNS.name, SUSPENDED_RUNS.help)
-        self._suspended.set(count)
+        self._gauge(SUSPENDED_RUNS).set(count)
 
     def compressed(self, receiver: str, before: int, after: int) -> None:
         """Count a conversation that had to be compressed."""
@@ -310,6 +305,11 @@ class Metrics:
             family = _Family(metric, self._meter.create_counter(metric.name, metric.help))
             self._counters[metric.name] = family
         return family.at(values)
+
+    def _gauge(self, metric: Metric) -> MetricGauge:
+        if metric.name not in self._gauges:
+            self._gauges[metric.name] = self._meter.create_gauge(metric.name, metric.help)
+        return self._gauges[metric.name]
 
     def _histogram(self, metric: Metric, *values: str) -> MetricHistogramFloat:
         """Return the histogram for values of the metric's labels."""

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from time import time_ns
-from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context, create_key, get_value, set_value
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
@@ -62,13 +61,12 @@ class ChosenIds(IdGenerator):
 
 
 class OpenTelemetryTracing:
-    """`baton.telemetry.tracing.Tracing` by OpenTelemetry."""
+    """Where a process sends its spans."""
 
-    def __init__(self, provider: TracerProvider, ids: ChosenIds, exporter: "QuietSpanExporter | None" = None) -> None:
-        """Use a provider that was made with ``ids`` as its id generator; the exporter is notified when it is closed."""
+    def __init__(self, provider: TracerProvider, ids: ChosenIds) -> None:
+        """Use a provider that was made with ``ids`` as its id generator."""
         self.provider = provider
         self._ids = ids
-        self._exporter = exporter
         self._tracer = provider.get_tracer(_SCOPE)
 
     @classmethod
@@ -77,14 +75,12 @@ class OpenTelemetryTracing:
         ids = ChosenIds()
         provider = TracerProvider(resource=Resource.create(_names(environment, service)), id_generator=ids)
         provider.sampler = RootSampler(provider.sampler)
-        address = _address(environment)
-        exporter = QuietSpanExporter(OTLPSpanExporter(endpoint=address), OTLPSpanExporter.__module__, address)
-        provider.add_span_processor(BatchSpanProcessor(exporter))
-        return cls(provider, ids, exporter)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_address(environment))))
+        return cls(provider, ids)
 
     @contextmanager
     def pipeline_start(self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None) -> Iterator[str]:
-        """Record that a pipeline is started; see `Tracing.pipeline_start`."""
+        """Record that a pipeline is started while the block runs; give the traceparent of that span."""
         context = None
         if parent is not None and not trace.get_current_span().get_span_context().is_valid:
             context = _below(_remote(TraceContext.parse(parent)))
@@ -111,7 +107,7 @@ class OpenTelemetryTracing:
     def stage(
         self, name: str, handoff: HandoffTrace, where: Mapping[str, str], attempt: int
     ) -> Iterator["OpenTelemetryStage"]:
-        """Record that a stage runs, and the handoff that brought it; see `Tracing.stage`."""
+        """Record that a stage runs while the block does, and the handoff that brought it here."""
         began = time_ns()
         is_new = attempt == 1 and (handoff.attempt == 1 or handoff.hands_back)
         arrival = self._handoff(handoff, began) if is_new else None
@@ -146,9 +142,7 @@ class OpenTelemetryTracing:
                 stage.end_handoff(began)
 
     def close(self) -> None:
-        """Send what is still held back, and stop; ten seconds at most are spent on a collector that is out of reach."""
-        if self._exporter is not None:
-            self._exporter.close_soon()
+        """Send what is still held back, and stop; a process calls it before it ends."""
         self.provider.shutdown()
 
     def _handoff(self, handoff: HandoffTrace, now: int) -> Span:
@@ -202,14 +196,14 @@ class OpenTelemetryTracing:
 
 
 class OpenTelemetryStage:
-    """`baton.telemetry.tracing.StageSpan` by OpenTelemetry."""
+    """The span of a stage that is under way."""
 
     def __init__(self, span: Span, arrival: Span | None) -> None:
         self._span = span
         self._arrival = arrival
 
     def answered(self, verdict: str) -> None:
-        """Tell what the gate answered; see `StageSpan.answered`."""
+        """Tell what the receiver's gate answered, which ends the span of the handoff; the first answer counts."""
         for span in (self._span, self._arrival):
             if span is not None:
                 span.set_attribute("baton.verdict", verdict)
@@ -218,7 +212,7 @@ class OpenTelemetryStage:
         self.end_handoff(time_ns())
 
     def used(self, model: str, usage: Usage) -> None:
-        """Record the model and the tokens of a run so far; see `StageSpan.used`."""
+        """Record which model an agent asked, and all tokens of its run so far."""
         self._span.set_attributes(
             {
                 "gen_ai.response.model": model,
@@ -229,7 +223,7 @@ class OpenTelemetryStage:
         )
 
     def returned(self, answer: StageReturn) -> None:
-        """Tell what the stage returned; see `StageSpan.returned`."""
+        """Tell what the stage returned: its cost, its tokens and how many findings there are."""
         self._span.set_attributes(
             {
                 "gen_ai.usage.input_tokens": answer.spend.prompt_tokens,
@@ -340,46 +334,3 @@ class RootSampler(Sampler):
     def get_description(self) -> str:
         """Return what it is, for those who look."""
         return f"RootSampler({self._inner.get_description()})"
-
-
-class QuietSpanExporter(SpanExporter):
-    """Sends by another exporter, and logs once that its collector is out of reach, and once that it is back."""
-
-    def __init__(self, inner: SpanExporter, logger: str, address: str) -> None:
-        self._inner = inner
-        self._logger = logging.getLogger(logger)
-        parts = urlsplit(address)
-        self._address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()  # without a name and a password
-        self._failing = False
-        self._closing = False
-        self._logger.addFilter(self._may_log)
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send spans; once it is to close, a collector that was out of reach is not waited for again."""
-        if self._closing and self._failing:
-            return SpanExportResult.FAILURE
-        result = self._inner.export(spans)
-        failed = result is not SpanExportResult.SUCCESS
-        if failed and not self._failing:
-            _log.warning("spans cannot be sent to %s and are dropped; it is tried again in silence", self._address)
-        elif self._failing and not failed:
-            _log.warning("spans are sent to %s again", self._address)
-        self._failing = failed
-        return result
-
-    def close_soon(self) -> None:
-        """Send what waits, and give up at the first failure; called before the processor is shut down."""
-        self._closing = True
-
-    def shutdown(self) -> None:
-        """Stop, and leave the logger as it was."""
-        self._inner.shutdown()
-        self._logger.removeFilter(self._may_log)
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is held back here."""
-        return self._inner.force_flush(timeout_millis)
-
-    def _may_log(self, record: logging.LogRecord) -> bool:
-        """Return whether the exporter may tell: of the first failure, by which it says why."""
-        return not self._failing

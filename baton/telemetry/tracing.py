@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from temporalio import activity, client, worker
 
@@ -15,7 +15,9 @@ from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff, VerifiedHandoff
 from baton.handoff.trace import HandoffTrace
 from baton.wire.json_values import loads_strict
-from baton.wire.money import Usage
+
+if TYPE_CHECKING:
+    from baton.telemetry.spans import OpenTelemetryStage, OpenTelemetryTracing
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -28,37 +30,7 @@ class TracingError(BatonError):
     """Traces are asked for and cannot be made; the text says what to install, correct or unset."""
 
 
-class StageSpan(Protocol):
-    """The span of a stage that is under way."""
-
-    def answered(self, verdict: str) -> None:
-        """Tell what the receiver's gate answered, which ends the span of the handoff; the first answer counts."""
-
-    def used(self, model: str, usage: Usage) -> None:
-        """Record which model an agent asked, and all tokens of its run so far."""
-
-    def returned(self, answer: StageReturn) -> None:
-        """Tell what the stage returned: its cost, its tokens and how many findings there are."""
-
-
-class Tracing(Protocol):
-    """Where spans go; `baton.telemetry.spans.OpenTelemetryTracing` is the one that ships."""
-
-    def pipeline_start(
-        self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None
-    ) -> AbstractContextManager[str]:
-        """Record that a pipeline is started while the block runs; give the traceparent of that span."""
-
-    def stage(
-        self, name: str, handoff: HandoffTrace, where: Mapping[str, str], attempt: int
-    ) -> AbstractContextManager[StageSpan]:
-        """Record that a stage runs while the block does, and the handoff that brought it here."""
-
-    def close(self) -> None:
-        """Send what is still held back, and stop; a process calls it before it ends."""
-
-
-current_stage: ContextVar[StageSpan | None] = ContextVar("baton_stage_span", default=None)
+current_stage: "ContextVar[OpenTelemetryStage | None]" = ContextVar("baton_stage_span", default=None)
 """The span of the stage that the running code belongs to; None without tracing."""
 
 
@@ -69,15 +41,14 @@ def handoff_answered(verdict: str) -> None:
         span.answered(verdict)
 
 
-def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") -> Tracing | None:
+def open_tracing(environment: Mapping[str, str]) -> "OpenTelemetryTracing | None":
     """Return where this process sends its spans, or None without an address for traces."""
     asked = any(environment.get(name) for name in _ENDPOINTS)
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if not asked or disabled or environment.get("OTEL_TRACES_EXPORTER") == "none":
         return None
     try:
-        # Optional, and 50 ms that only those pay who ask for traces.
-        from baton.telemetry.spans import OpenTelemetryTracing  # noqa: PLC0415
+        spans = import_module("baton.telemetry.spans")  # an extra, and 50 ms that only those pay who ask for traces
     except ModuleNotFoundError as error:
         raise TracingError(
             f"OTEL_EXPORTER_OTLP_ENDPOINT is set, but {error.name!r} is not installed; install "
@@ -92,22 +63,18 @@ def open_tracing(environment: Mapping[str, str], service: str = "baton-worker") 
             _PROTOCOL,
         )
     try:
-        return OpenTelemetryTracing.over_http(environment, service)
+        tracing: OpenTelemetryTracing = spans.OpenTelemetryTracing.over_http(environment, "baton-worker")
     except (ValueError, RuntimeError) as error:
         raise TracingError(
             f"the OTEL_… variables cannot be used: {error}; correct or unset the one it is about"
         ) from error
-
-
-def tracing_interceptors(tracing: Tracing) -> tuple[client.Interceptor, worker.Interceptor]:
-    """Return an interceptor for clients and one for workers that record spans."""
-    return TracedClient(tracing), TracedWorker(tracing)
+    return tracing
 
 
 class TracedClient(client.Interceptor):
     """Records each pipeline that is started, in the span that is current where it is started."""
 
-    def __init__(self, tracing: Tracing) -> None:
+    def __init__(self, tracing: "OpenTelemetryTracing") -> None:
         self._tracing = tracing
 
     def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
@@ -116,7 +83,7 @@ class TracedClient(client.Interceptor):
 
 
 class _TracedOutbound(client.OutboundInterceptor):
-    def __init__(self, next: client.OutboundInterceptor, tracing: Tracing) -> None:
+    def __init__(self, next: client.OutboundInterceptor, tracing: "OpenTelemetryTracing") -> None:
         super().__init__(next)
         self._tracing = tracing
 
@@ -132,7 +99,7 @@ class _TracedOutbound(client.OutboundInterceptor):
 class TracedWorker(worker.Interceptor):
     """Records each activity that is handed a handoff."""
 
-    def __init__(self, tracing: Tracing) -> None:
+    def __init__(self, tracing: "OpenTelemetryTracing") -> None:
         self._tracing = tracing
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
@@ -141,7 +108,7 @@ class TracedWorker(worker.Interceptor):
 
 
 class _TracedActivity(worker.ActivityInboundInterceptor):
-    def __init__(self, next: worker.ActivityInboundInterceptor, tracing: Tracing) -> None:
+    def __init__(self, next: worker.ActivityInboundInterceptor, tracing: "OpenTelemetryTracing") -> None:
         super().__init__(next)
         self._tracing = tracing
 

@@ -29,12 +29,7 @@ _NESTS = (dict, list, tuple)
 
 
 class Excess(NamedTuple):
-    """Where a value exceeds a bound, and how.
-
-    Attributes:
-        path: The container that does, from the outside in.
-        text: What was found and what is allowed.
-    """
+    """Where a value exceeds a bound, and how."""
 
     path: tuple[str | int, ...]
     text: str

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from baton.contract.draft import ContractRequest
 from baton.contract.records import Check, ContractVerdict, EventType, OutputSchemaRef, SessionEvent
-from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
+from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.contract.validation import validate_contract
 
 NOW = datetime(2026, 6, 27, 9, 25, tzinfo=UTC)
@@ -46,16 +46,6 @@ EXAMPLE: dict[str, Any] = {
 }
 """The contract of the document, S5 L42-80."""
 
-AGENTS = AgentRegistry(
-    [
-        AgentEntry(
-            name="ComplianceReviewAgent",
-            version="1.2.0",
-            capability=frozenset({"compliance.review"}),
-            tools=frozenset({"policy.search", "crm.read_customer_status"}),
-        )
-    ]
-)
 SCHEMAS = OutputSchemas([OutputSchema("ComplianceDecisionV1", "1.2", {"type": "object"})])
 
 
@@ -98,7 +88,7 @@ IDEA = event("brainstorm", "What if we just skip the compliance check?", id="evt
 
 def verdict(contract: Any, **surroundings: Any) -> ContractVerdict:
     """Return the verdict on a contract where everything about it is known."""
-    given = {"now": NOW, "schemas": SCHEMAS, "agents": AGENTS, "parent_trace_id": EXAMPLE["traceId"], **surroundings}
+    given = {"now": NOW, "schemas": SCHEMAS, "parent_trace_id": EXAMPLE["traceId"], **surroundings}
     return validate_contract(contract, **given)
 
 

@@ -8,7 +8,7 @@ import pytest
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import contract_tokens
 from baton.contract.records import Check, HandoffContract, verdict_log_fields
-from baton.contract.validation import MOST_CONTRACT_FINDINGS, ContractLimits
+from baton.contract.validation import MOST_CONTRACT_FINDINGS
 from baton.core.verdict import Disposition, Verdict
 from tests.contract.contract_material import (
     EXAMPLE,
@@ -157,13 +157,6 @@ class TestOneFault:
         """More than nothing, at most a day (C-45)."""
         assert {at for _, at in errors(example(expiresAfterMinutes=minutes))} == {"/expiresAfterMinutes"}
 
-    def test_the_longest_expiry_is_a_setting(self) -> None:
-        """Here an hour (C-45)."""
-        strict = ContractLimits(most_expiry_minutes=60)
-
-        assert errors(example(expiresAfterMinutes=60), limits=strict) == []
-        assert errors(example(expiresAfterMinutes=61), limits=strict) == [(Check.TIME, "/expiresAfterMinutes")]
-
     @pytest.mark.parametrize("made", ["2026-06-27T19:25:00Z", "2026-06-27T09:26:01Z", "9999-12-31T23:59:59Z"])
     def test_a_contract_from_the_future(self, made: str) -> None:
         """Else its expiry could be pushed out (C-36)."""
@@ -179,33 +172,17 @@ class TestOneFault:
         """Sender and receiver would mean different things (S5-fm-a, S5-check-k)."""
         assert (Check.SHAPE, "/schemaVersion") in errors(example(schemaVersion=version))
 
-    @pytest.mark.parametrize(
-        ("members", "hint"),
-        [
-            pytest.param({"receivingAgent": "ComplianceReview"}, "did you mean 'ComplianceReviewAgent'", id="unknown"),
-            pytest.param({"receivingAgentVersion": "1.3.0"}, "there are 1.2.0", id="another version"),
-            pytest.param({"allowedTools": ["crm.delete"]}, "cannot use 'crm.delete'", id="a tool it cannot use"),
-        ],
-    )
-    def test_a_receiver_that_is_not_the_one(self, members: dict[str, Any], hint: str) -> None:
-        """Unknown or incapable, it is refused before routing (S5-fields-b, S5-fm-e, S5-prob-f, S5-check-n, C-46)."""
-        found = verdict(example(**members)).errors
-
-        assert [(one.check, one.at) for one in found] == [(Check.RECEIVER, "/receivingAgent")]
-        assert hint in found[0].text
-
     @pytest.mark.parametrize("most", [0, 1, 100])
     def test_a_contract_that_is_too_long(self, most: int) -> None:
         """Zero is a budget too (S5-valid-e, S5-code-c, C-8)."""
         assert errors(EXAMPLE, max_tokens=most) == [(Check.BUDGET, "")]
 
     def test_a_contract_that_just_fits(self) -> None:
-        """Counted as its receiver reads it, by the estimator that is given (X-8, S5-valid-e)."""
+        """Counted as its receiver reads it (X-8, S5-valid-e)."""
         took = contract_tokens(HandoffContract.from_json_object(EXAMPLE))
 
         assert errors(EXAMPLE, max_tokens=took) == []
         assert errors(EXAMPLE, max_tokens=took - 1) == [(Check.BUDGET, "")]
-        assert errors(EXAMPLE, max_tokens=took, limits=ContractLimits(estimator=len)) == [(Check.BUDGET, "")]
 
 
 class TestWarnings:

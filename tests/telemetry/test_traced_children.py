@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
-from baton.telemetry.tracing import open_tracing, tracing_interceptors
+from baton.telemetry.tracing import TracedClient, TracedWorker, open_tracing
 from tests.collector import collecting
 from tests.support import LIMIT
 from tests.telemetry.measured import Traced, traced
@@ -44,7 +44,7 @@ async def told(server: DevServer) -> AsyncIterator[Told]:
     with collecting() as collector:
         tracing = open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint})
         assert tracing is not None
-        for_client, for_worker = tracing_interceptors(tracing)
+        for_client, for_worker = TracedClient(tracing), TracedWorker(tracing)
         client = await Client.connect(
             server.address, plugins=[BatonPlugin(safeguards="off")], interceptors=[for_client]
         )
