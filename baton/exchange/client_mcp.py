@@ -97,7 +97,7 @@ class HandedOver:
         faults = [single_line(one.text) for one in validate_contract(self.contract, now=now).errors]
         if not faults:
             contract = HandoffContract.from_json_object(self.contract)
-            if contract.expires_at < now and not self.judged:
+            if contract.is_expired(now) and not self.judged:
                 faults.append(f"it expired at {contract.expires_at.isoformat()}")
             if contract.receiving_agent != agent:
                 faults.append(f"it is for another agent than {agent!r}")

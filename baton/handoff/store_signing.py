@@ -18,7 +18,7 @@ from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealEr
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import RETIRED_GRACE, Key, PublicKey, PublicKeys, Purpose, UnknownKeyError
 from baton.ledger.chain import from_base64url, to_base64url
-from baton.wire.json_values import canonical_json, fed, loads_strict
+from baton.wire.json_values import canonical_json, loads_strict
 
 _NAMES = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
 _PURPOSES = {name: purpose for purpose, name in _NAMES.items()}
@@ -107,7 +107,9 @@ def _sealed(body: bytes, key: Key) -> bytes:
 def _signature(key: Key, body: bytes) -> str:
     """Return the member `signature` over a body."""
     if key.purpose is Purpose.SEAL:
-        return f"{HMAC_SHA256}:{fed(key.mac.copy(), body).hexdigest()}"
+        mac = key.mac.copy()
+        mac.update(body)
+        return f"{HMAC_SHA256}:{mac.hexdigest()}"
     return f"{ED25519}:{to_base64url(key.private.sign(body))}"
 
 

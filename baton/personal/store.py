@@ -1,7 +1,4 @@
-"""The vault: personal data sealed under a key for each data subject, and erased by destroying that key.
-
-Its `Registry` knows where data of each subject is, and who may not be erased.
-"""
+"""The vault: personal data sealed under a key for each data subject, and erased by destroying that key."""
 
 import asyncio
 import sqlite3
@@ -44,6 +41,7 @@ from baton.personal.store_file import (
 from baton.personal.store_subjects import Erasure, ErasureList, ErasureRecorder, Located, Place, check_proof
 
 _RECORDED_AT_ONCE = 500
+_FIELD: TypeAdapter[str] = TypeAdapter(FieldName)
 
 
 def _now() -> datetime:
@@ -71,8 +69,8 @@ class VaultOptions:
     create: bool = True
 
 
-class Registry:
-    """The data subjects of a vault: the half of `Vault` that works without any value."""
+class Vault:
+    """The keys of all data subjects, and the index of where data of each was sealed (EAAPL-MAG006 §12.3)."""
 
     def __init__(self, where: str | Path, keyring: Keyring, options: VaultOptions | None = None) -> None:
         self._options = options or VaultOptions()
@@ -257,13 +255,6 @@ class Registry:
                 "if the person came back, call Vault.readmit"
             )
         return found
-
-
-_FIELD: TypeAdapter[str] = TypeAdapter(FieldName)
-
-
-class Vault(Registry):
-    """The keys of all data subjects, and the index of where data of each was sealed (EAAPL-MAG006 §12.3)."""
 
     async def seal(
         self,

@@ -10,7 +10,7 @@ import math
 from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import rfc8785
 from pydantic import JsonValue
@@ -333,33 +333,9 @@ def pae(purpose: str, body: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(name), name, len(body), body)
 
 
-_PIECE = 2_047
-_LONG = 64 * 1024  # from here on others had better run meanwhile
-
-
-class Hasher(Protocol):
-    """What `hashlib` and `hmac` make."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take more data."""
-
-
-HasherT = TypeVar("HasherT", bound=Hasher)
-
-
-def fed(hasher: HasherT, data: bytes) -> HasherT:
-    """Return a hasher after it has taken ``data``."""
-    if len(data) <= _PIECE or len(data) >= _LONG:
-        hasher.update(data)
-    else:
-        for at in range(0, len(data), _PIECE):
-            hasher.update(data[at : at + _PIECE])
-    return hasher
-
-
 def sha256(data: bytes) -> bytes:
     """Return the SHA-256 of a message."""
-    return fed(hashlib.sha256(), data).digest()
+    return hashlib.sha256(data).digest()
 
 
 def digest_of(hashed: bytes) -> str:

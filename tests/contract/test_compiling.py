@@ -29,7 +29,6 @@ from baton.contract.records import (
 )
 from baton.contract.validation import validate_contract
 from tests.contract.contract_material import (
-    AGENTS,
     NOW,
     SCHEMAS,
     TRACEPARENT,
@@ -212,7 +211,6 @@ class TestCompileContract:
         surroundings: dict[str, Any] = {
             "now": NOW,
             "schemas": SCHEMAS,
-            "agents": AGENTS,
             "parent_trace_id": "trace-risk-review-2026-001",
         }
         sent = validate_contract(made.contract, report=made.report, events=events, **surroundings)
