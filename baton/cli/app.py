@@ -90,10 +90,10 @@ COMMANDS = (
         _START,
         "Delete a schedule; its runs stay, and those that are open continue.",
     ),
-    Listed("mcp", "exchange.cli_mcp", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
+    Listed("mcp", "exchange.cli", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
     Listed(
         "outside serve",
-        "exchange.cli_external",
+        "exchange.cli",
         _START,
         "Serve handoffs to agents outside over HTTP, each with a token of its own.",
     ),

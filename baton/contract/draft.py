@@ -232,6 +232,12 @@ def label_of(kind: str, subject: str, otherwise: EventType) -> str:
 class Draft:
     """A contract in the making, as processors see and change it.
 
+    Attributes:
+        events: The session, in order.
+        request: What is compiled for whom.
+        policy: By which policy.
+        estimator: Counts tokens.
+
     Example:
         >>> from datetime import UTC, datetime
         >>> request = ContractRequest("h", "A", "Do it.", "t", datetime(2026, 6, 27, tzinfo=UTC), frozenset())
@@ -248,46 +254,26 @@ class Draft:
         policy: ContractPolicy,
         estimator: TokenEstimator = estimate_tokens,
     ) -> None:
-        self._events: Sequence[SessionEvent] = tuple(events)
-        self._request = request
-        self._policy = policy
-        self._estimator = estimator
-        self._by_id = {event.id: event for event in self._events}
+        self.events: Sequence[SessionEvent] = tuple(events)
+        self.request = request
+        self.policy = policy
+        self.estimator = estimator
+        self._by_id = {event.id: event for event in self.events}
         self._settled: dict[str, tuple[EventOutcome, str | None]] = {}
         self._facts: dict[str, Fact] = {}
-        if len(self._by_id) != len(self._events):
-            twice = Counter(event.id for event in self._events).most_common(1)[0][0]
+        if len(self._by_id) != len(self.events):
+            twice = Counter(event.id for event in self.events).most_common(1)[0][0]
             raise ContractError(f"two events have the id {twice!r}; give each event an id of its own")
-
-    @property
-    def events(self) -> Sequence[SessionEvent]:
-        """The session, in order."""
-        return self._events
-
-    @property
-    def request(self) -> ContractRequest:
-        """What is compiled for whom."""
-        return self._request
-
-    @property
-    def policy(self) -> ContractPolicy:
-        """By which policy."""
-        return self._policy
-
-    @property
-    def estimator(self) -> TokenEstimator:
-        """Counts tokens."""
-        return self._estimator
 
     @property
     def rest(self) -> list[SessionEvent]:
         """The events that are not settled yet, in order."""
-        return [event for event in self._events if event.id not in self._settled]
+        return [event for event in self.events if event.id not in self._settled]
 
     @property
     def facts(self) -> list[Fact]:
         """The facts so far, in the order of their events."""
-        return [self._facts[event.id] for event in self._events if event.id in self._facts]
+        return [self._facts[event.id] for event in self.events if event.id in self._facts]
 
     def event(self, event_id: str) -> SessionEvent:
         """Return an event by its id."""
@@ -323,7 +309,7 @@ class Draft:
 
     def fates(self) -> Iterator[tuple[SessionEvent, EventOutcome, str | None]]:
         """Go through the events that are settled, in order: what became of each, and its label or consuming result."""
-        for event in self._events:
+        for event in self.events:
             if found := self._settled.get(event.id):
                 yield event, *found
 

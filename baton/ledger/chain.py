@@ -46,14 +46,23 @@ class ChainHead(CamelRecord):
     @classmethod
     def of(cls, record: AuditRecord) -> "ChainHead":
         """Return the head of a chain that ends with ``record``."""
-        members = record.members
+        link = record.link
+        return cls.at(
+            link.ledger, link.task_id, link.sequence, record.hash, record.members.get("keyId"), record.signature
+        )
+
+    @classmethod
+    def at(
+        cls, ledger: str, task_id: str, sequence: int, hashed: bytes, key_id: str | None, signature: bytes | None
+    ) -> "ChainHead":
+        """Return the head with this record hash and signature."""
         return cls(
-            ledger=members["ledger"],
-            task_id=members["taskId"],
-            sequence=members["sequence"],
-            record_hash=digest_of(record.hash),
-            key_id=members.get("keyId"),
-            signature=None if record.signature is None else to_base64url(record.signature),
+            ledger=ledger,
+            task_id=task_id,
+            sequence=sequence,
+            record_hash=digest_of(hashed),
+            key_id=key_id,
+            signature=None if signature is None else to_base64url(signature),
         )
 
     @classmethod
@@ -319,14 +328,7 @@ class ChainWalk:
         """The head of what was walked."""
         if not self.sequence:
             return None
-        return ChainHead(
-            ledger=self.ledger,
-            task_id=self.task_id,
-            sequence=self.sequence,
-            record_hash=digest_of(self.hash),
-            key_id=self.key_id,
-            signature=None if self.signature is None else to_base64url(self.signature),
-        )
+        return ChainHead.at(self.ledger, self.task_id, self.sequence, self.hash, self.key_id, self.signature)
 
 
 def signature_finding(claim: Claim, sequence: int, check: SignatureCheck) -> Finding | None:

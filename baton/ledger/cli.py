@@ -32,8 +32,6 @@ from baton.ledger.cli_sources import (
     ledger_place,
     opened,
     task_of,
-    unused_anchors,
-    unused_run,
     witness_of,
 )
 from baton.ledger.entries import TaskCost, Trace
@@ -267,18 +265,17 @@ async def verify(
     --anchors, without ledger and server. Exit codes: 0 if every record is proved and each chain's end was compared
     (valid); 4 if an end was not compared (valid, completeness not checked; --allow-unanchored makes it 0); 4 if
     nothing proves a record (unverified); 1 if something is wrong, and the first bad record is named (invalid).
-    With --run the task is the run's, if none is named. Anchors that say nothing of the records are listed, with
-    --json as `unused`.
+    With --run the task is the run's, if none is named.
     """
     if ((target or run) is None) is not everything:
         raise typer.BadParameter("name a task, a bundle or --run, or else say --all", param_hint="TASK|BUNDLE")
     bundle = bundle_of(target) if target is not None else None
     kept_in = anchors if bundle is not None else witness_of(anchors)
     known, file, of_run = Keys.of(keys), Anchors.of(kept_in), None
-    kept, unused = file, []
+    kept = file
     if run is not None:
         of_run, heads = await heads_of_run(session, run, ledger_name(name))
-        target, kept, unused = target or of_run, file.with_heads(heads), unused_run(run, heads)
+        target, kept = target or of_run, file.with_heads(heads)
     elif everything and not no_runs:
         kept = file.with_heads(await heads_of_runs(session, ledger_name(name)))
     report, page = (
@@ -288,12 +285,10 @@ async def verify(
             session, target, known, kept, ledger, name, of_run, runs=run is None and not no_runs
         )
     )
-    if anchors is not None:
-        unused += unused_anchors(report, anchors, file, ledger_name(name))
     if session.json:
-        session.write_json(report.model_dump(mode="json", exclude_none=True) | ({"unused": unused} if unused else {}))
+        session.write_json(report.model_dump(mode="json", exclude_none=True))
     else:
-        session.show(stack(page, *(plain(f"  not used: {one}", "yellow") for one in unused)))
+        session.show(page)
     accepted = allow_unanchored and report.verdict is Verdict.UNANCHORED
     raise typer.Exit(ExitCode.OK if accepted else _EXITS[report.verdict])
 

@@ -34,10 +34,8 @@ from baton.ledger.proof import (
 from baton.ledger.records import AuditRecord, CamelRecord, EvidenceError, Identifier
 from baton.wire.json_values import digest_of, hash_of, loads_strict, pae
 from baton.wire.records import Count, Digest, Instant
-from baton.wire.text import quantity
 
 _MANIFEST = "baton/evidence-manifest/v1"
-_NAMED = 3
 BUNDLE: Final = "baton.evidence/1"
 SEGMENT: Final = "baton.segment/1"
 _INDEX_LINE = re.compile(
@@ -102,14 +100,12 @@ class EvidenceReport(LedgerReport):
         signed_by: The key whose signature over the manifest is good, or None.
         witnessed: The tasks that are proved to stand in a checkpoint of the whole ledger.
         task_ids: The tasks that it has records of, in the order of their first; the first `MOST_REPORTED` of them.
-        unused: Which checkpoints that were kept elsewhere say nothing of it, a sentence each; None if all count.
     """
 
     created_at: Instant | None = None
     signed_by: str | None = None
     witnessed: tuple[str, ...] = ()
     task_ids: tuple[str, ...] = ()
-    unused: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -204,11 +200,10 @@ def verify_evidence(
     whole = not manifest.heads
     kept = list(checkpoints)
     tasks = {head.task_id for head in manifest.heads}
-    heads = list(anchors)
     walk = LedgerWalk(
         manifest.ledger,
         verifier=verifier,
-        anchors=[head for head in heads if whole or head.task_id in tasks],
+        anchors=[head for head in anchors if whole or head.task_id in tasks],
         checkpoints=kept if whole else (),
         claimed=manifest.checkpoints if whole else (),
     )
@@ -237,25 +232,7 @@ def verify_evidence(
         signed_by=signed_by,
         witnessed=tuple(witnessed),
         task_ids=tuple(walk.task_ids[:MOST_REPORTED]),
-        unused=None if whole else _unused(manifest, kept, heads),  # a whole ledger is compared with all of them
     )
-
-
-def _unused(manifest: Manifest, kept: list[Checkpoint], heads: list[ChainHead]) -> tuple[str, ...] | None:
-    """Return which checkpoints and heads that were kept say nothing of a bundle's tasks."""
-    found = []
-    others = {one.task_id for one in heads if one.ledger == manifest.ledger} - {one.task_id for one in manifest.heads}
-    if others:
-        named = ", ".join(sorted(others)[:_NAMED]) + (", …" if len(others) > _NAMED else "")
-        found.append(f"heads of {quantity(len(others), 'other task')} say nothing of this bundle: {named}")
-    ledgers = sorted({one.ledger for one in kept} - {manifest.ledger})
-    found += [f"checkpoints of the ledger {other!r} say nothing of {manifest.ledger!r}" for other in ledgers]
-    sizes = {one.size for one in kept if one.ledger == manifest.ledger}
-    wanted = sorted({proof.size for proof in manifest.proofs})
-    if sizes and not sizes.intersection(wanted):
-        leads = f"its proofs lead to one at {wanted[-1]:,} records" if wanted else "it has no proofs that lead to one"
-        found.append(f"no checkpoint that was kept counts: {leads}")
-    return tuple(found) or None
 
 
 def _signed(line: bytes, signer: HeadSigner | None) -> bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement, to_base64url
+from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement
 from baton.ledger.records import (
     AuditEntry,
     AuditRecord,
@@ -285,14 +285,8 @@ class Writer:
                 f"record {row['sequence']} of task {row['task_id']!r}: its row in the ledger's tables holds what is of "
                 "another type; find out who wrote it: `baton audit verify`"
             )
-        return ChainHead(
-            ledger=self._name,
-            task_id=row["task_id"],
-            sequence=row["sequence"],
-            record_hash=digest_of(row["record_hash"]),
-            key_id=row["key_id"],
-            signature=None if row["signature"] is None else to_base64url(row["signature"]),
-        )
+        place = row["task_id"], row["sequence"]
+        return ChainHead.at(self._name, *place, row["record_hash"], row["key_id"], row["signature"])
 
 
 def _answer(calls: Sequence[_Call], outcomes: Sequence[list[Appended] | Exception]) -> None:

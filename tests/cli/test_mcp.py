@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from baton.exchange.cli_mcp import mcp
+from baton.exchange.cli import mcp
 
 
 def called(*words: str) -> Result:

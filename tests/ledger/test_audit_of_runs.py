@@ -1,7 +1,6 @@
 """`baton audit verify --run`: a ledger held against the heads in a run's history."""
 
 import asyncio
-import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -15,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
 from baton.client import fork, roll_back
-from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.cli import record_line
@@ -24,7 +22,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.testing.chains import opened_past_guards
 from tests.handoff.handoff_pipelines import PIPELINES, FourAgents, SignedOff
 from tests.handoff.handoff_stages import STAGES
-from tests.support import GOAL, Handle, approve, sealing_worker, start
+from tests.support import Handle, approve, sealing_worker, start
 
 NAME = "audit-of-runs"
 
@@ -60,23 +58,6 @@ async def test_the_run_must_be_one_of_the_task(
     assert (done.exit_code, "8 records · anchored through 8" in done.stdout) == (0, True), done.output
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert f"the run is one of task {other!r}, whose heads tell nothing of task {task!r}" in refused.stderr
-
-
-async def test_a_run_without_heads_is_told_as_such(worker: Worker, server: DevServer, safeguards: Safeguards) -> None:
-    """One that has not begun, or whose workers have no safeguards: there was a verdict, and not a word of it."""
-    done = await start(worker, FourAgents.run)
-    task = (await done.result()).task_id
-    given = PipelineInput(goal=GOAL, task_id=task)
-    silent = await worker.client.start_workflow("FourAgents", given, id=f"{done.id}-silent", task_queue="nobody's")
-    line = ["audit", "verify", "--run", silent.id, "--ledger", str(safeguards.ledger), "--ledger-name", NAME, "--json"]
-    environment = {"TEMPORAL_ADDRESS": server.address}
-
-    told = await asyncio.to_thread(CliRunner().invoke, make_app(), line, env=environment)
-
-    await silent.terminate()
-    assert [one.partition(",")[0] for one in json.loads(told.stdout)["unused"]] == [
-        f"the history of {silent.id!r} holds no heads"
-    ]
 
 
 async def test_a_whole_ledger_is_compared_with_every_run_by_itself(

@@ -233,7 +233,7 @@ class TestImport:
             for door in (baton, baton.client, baton.testing):
                 for name in dir(door):
                     getattr(door, name)
-            with_extras = {"exchange.cli_mcp", "exchange.cli_external", "new.cli"}
+            with_extras = {"new.cli"}
             for module in {listed.module for listed in COMMANDS} - with_extras:
                 importlib.import_module(f"baton.{module}")
         """)
