@@ -12,10 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
-import uvicorn
 from google.protobuf import json_format
-from starlette.requests import Request
-from starlette.types import ASGIApp
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
@@ -23,6 +20,16 @@ from baton.codec.encryption import MAX_DECODED_BYTES, CompressionCodec, Encrypti
 from baton.errors import PayloadError, ServerError
 from baton.extras import needs_extra
 from baton.keys.store_keyring import Keyring
+
+with needs_extra("codec", __name__):
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+    from starlette.types import ASGIApp
 
 _STOP_SECONDS = 2
 _LAST_PORT = 65535
@@ -102,15 +109,6 @@ def _listening(what: str, host: str, port: int) -> Iterator[socket.socket]:
         ) from error
     with listener:
         yield listener
-
-
-with needs_extra("codec", __name__):
-    from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.cors import CORSMiddleware
-    from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import PlainTextResponse, Response
-    from starlette.routing import Route
 
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
