@@ -122,7 +122,7 @@ class TestOneFault:
     @pytest.mark.parametrize("tool", ["email.send", "Email.Send", " email.send", "ｅmail.send"])
     def test_a_tool_that_is_allowed_and_forbidden(self, tool: str) -> None:
         """However it is spelled (S5-valid-f, S5-code-c, C-37)."""
-        assert errors(example(allowedTools=[tool]), agents=None) == [(Check.TOOLS, "/allowedTools/0")]
+        assert errors(example(allowedTools=[tool])) == [(Check.TOOLS, "/allowedTools/0")]
 
     @pytest.mark.parametrize("label", ["brainstorm", "Type:brainstorm", "type:", ":brainstorm", "type:a\nb"])
     def test_a_label_that_is_none(self, label: str) -> None:
@@ -315,12 +315,10 @@ class TestVerdict:
 
     def test_a_gate_reports_it_as_its_own(self) -> None:
         """The same function on both sides, in the words of the receiver's verdict (X-7, S5-check-g)."""
-        nobody = verdict(example(receivingAgent="Nobody"))
-        wrong = Verdict.of(nobody.findings())
-        shapeless = Verdict.of(verdict(example(task="")).findings())
+        shapeless = verdict(example(task=""))
+        reported = Verdict.of(shapeless.findings())
 
-        assert [(one.text, one.at) for one in wrong.findings] == [(one.text, one.at) for one in nobody.errors]
-        assert not nobody
-        assert wrong.fate() is Disposition.REROUTE
-        assert shapeless.fate() is Disposition.BACK_TO_SENDER
+        assert [(one.text, one.at) for one in reported.findings] == [(one.text, one.at) for one in shapeless.errors]
+        assert not shapeless
+        assert reported.fate() is Disposition.BACK_TO_SENDER
         assert bool(Verdict.of(verdict(EXAMPLE).findings()))
