@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
@@ -193,11 +193,8 @@ class ToolAnswer:
     max_age_minutes: int | None = None
 
 
-class Denials(Protocol):
-    """Puts a denied call on record."""
-
-    async def __call__(self, tool: str, handoff_id: str, number: int) -> None:
-        """Record the ``number``-th denial of this run, and under which handoff the tool was called."""
+Denials = Callable[[str, str, int], Awaitable[None]]
+"""Puts a denied call on record: the tool, the handoff under which it was called, and its number in this run."""
 
 
 async def _unrecorded(tool: str, handoff_id: str, number: int) -> None:
