@@ -165,7 +165,9 @@ def write(values: Mapping[str, float], command: str, path: Path) -> None:
 
 def environment() -> str:
     """Return in one line what the figures depend on."""
-    asked = subprocess.run([str(find_temporal()), "--version"], capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        [str(find_temporal()), "--version"], capture_output=True, text=True, encoding="utf-8", check=False
+    )
     return ", ".join(
         (
             f"Python {platform.python_version()}",

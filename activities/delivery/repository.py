@@ -131,7 +131,7 @@ class Repository:
         if shallow.exists():
             (self.own / "shallow").write_bytes(shallow.read_bytes())
         (self.own / "objects" / "info").mkdir(exist_ok=True)
-        (self.own / "objects" / "info" / "alternates").write_text(f"{self.common / 'objects'}\n")
+        (self.own / "objects" / "info" / "alternates").write_text(f"{self.common / 'objects'}\n", encoding="utf-8")
 
     async def run(
         self, *arguments: str, checkout: Checkout | None = None, check: bool = True, stdin: bytes = b""

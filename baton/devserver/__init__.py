@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -197,7 +198,8 @@ class DevServer:
     def _open_log(self) -> IO[bytes]:
         file = self.options.log_file
         if file is None:
-            return tempfile.TemporaryFile()
+            # Windows deletes no file that the server still has open, and Temporal writes little.
+            return tempfile.NamedTemporaryFile(delete=sys.platform != "win32")
         with _folder_of(file):
             return file.open("a+b")
 
@@ -299,8 +301,9 @@ class _Output:
 
     def text(self) -> str:
         """Return all of it, without moving the writer's place."""
-        end = os.fstat(self.log.fileno()).st_size
-        return os.pread(self.log.fileno(), end - self.begin, self.begin).decode(errors="replace")
+        with open(self.log.name, "rb") as log:
+            log.seek(self.begin)
+            return log.read().decode(errors="replace")
 
 
 def _ports(port: int, ui_port: int | None, held: contextlib.ExitStack) -> tuple[int, int | None]:

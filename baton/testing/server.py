@@ -101,7 +101,7 @@ def ended_too_soon(server: DevServer) -> str | None:
     code, log = server.process.returncode, server.options.log_file
     if code is None:
         return None
-    said = f"; the end of {str(log)!r}:\n{last_words(log.read_text(errors='replace'))}" if log else ""
+    said = f"; the end of {str(log)!r}:\n{last_words(log.read_text(encoding='utf-8', errors='replace'))}" if log else ""
     return f"the Temporal server of these tests, at {server.address!r}, ended with code {code} while they ran{said}"
 
 

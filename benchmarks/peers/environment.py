@@ -26,7 +26,7 @@ def peers_python(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Pa
     scripts = folder / ("Scripts" if os.name == "nt" else "bin")
     python, mark = scripts / ("python.exe" if os.name == "nt" else "python"), folder / ".made-of"
     made_of = hashlib.sha256(sys.version.encode() + requirements.read_bytes()).hexdigest()
-    if python.exists() and mark.exists() and mark.read_text() == made_of:
+    if python.exists() and mark.exists() and mark.read_text(encoding="utf-8") == made_of:
         return python
     print(f"installs the peers into {folder} (once)", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def peers_python(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Pa
     else:
         _run(sys.executable, "-m", "venv", "--clear", folder)
         _run(python, "-m", "pip", "install", "--quiet", "-r", requirements)
-    mark.write_text(made_of)
+    mark.write_text(made_of, encoding="utf-8")
     return python
 
 
@@ -47,6 +47,6 @@ def _run(*command: str | Path) -> None:
     Raises:
         RuntimeError: It failed.
     """
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{Path(command[0]).name} could not make the peers' environment: {done.stderr.strip()}")
