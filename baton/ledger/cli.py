@@ -157,7 +157,8 @@ def _unanchored(verdict: Verdict, count: int, what: str) -> RenderableType | Non
     if verdict is not Verdict.UNANCHORED:
         return None
     ends = "the last" if what == "record" else "the end of"
-    found = f"  {ends} {quantity(count, what)} was not compared with anything outside"
+    was = "was" if count == 1 else "were"
+    found = f"  {ends} {quantity(count, what)} {was} not compared with anything outside"
     return stack(plain(found, "yellow"), plain(_UNANCHORED, "yellow"))
 
 

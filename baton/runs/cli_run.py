@@ -27,7 +27,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.records import Budget
 from baton.cli.doctor_checks import given_no_runs
-from baton.cli.output import Command, ago, make_table, plain
+from baton.cli.output import Command, ago, json_text, make_table, plain
 from baton.cli.session import Session, command, who_is
 from baton.cli.targets import (
     STAGE_HELP,
@@ -39,6 +39,7 @@ from baton.cli.targets import (
     json_object,
     micro_usd_of,
 )
+from baton.client import RunRecord, read_run
 from baton.client import fork as fork_run
 from baton.core.baton import AnyBaton
 from baton.core.messages import PipelineInput
@@ -114,6 +115,7 @@ async def run(  # noqa: PLR0913 - each is an option of the command
             client = await own.client()
             handle = await _started(own, client, pipeline, start, workflow_id, task_queue)
             await _report(own, client, handle, pipeline, watch=True)
+            _show_output(own, await read_run(client, handle.id))  # later there is no server to ask
         return
     client = await session.client()
     with session.progress("starting"):
@@ -208,6 +210,15 @@ async def _report(
         session.show(Command(f"baton watch {shlex.quote(handle.id)}"))
     if watch:
         await follow_to_the_end(session, client, Target(handle.id, run_id))
+
+
+def _show_output(session: Session, run: RunRecord) -> None:
+    """Show what a run that has completed returned, all of it."""
+    output = run.result.output if run.result else None
+    if session.json:
+        session.write_json_lines([{"output": output}])
+    elif output is not None:
+        session.show("", plain(output if isinstance(output, str) else json_text(output, lines=True)))
 
 
 def start_of(

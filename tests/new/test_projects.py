@@ -89,11 +89,12 @@ class TestNew:
             assert wheel.run(["python", "-m", "relay_team"], project).strip() == OUTPUTS[template(project)]
 
     def test_the_command_runs_its_pipeline_here(self, project: Path, wheel: Installed) -> None:
-        """`baton run NAME --here` takes the project's own worker, though no installed package has the pipeline."""
+        """`baton run NAME --here` takes the project's own worker, and tells what it returned."""
         if template(project) == "agents":
             words = ["baton", "run", TEMPLATES[template(project)], "--here", "--goal", "Try it", "--json"]
-            last = json.loads(wheel.run(words, project).splitlines()[-1])
-            assert (last["what"], last["text"]) == ("run_ended", "COMPLETED")
+            *_, end, result = map(json.loads, wheel.run(words, project).splitlines())
+            assert (end["what"], end["text"]) == ("run_ended", "COMPLETED")
+            assert result == {"output": OUTPUTS["agents"]}
 
 
 async def test_worker_and_service_of_a_project_work_together(
