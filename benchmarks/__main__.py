@@ -17,6 +17,7 @@ from rich.console import Console
 
 from benchmarks.bounds import worst_checks
 from benchmarks.compare import Effort
+from benchmarks.console import events, memory, pages
 from benchmarks.contracts import compile_cost
 from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
@@ -86,6 +87,12 @@ MEASURES = (
         tokens,
     ),
     Measure(["delivered_share", "inputs_history_bytes_per_stage"], inputs),
+    Measure(
+        ["console_list_p95_ms", "console_list_vs_temporal", "console_run_p95_ms", "console_first_page_kb"],
+        pages,
+    ),
+    Measure(["console_event_ms"], events),
+    Measure(["console_memory_growth_mb"], memory),
     Measure(["agent_stage_vs_bare"], agent_stage),
     Measure(["agent_chain_vs_bare"], agent_chain),
     *(Measure([figure], partial(against, figure=figure)) for figure in PEERS),
@@ -115,6 +122,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure what the README's figures say.")
     parser.add_argument("--only", action="append", default=[], choices=GOALS, help="only this figure (repeatable)")
     parser.add_argument("--rounds", type=int, default=Effort.rounds, help="turns of each side (default: %(default)s)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=Effort.minutes,
+        help="watch the console's memory so long (default: %(default)s)",
+    )
     parser.add_argument("--quick", action="store_true", help="see that everything runs; the figures mean nothing")
     parser.add_argument("--output", type=Path, help="write the figures here (default: results.json, if complete)")
     given = parser.parse_args(arguments)
@@ -122,7 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 120)
     began = time.monotonic()
     try:
-        values = asyncio.run(measure(given.only, Effort(given.rounds, given.quick), console))
+        values = asyncio.run(measure(given.only, Effort(given.rounds, given.quick, given.minutes), console))
     except KeyboardInterrupt:
         return 130
     except Exception:

@@ -21,10 +21,12 @@ class Effort:
     Attributes:
         rounds: How often the sides take turns.
         quick: Measure next to nothing: it shows that everything runs, and its figures mean nothing.
+        minutes: How long the console's memory is watched.
     """
 
     rounds: int = 7
     quick: bool = False
+    minutes: float = 5
 
     def pipelines(self, usual: int) -> int:
         """Return how many pipelines make a turn."""

@@ -108,6 +108,16 @@ GOALS: Mapping[str, Goal] = {
     "tokens_growth_stage20_vs_stage5": Goal("tokens that stage 20 inherits, of those of stage 5", most=1.2),
     "delivered_share": Goal("share of inputs of 40 KB that reaches the next agent, five agents", least=1),
     "inputs_history_bytes_per_stage": Goal("bytes of history a stage with an input of 40 KB", most=2_600),
+    "console_list_p95_ms": Goal("milliseconds of the console's list among 5,000 runs (p95)", most=300),
+    "console_list_vs_temporal": Goal("the same list, of the time of Temporal's own API"),
+    "console_run_p95_ms": Goal(
+        "milliseconds of the console's page of a run of 2,000 steps, read before (p95)", most=700
+    ),
+    "console_first_page_kb": Goal("KB that a browser transfers for a first page of the console", most=150),
+    "console_event_ms": Goal(
+        "milliseconds from an event in the history to the page loaded again, 20 viewers (p95)", most=500
+    ),
+    "console_memory_growth_mb": Goal("MB that the console grows by in five minutes with 20 viewers", most=10),
     "agent_stage_vs_bare": Goal("time of an agent's stage, of the same agent's in a bare activity", most=1.15),
     "agent_chain_vs_bare": Goal("time of a chain of four agents, of the same in bare activities", most=1.15),
     "vs_openai_agents_c10": Goal("pipelines a second, of the OpenAI Agents plugin's, 10 at a time", least=1.9),

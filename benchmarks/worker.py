@@ -24,6 +24,7 @@ from baton.keys.store_keyring import Keyring
 from baton.plugin import BatonPlugin
 from benchmarks import raw, stages
 from benchmarks.settings import SETTINGS, collect_as
+from benchmarks.workflows.asks import Asks
 from benchmarks.workflows.delivery import Delivery
 from benchmarks.workflows.exchange import HandsOff, Receives
 from benchmarks.workflows.first import FirstStage
@@ -38,7 +39,7 @@ _PROTOCOL: dict[str, Any] = {
 
 ROLES: dict[str, dict[str, Any]] = {
     "baton": {
-        "workflows": [Delivery, LongDelivery, FirstStage],
+        "workflows": [Delivery, LongDelivery, FirstStage, Asks],
         "activities": [
             *_FOUR,
             stages.work,

@@ -36,9 +36,9 @@ from baton.personal.cli import vault_place
 from baton.personal.store import Vault, VaultOptions
 
 try:
+    from baton.console.app import DEFAULT_PORT, serve_console
     from baton.console.report import report as run_report
     from baton.console.security import Access, Links, Proxy, Role
-    from baton.console.serving import DEFAULT_PORT, serve_console
     from baton.console.sources import Evidence, Places, Sources
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton console` needs {error.name}: pip install 'temporal-baton[console]'") from error

@@ -26,9 +26,9 @@ from baton.plugin import BatonPlugin
 try:
     from baton.cli.console import evidence_of, vault_at_hand
     from baton.codec.server import codecs_for, serve_codec
+    from baton.console.app import DEFAULT_PORT as DEFAULT_CONSOLE_PORT
+    from baton.console.app import serve_console
     from baton.console.security import Access, Links
-    from baton.console.serving import DEFAULT_PORT as DEFAULT_CONSOLE_PORT
-    from baton.console.serving import serve_console
     from baton.console.sources import Places, Sources
 except ModuleNotFoundError as error:
     raise BatonError(f"`baton dev` needs {error.name}: pip install 'temporal-baton[dev-server]'") from error

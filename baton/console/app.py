@@ -1,6 +1,7 @@
 """The console as an ASGI application: its pages, behind the guard."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from types import ModuleType
 
 from baton.extras import needs_extra
@@ -18,31 +19,16 @@ with needs_extra("console", __name__):
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.console import (
-    pages_audit,
-    pages_decide,
-    pages_inbox,
-    pages_personal,
-    pages_repair,
-    pages_run,
-    pages_runs,
-    pages_start,
-)
-from baton.console.rendering import STATIC, make_environment, render
+from baton.codec.server import serving
+from baton.console import pages_audit, pages_decide, pages_inbox, pages_operate, pages_run, pages_runs, report
+from baton.console.rendering import STATIC, is_gone, make_environment, render
 from baton.console.security import Access, Guard, enter
 from baton.console.sources import Sources
 from baton.errors import BatonError, ServerError
 
-PAGES: Sequence[ModuleType] = (
-    pages_runs,
-    pages_inbox,
-    pages_decide,
-    pages_run,
-    pages_personal,
-    pages_audit,
-    pages_repair,
-    pages_start,
-)
+DEFAULT_PORT = 8234
+"""The port of the console, beside the Temporal UI's."""
+PAGES: Sequence[ModuleType] = (pages_runs, pages_inbox, pages_decide, pages_run, report, pages_audit, pages_operate)
 """The modules of pages, in the order of the menu: each has `ROUTES`, and may have `MENU`, its path and name there."""
 
 _AGAIN_SECONDS = "5"
@@ -80,8 +66,25 @@ def console_app(sources: Sources, access: Access) -> Starlette:
     )
     app.router.redirect_slashes = False
     app.state.sources, app.state.access, app.state.templates = sources, access, make_environment()
+    app.state.board = pages_runs.Board(sources)
     app.state.menu = [module.MENU for module in PAGES if hasattr(module, "MENU")]
     return app
+
+
+@contextlib.asynccontextmanager
+async def serve_console(
+    sources: Sources, access: Access, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT
+) -> AsyncIterator[str]:
+    """Serve the console while the context is open, and yield its address.
+
+    Args:
+        sources: What the pages read.
+        access: Who may see and do what.
+        host: The address to listen on.
+        port: The port; 0 for a free one.
+    """
+    async with serving(console_app(sources, access), "the console", host=host, port=port) as url:
+        yield url
 
 
 async def _healthy(_: Request) -> Response:
@@ -111,7 +114,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 async def _not_answered(request: Request, error: Exception) -> Response:
     assert isinstance(error, RPCError)  # noqa: S101 - registered for these
-    if error.status is RPCStatusCode.NOT_FOUND and not error.message.startswith("Namespace"):
+    if is_gone(error):
         return _message(request, 404, "There is no such run", f"{error.message}; it may have reached its retention")
     if error.status in _OUT_OF_REACH or error.status is RPCStatusCode.NOT_FOUND:
         return _message(request, 503, "The Temporal server is out of reach", error.message)

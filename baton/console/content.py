@@ -1,47 +1,55 @@
-"""What agents wrote, made readable and harmless: Markdown, diffs, JSON, SARIF, tables, pictures, text."""
+"""How values read on a page, and what agents wrote, made readable and harmless: Markdown, diffs, JSON, tables."""
 
 import csv
 import io
 import json
+import math
+import re
+import shlex
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from pydantic_core import to_jsonable_python
 
-from baton.console.words import json_text, visible
+from baton.wire.json_values import excess
+from baton.wire.text import quantity
 
-MOST_CHARACTERS = 200_000
-"""So much of a text is shown; the whole can be downloaded."""
+MOST_CHARACTERS = 300_000
+"""So much of a text is shown, which is more than an approval may show; the whole can be downloaded."""
 MOST_ROWS = 500
 
+_MOST_MARKDOWN, _MOST_SIGNS = 60_000, 5_000  # beyond these the parser can take seconds, in which nobody is served
+_MOST_MEMBERS, _MOST_COLUMNS, _MOST_LINES = 20, 50, 20_000
+_DEEPEST = 20  # levels of JSON that are indented: deeper ones would be mostly spaces
+_SARIF = frozenset({"$schema", "version", "runs", "properties", "inlineExternalProperties"})
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-_MARKDOWN = ("md", "markdown")
+_MARKDOWN = frozenset({"md", "markdown", "notes", "report", "plan", "summary"})
+_LINK = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?([/?#]|$)", re.IGNORECASE)  # no name before the host
 _DEEPER = 3  # levels by which headings of others stand below those of the page
 
 
 @dataclass(frozen=True)
 class Content:
-    """Something readable.
+    """Something readable."""
 
-    Attributes:
-        form: `markdown`, `diff`, `json`, `sarif`, `table`, `picture`, `text` or `binary`.
-        text: The text, of a form that is one.
-        markup: The markup of Markdown.
-        heads: The headings of a table.
-        rows: The rows of a table, or lines of a diff, each with its kind.
-        cut: How many characters or rows are left out.
-        media: The type of a picture.
-    """
-
-    form: str
-    text: str = ""
-    markup: Markup | None = None
-    heads: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    cut: int = 0
-    media: str = ""
+    form: str  # `markdown`, `diff`, `json`, `sarif`, `table`, `picture`, `text`, `members` or `binary`
+    text: str = ""  # the text, of a form that is one
+    markup: Markup | None = None  # the markup of Markdown
+    heads: list[str] = field(default_factory=list)  # the headings of a table
+    rows: list[list[str]] = field(default_factory=list)  # the rows of a table, or lines of a diff, each with its kind
+    members: list[tuple[str, "Content"]] = field(default_factory=list)  # the members of an object, each by its name
+    cut: int = 0  # how many characters or rows are left out
+    media: str = ""  # the type of a picture
 
 
 def content_of(data: bytes, *, type: str = "", path: str | None = None) -> Content:
@@ -63,20 +71,34 @@ def text_content(text: str, *hints: str) -> Content:
     """Return a text as it is best read."""
     cut, text = max(0, len(text) - MOST_CHARACTERS), text[:MOST_CHARACTERS]
     if not cut and (value := _json(text)) is not None:
-        table = _sarif(value) if isinstance(value, dict) and "runs" in value else None
-        return table or Content("json", json_text(value))
+        sarif = _sarif(value) if isinstance(value, dict) and value.keys() <= _SARIF and "runs" in value else None
+        return sarif or (Content("json", json_text(value)) if isinstance(value, str) else value_content(value))
     if "csv" in hints or "tsv" in hints:
-        return _table(text, "\t" if "tsv" in hints else ",")
-    if {"diff", "patch"} & {*hints} or text.startswith(("diff --git ", "--- ", "@@ ")):
+        return _table(text, "\t" if "tsv" in hints else ",", cut)
+    is_diff = {"diff", "patch"} & {*hints} or text.startswith(("diff --git ", "--- ", "@@ "))
+    if is_diff and text.count("\n") <= _MOST_LINES:
         return Content("diff", rows=[[_kind(line), line] for line in text.splitlines()], cut=cut)
-    if {*_MARKDOWN, "notes", "report", "plan", "summary", "markdown"} & {*hints}:
+    if _MARKDOWN & {*hints} and len(text) <= _MOST_MARKDOWN and sum(map(text.count, "[*_`<|")) <= _MOST_SIGNS:
         return Content("markdown", markup=markdown(text), cut=cut)
     return Content("text", text, cut=cut)
 
 
 def value_content(value: Any) -> Content:
-    """Return a value of JSON as it is best read; a text alone is Markdown."""
-    return text_content(value, "markdown") if isinstance(value, str) else Content("json", json_text(value))
+    """Return a value of JSON as it is best read: a text alone is Markdown, like records are a table."""
+    if isinstance(value, str):
+        return text_content(value, "markdown")
+    if isinstance(value, dict) and 0 < len(value) <= _MOST_MEMBERS:
+        members = [(name, _member(one)) for name, one in value.items()]
+        if any(one.form not in ("json", "text") for _, one in members):
+            return Content("members", members=members)
+    return _records(value) or Content("json", json_text(value))
+
+
+def _member(value: Any) -> Content:
+    """Return one member of an object; only a text of several lines is more than a value."""
+    if isinstance(value, str) and "\n" in value:
+        return text_content(value, "markdown")
+    return _records(value) or Content("json", json_text(value))
 
 
 def picture_type(data: bytes) -> str | None:
@@ -86,31 +108,85 @@ def picture_type(data: bytes) -> str | None:
     return next((kind for begin, kind in _PICTURES.items() if data.startswith(begin)), None)
 
 
+@lru_cache(maxsize=64)
 def markdown(text: str) -> Markup:
-    """Return Markdown as markup: no HTML of its author's, no links and pictures, headings below those of the page."""
-    tokens = _PARSER.parse(visible(text))
-    for token in tokens:
-        _tame(token)
+    """Return Markdown as markup: no HTML and no pictures of its author's, links that say where they lead."""
+    tokens = [token for one in _PARSER.parse(text) for token in _tamed(one)]
     return Markup(_PARSER.renderer.render(tokens, _PARSER.options, {}))  # noqa: S704 - the parser escapes all text
 
 
-def _tame(token: Token) -> None:
+def _tamed(token: Token) -> Iterator[Token]:
+    """Yield a token without what could steer the page, and after a link the host that it leads to."""
+    link = token.attrGet("href") if token.type == "link_open" else None
+    start = token.attrs.get("start")
+    token.attrs = {"start": start} if isinstance(start, int) else {}  # alignment would be a style
+    token.info = ""  # the language of code would be a class
+    token.content = visible(token.content)  # here, for entities are signs by now
     if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
         token.tag = f"h{min(6, int(token.tag[1]) + _DEEPER)}"
-    token.attrs = {}  # alignment would be a style, the language of code a class
+    if isinstance(link, str):
+        token.attrs = {"href": link, "rel": "noopener noreferrer nofollow", "target": "_blank"}
+        token.meta = {"host": urlsplit(link).netloc}
+    if token.children:
+        token.children = list(_with_hosts(token.children))
+    yield token
 
 
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["link", "image", "autolink", "reference"])
+def _with_hosts(tokens: list[Token]) -> Iterator[Token]:
+    host = ""
+    for token in tokens:
+        yield from _tamed(token)
+        if token.type == "link_open":
+            host = token.meta["host"]
+        elif token.type == "link_close":
+            yield Token("text", "", 0, content=visible(f" ({host})"))
+
+
+def _is_link(address: str) -> bool:
+    """Return whether Markdown may link to an address."""
+    return bool(_LINK.match(address))
+
+
+_PARSER = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable(["image", "reference"])
+_PARSER.validateLink = _is_link  # type: ignore[method-assign, assignment]
 
 
 def _json(text: str) -> Any:
-    """Return the object or list that a text is as JSON, else None."""
-    if not text.lstrip().startswith(("{", "[")):
-        return None
+    """Return the value of a text of JSON; None where that would not be all that the text says, or is too deep."""
     try:
-        return json.loads(text)
+        value = json.loads(text, object_pairs_hook=_object, parse_float=_exact, parse_constant=_exact)
     except (ValueError, RecursionError):
         return None
+    return value if excess(value, sys.maxsize) is None else None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a member stands there twice")
+    return value
+
+
+def _exact(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
+        raise ValueError("another number would be shown")
+    return number
+
+
+def _records(value: Any) -> Content | None:
+    """Return a list of flat objects as a table; None of anything else."""
+    if not isinstance(value, list) or not value or not all(isinstance(row, dict) and row for row in value):
+        return None
+    heads = list(dict.fromkeys(str(name) for row in value for name in row))
+    if len(heads) > _MOST_COLUMNS or any(isinstance(cell, dict | list) for row in value for cell in row.values()):
+        return None
+    rows = [[_cell(row.get(name, "")) for name in heads] for row in value[:MOST_ROWS]]
+    return Content("table", heads=heads, rows=rows, cut=len(value[MOST_ROWS:]))
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _sarif(value: dict[str, Any]) -> Content | None:
@@ -126,23 +202,171 @@ def _sarif(value: dict[str, Any]) -> Content | None:
                 rows.append([str(level), str(rule), place, str(one.get("message", {}).get("text", ""))])
     except (AttributeError, TypeError, KeyError, IndexError):
         return None
+    if not rows:
+        return None
     return Content(
         "sarif", heads=["Level", "Rule", "Where", "Finding"], rows=rows[:MOST_ROWS], cut=len(rows[MOST_ROWS:])
     )
 
 
-def _table(text: str, delimiter: str) -> Content:
+def _table(text: str, delimiter: str, cut: int) -> Content:
     try:
         rows = list(csv.reader(io.StringIO(text), delimiter=delimiter))
     except csv.Error:
-        return Content("text", text)
-    heads, body = (rows[0], rows[1:]) if rows else ([], [])
-    width = len(heads)
-    fitted = [(row + [""] * width)[:width] for row in body]
-    return Content("table", heads=heads, rows=fitted[:MOST_ROWS], cut=len(fitted[MOST_ROWS:]))
+        return Content("text", text, cut=cut)
+    width = max(map(len, rows), default=0)
+    if not 0 < width <= _MOST_COLUMNS:
+        return Content("text", text, cut=cut)
+    heads, *body = [row + [""] * (width - len(row)) for row in rows[: MOST_ROWS + 1]]
+    return Content("table", heads=heads, rows=body, cut=max(0, len(rows) - 1 - MOST_ROWS))
 
 
 def _kind(line: str) -> str:
     if line.startswith(("+++", "---", "diff ", "index ")):
         return "head"
     return {"+": "plus", "-": "minus", "@": "at"}.get(line[:1], "")
+
+
+_KEPT = "\n\t"
+_JOINERS = "\u200c\u200d"  # scripts and emoji need them
+_SPACES = ("Zl", "Zp")
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
+_MOST_MARKS = 2
+"""So many marks may stand above one letter: more of them leave their line."""
+
+
+def visible(text: str) -> str:
+    r"""Return ``text`` so that each sign shows and none steers the page: controls and turns of direction are escaped.
+
+    Example:
+        >>> visible("pay\u202egnp.exe"), visible("a\x00b")
+        ('pay\\u202egnp.exe', 'a\\u0000b')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    shown: list[str] = []
+    marks = 0
+    for sign in text:
+        kind = unicodedata.category(sign)
+        marks = marks + 1 if kind in ("Mn", "Me") else 0
+        if marks > _MOST_MARKS:
+            continue
+        hidden = sign not in _KEPT and sign not in _JOINERS and kind in (*_HIDDEN, *_SPACES)
+        shown.append(json.dumps(sign)[1:-1] if hidden else sign)
+    return "".join(shown)
+
+
+def shown(value: Any) -> Any:
+    """Return what a template writes for a value: text made `visible`, nothing for None; markup of ours stays."""
+    if value is None:
+        return ""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def length(seconds: float | timedelta | None) -> str:
+    """Return a length of time in a few signs."""
+    if seconds is None:
+        return ""
+    number = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    if number < 1:
+        return f"{max(0.0, number) * 1000:.0f} ms"
+    if number < 59.95:
+        return f"{number:.1f} s"
+    minutes, rest = divmod(round(number), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def between(began: datetime | None, ended: datetime | None) -> timedelta | None:
+    """Return the time from one moment to another, or None where either is not known."""
+    return ended - began if began and ended else None
+
+
+def moment(at: datetime | None) -> Markup:
+    """Return a time in UTC as an element that a browser may show in its own zone."""
+    if at is None:
+        return Markup("")
+    utc = at.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(timespec="milliseconds"), stamp(utc))
+
+
+def stamp(at: datetime) -> str:
+    """Return a time in UTC as text."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def ago(at: datetime | None) -> Markup:
+    """Return how long ago something was, in the largest unit that fits, with the time itself as its title."""
+    if at is None:
+        return Markup("")
+    since = max(timedelta(), datetime.now(UTC) - at)
+    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
+        if since >= 2 * size or (unit == "min" and since >= size):
+            told = f"{since // size} {unit}"
+            break
+    else:
+        told = f"{since.seconds} s"
+    utc = at.astimezone(UTC)
+    return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(
+        utc.isoformat(timespec="milliseconds"), stamp(utc), told
+    )
+
+
+def dollars(micro_usd: int | None) -> str:
+    """Return an amount of money: to a cent from one cent on."""
+    if micro_usd is None:
+        return ""
+    places = 2 if abs(micro_usd) >= 10_000 or not micro_usd else 5
+    return f"${Decimal(micro_usd).scaleb(-6).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
+
+
+def number(value: int | None) -> str:
+    """Return a number with its thousands apart."""
+    return "" if value is None else f"{value:,}"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in the largest unit that fits."""
+    if count is None:
+        return ""
+    for unit, one in (("MB", 1_000_000), ("kB", 1_000)):
+        if count >= one:
+            return f"{count / one:.1f} {unit}"
+    return quantity(count, "byte")
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, indented where it is not very deep."""
+    try:
+        plain = to_jsonable_python(value)
+    except ValueError:
+        return "this JSON is nested too deep to be shown"
+    is_deep = excess(plain, sys.maxsize, _DEEPEST) is not None
+    return json.dumps(plain, ensure_ascii=False, indent=None if is_deep else 2)
+
+
+def isolated(text: Any) -> Markup:
+    """Return text whose direction is its own, so that it does not turn what stands beside it."""
+    return Markup("<bdi>{}</bdi>").format(escape(visible(str(text))))
+
+
+def artifact_command(workflow_id: str, artifact_id: str) -> str:
+    """Return the command that writes out an artifact."""
+    return f"baton artifact cat {shlex.quote(workflow_id)} {shlex.quote(artifact_id)}"
+
+
+FILTERS: Mapping[str, Any] = {
+    "length": length,
+    "moment": moment,
+    "ago": ago,
+    "dollars": dollars,
+    "number": number,
+    "bytes": size,
+    "json": json_text,
+    "bdi": isolated,
+    "quantity": quantity,
+    "artifact_command": artifact_command,
+}
+"""What templates may call."""

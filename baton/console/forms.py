@@ -7,7 +7,7 @@ pipelines, so both are data: nothing of them is executed, and what a field canno
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NoReturn
 
@@ -15,6 +15,8 @@ from baton.wire.json_values import excess
 
 MOST_FIELDS = 100
 """How many fields a form shows; a schema with more is edited as JSON."""
+MOST_REASON = 10_000
+"""How many characters a reason may have."""
 
 _DEEPEST = 3
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
@@ -35,31 +37,18 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True)
 class FormField:
-    """One field of a form.
+    """One field of a form."""
 
-    Attributes:
-        name: Its name in the form: the place of its value, such as `answer/address/street`.
-        label: What it is.
-        kind: How it is filled in.
-        help: What the schema says of it.
-        required: Whether it has to be filled in.
-        text: What it holds.
-        choices: What may be chosen: the JSON of each value, and its label.
-        attributes: Further attributes of the input, such as `min`.
-        fault: Why what it holds cannot be taken.
-        group: The label of the object that it belongs to; empty at the top.
-    """
-
-    name: str
-    label: str
-    kind: FieldKind
-    help: str = ""
-    required: bool = False
-    text: str = ""
-    choices: Sequence[tuple[str, str]] = ()
-    attributes: Mapping[str, str] | None = None
-    fault: str = ""
-    group: str = ""
+    name: str  # its name in the form: the place of its value, such as `answer/address/street`
+    label: str  # what it is
+    kind: FieldKind  # how it is filled in
+    help: str = ""  # what the schema says of it
+    required: bool = False  # whether it has to be filled in
+    text: str = ""  # what it holds
+    choices: Sequence[tuple[str, str]] = ()  # what may be chosen: the JSON of each value, and its label
+    attributes: Mapping[str, str] | None = None  # further attributes of the input, such as `min`
+    fault: str = ""  # why what it holds cannot be taken
+    group: str = ""  # the label of the object that it belongs to; empty at the top
 
     @property
     def id(self) -> str:
@@ -70,15 +59,28 @@ class FormField:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a submitted form holds.
+    """What a submitted form holds."""
 
-    Attributes:
-        value: The value; incomplete where there are faults.
-        faults: What cannot be taken, by the name of the field.
-    """
+    value: Any  # the value; incomplete where there are faults
+    faults: Mapping[str, str]  # what cannot be taken, by the name of the field
 
-    value: Any
-    faults: Mapping[str, str]
+
+@dataclass(frozen=True)
+class Sent:
+    """A form that somebody sent: what they typed, and why it did not count or could not be passed on."""
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    refused: str = ""
+    unsent: str = ""
+
+    @property
+    def status(self) -> int:
+        """503 for a form that can be sent again as it is, 409 for one that did not count."""
+        return 503 if self.unsent else 409 if self.refused or self.faults else 200
+
+
+NOTHING_SENT = Sent()
 
 
 class SchemaForm:
@@ -222,11 +224,7 @@ class _Leaf:
     is_nullable: bool
 
     def value(self, text: str) -> Any:
-        """Return the value, or `_ABSENT` if the field is left empty.
-
-        Raises:
-            ValueError: It cannot be taken; says why.
-        """
+        """Return the value, or `_ABSENT` if the field is left empty."""
         text = text.replace("\r\n", "\n")
         if not text.strip() and self.field.kind not in (FieldKind.TEXT, FieldKind.AREA):
             if self.field.required and self.field.kind is not FieldKind.LINES:
@@ -258,12 +256,15 @@ class _Leaf:
         return None if self.is_nullable else _ABSENT if empty is None else empty
 
 
-def parsed_json(text: str) -> Any:
-    """Return a JSON value.
+def fault_of_reason(why: str) -> str:
+    """Return what is wrong with the reason that a person gave for what they do; empty if nothing is."""
+    if not why.strip():
+        return "say why; the reason is recorded"
+    return "" if len(why) <= MOST_REASON else f"the reason has {len(why):,} characters, and {MOST_REASON:,} is the most"
 
-    Raises:
-        ValueError: It is not JSON, or more than Baton takes; says where.
-    """
+
+def parsed_json(text: str) -> Any:
+    """Return a JSON value."""
     try:
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except json.JSONDecodeError as error:

@@ -1,29 +1,21 @@
-"""The audit of a task: its chain, the verdict with what it is based on, its evidence, what was erased."""
+"""The audit of a task, its evidence to download, and the personal data of a run, sealed until somebody says why."""
 
 import asyncio
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
-from baton.client import RunRecord, Trace
-from baton.console.pages_run import sources_of
-from baton.console.rendering import render
-from baton.console.report import report
-from baton.console.security import page
+from baton.client import Erased, PersonalData, RunRecord, Trace
+from baton.console.forms import fault_of_reason
+from baton.console.pages_run import run_of
+from baton.console.rendering import file, named, render, run_path, sources_of
+from baton.console.security import Role, action, page, viewer_of
 from baton.console.sources import Sources
 
 _ERASURE = "ERASURE"
-
-
-def _task(request: Request) -> str:
-    task = request.query_params.get("task", "").strip()
-    if not task:
-        raise HTTPException(404, "the address names no task")
-    return task
 
 
 async def _run(request: Request, sources: Sources) -> RunRecord | None:
@@ -51,7 +43,7 @@ def basis(trace: Trace) -> list[str]:
 
 async def audit(request: Request) -> Response:
     """Show the records of a task."""
-    sources, task = sources_of(request), _task(request)
+    sources, task = sources_of(request), named(request, "task")
     run, runs = await _run(request, sources), await sources.runs_of(task)
     trace = await sources.trace(task, [*runs, run] if run else runs)
     pairs = list(zip(trace.linked, trace.headers, strict=True))
@@ -70,23 +62,45 @@ async def audit(request: Request) -> Response:
 
 async def evidence(request: Request) -> Response:
     """Return a task's evidence as a bundle that others verify without the ledger."""
-    sources, task = sources_of(request), _task(request)
+    sources, task = sources_of(request), named(request, "task")
     ledger, known = await sources.ledger(), sources.evidence
     assert known is not None  # noqa: S101 - else there is no ledger
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "evidence.zst"
-        await ledger.export(file, [task], keys=[*known.keys], verifier=known.verifier)
-        data = await asyncio.to_thread(file.read_bytes)
-    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(task, safe='')}.zst"}
-    return Response(data, media_type="application/zstd", headers=headers)
+        bundle = Path(folder) / "evidence.zst"
+        await ledger.export(bundle, [task], keys=[*known.keys], verifier=known.verifier)
+        data = await asyncio.to_thread(bundle.read_bytes)
+    return file(data, f"{task}.zst", media="application/zstd")
 
 
-async def saved(request: Request) -> Response:
-    """Return a run as one file to save."""
-    workflow_id = request.query_params.get("id", "")
-    text = await report(sources_of(request), workflow_id, request.query_params.get("run") or None)
-    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(workflow_id, safe='')}.html"}
-    return HTMLResponse(text, headers=headers)
+async def sealed(request: Request) -> Response:
+    """Show of whom a run knows what, without what it is."""
+    return _shown(request, await run_of(request))
 
 
-ROUTES = [page("/audit", audit), page("/audit/evidence", evidence), page("/run/report", saved)]
+async def opened(request: Request, form: Mapping[str, str]) -> Response:
+    """Show the values, once it is on record who opened them and why."""
+    run, why = await run_of(request), form.get("why", "").strip()
+    if fault := fault_of_reason(why):
+        return _shown(request, run, fault=fault)
+    return _shown(request, run, known=await sources_of(request).disclosed(run, viewer_of(request).name, why))
+
+
+def _shown(request: Request, run: RunRecord, *, known: PersonalData | None = None, fault: str = "") -> Response:
+    sealed_fields = ((who, entry.get("fields")) for who, entry in run.personal_data.items() if isinstance(entry, dict))
+    values = {
+        "run": run,
+        "people": {who: sorted(fields) if isinstance(fields, dict) else [] for who, fields in sealed_fields},
+        "known": known,
+        "erased": {who: one for who, one in (known or {}).items() if isinstance(one, Erased)},
+        "fault": fault,
+        "action": run_path(run.workflow_id, run.run_id, "/personal"),
+    }
+    return render(request, "personal.html", values, status=422 if fault else 200)
+
+
+ROUTES = [
+    page("/audit", audit),
+    page("/audit/evidence", evidence),
+    page("/run/personal", sealed),
+    action("/run/personal", opened, Role.OPERATOR),
+]

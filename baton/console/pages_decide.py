@@ -1,7 +1,7 @@
 """Deciding: an approval, on exactly what is shown; and a handoff that waits for a person."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,9 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from temporalio.client import Client
-from temporalio.service import RPCError
 
-from baton import Decided, Decision, PipelineError
+from baton import Decided, Decision, Exhibit, PipelineError
 from baton.client import (
     HandoffAction,
     HandoffDecision,
@@ -35,13 +34,12 @@ from baton.client import (
     run_inbox,
     text_at,
 )
-from baton.console.forms import SchemaForm, parsed_json
-from baton.console.live import Change, cursor_of, stream
+from baton.console.content import Content, artifact_command, text_content
+from baton.console.forms import NOTHING_SENT, SchemaForm, Sent, fault_of_reason, parsed_json
 from baton.console.pages_inbox import approval_path, handoff_path, kind_of
-from baton.console.rendering import render
+from baton.console.rendering import Enclosed, artifact_file, enclosed, file, follow, named, render, sources_of
 from baton.console.security import Role, action, page, viewer_of
 from baton.console.sources import Sources
-from baton.errors import BatonError
 from baton.wire.json_values import digest
 from baton.wire.money import amount_of
 
@@ -64,22 +62,13 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Question:
-    """An approval as its page shows it.
+    """An approval as its page shows it."""
 
-    Attributes:
-        name: Its name.
-        open: What is asked and shown; None if it is settled, or no worker answers.
-        decided: How it was settled.
-        trouble: Why nothing can be decided now.
-        since: Since when it waits, as the history tells.
-        mark: Changes whenever the page does.
-    """
-
-    name: str
-    open: OpenApproval | None = None
-    decided: Decided | None = None
-    trouble: str = ""
-    since: datetime | None = None
+    name: str  # its name
+    open: OpenApproval | None = None  # what is asked and shown; None if it is settled, or no worker answers
+    decided: Decided | None = None  # how it was settled
+    trouble: str = ""  # why nothing can be decided now
+    since: datetime | None = None  # since when it waits, as the history tells
 
     @property
     def mark(self) -> str:
@@ -90,11 +79,7 @@ class Question:
 
 
 async def read_question(sources: Sources, workflow_id: str, question: str) -> Question:
-    """Return an approval as it stands: open, settled by somebody, or out of reach.
-
-    Raises:
-        PipelineError: The run has not asked this.
-    """
+    """Return an approval as it stands: open, settled by somebody, or out of reach."""
     client = await sources.client()
     try:
         await must_be_answerable(client, workflow_id)
@@ -119,6 +104,54 @@ async def read_question(sources: Sources, workflow_id: str, question: str) -> Qu
     return Question(step.name, trouble=asked_again)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """One thing that an approval shows, as its page has it: a text, or an artifact."""
+
+    exhibit: Exhibit
+    path: str
+    content: Content | None = None
+    artifact: Enclosed | None = None
+    command: str = ""
+
+
+async def _shown(sources: Sources, workflow_id: str, question: str, waiting: Waiting) -> list[Shown]:
+    """Return all that an approval shows, made readable; with the commands that show the whole elsewhere."""
+    shown = []
+    for place, one in enumerate(waiting.shows, start=1):
+        path = approval_path(workflow_id, question, "/exhibit", place=place)
+        if one.artifact is None:
+            command = f"baton show {shlex.quote(workflow_id)} --asked"
+            shown.append(Shown(one, path, text_content(one.text, one.form), command=command))
+        else:
+            command = artifact_command(workflow_id, one.artifact.id)
+            shown.append(Shown(one, path, artifact=await enclosed(sources, one.artifact), command=command))
+    return shown
+
+
+def _commands(workflow_id: str, waiting: Waiting) -> list[str]:
+    """Return the commands that decide with a key: keys do not go into a browser."""
+    target = f"{shlex.quote(workflow_id)} {shlex.quote(waiting.name)} --key KEY_FILE --why '…'"
+    form = _form_of(waiting)
+    required = [one.name.split("/") for one in form.fields() if one.required] if form else []
+    names = dict.fromkeys(path[1] for path in required if len(path) > 1)
+    sets = "".join(f" --set {shlex.quote(f'{name}=…')}" for name in names)
+    return [f"baton approve {target}{sets}", f"baton deny {target}"]
+
+
+async def exhibit(request: Request) -> Response:
+    """Return one thing that an open approval shows, to be saved; a picture may be shown."""
+    asked = await read_question(sources_of(request), named(request, "run"), named(request, "question"))
+    place = request.query_params.get("place", "")
+    shows = {str(number): one for number, one in enumerate(asked.open.waiting.shows, start=1)} if asked.open else {}
+    if place not in shows:
+        raise HTTPException(404, "the approval shows no such thing, or is not open any more")
+    one = shows[place]
+    if one.artifact is None:
+        return file(one.text.encode(), f"{one.title}.txt")
+    return artifact_file(request, one.artifact, await sources_of(request).artifact(one.artifact.hash))
+
+
 def _form_of(waiting: Waiting) -> SchemaForm | None:
     """Return the form that a yes fills in; in a quorum it holds the answer that the others gave."""
     if waiting.answer is None:
@@ -127,44 +160,34 @@ def _form_of(waiting: Waiting) -> SchemaForm | None:
     return SchemaForm(waiting.answer, "answer", earlier) if earlier else SchemaForm(waiting.answer, "answer")
 
 
-def _question_page(
+async def _question_page(
     request: Request,
     workflow_id: str,
     question: str,
     asked: Question,
-    *,
-    given: Mapping[str, str] | None = None,
-    faults: Mapping[str, str] | None = None,
-    refused: str = "",
-    unsent: str = "",
+    sent: Sent = NOTHING_SENT,
 ) -> Response:
     """Show an approval: with what was typed, and why that did not count, or could not be sent."""
     waiting = asked.open.waiting if asked.open else None
     form = _form_of(waiting) if waiting else None
-    seen = (given or {}).get("digest", "")
+    seen = sent.given.get("digest", "")
     values = {
         "workflow_id": workflow_id,
         "question": question,
         "asked": asked,
         "waiting": waiting,
         "baton": asked.open.baton if asked.open else None,
-        "fields": form.fields(given, faults) if form else [],
-        "why": (given or {}).get("why", ""),
-        "faults": faults or {},
-        "refused": refused,
-        "unsent": unsent,
-        "given": given or {},
+        "exhibits": await _shown(sources_of(request), workflow_id, question, waiting) if waiting else [],
+        "commands_to_sign": _commands(workflow_id, waiting) if waiting and waiting.proof else [],
+        "fields": form.fields(sent.given, sent.faults) if form else [],
+        **vars(sent),
+        "why": sent.given.get("why", ""),
         "changed": bool(waiting and seen and seen != waiting.digest),
         "mine": _mine(viewer_of(request).name, waiting),
         "action": approval_path(workflow_id, question),
         "events": f"{approval_path(workflow_id, question).replace('?', '/events?')}&cursor={asked.mark}",
     }
-    return render(request, "approval.html", values, status=_status(unsent, refused or faults))
-
-
-def _status(unsent: str, refused: object) -> int:
-    """Return 503 for a form that can be sent again as it is, 409 for one that did not count."""
-    return 503 if unsent else 409 if refused else 200
+    return render(request, "approval.html", values, status=sent.status)
 
 
 def _mine(name: str, waiting: Waiting | None) -> bool:
@@ -174,22 +197,23 @@ def _mine(name: str, waiting: Waiting | None) -> bool:
 
 async def approval(request: Request) -> Response:
     """Show an approval."""
-    workflow_id, question = _of(request, "run"), _of(request, "question")
-    return _question_page(request, workflow_id, question, await read_question(_sources(request), workflow_id, question))
+    workflow_id, question = named(request, "run"), named(request, "question")
+    asked = await read_question(sources_of(request), workflow_id, question)
+    return await _question_page(request, workflow_id, question, asked)
 
 
 async def decide_approval(request: Request, given: Mapping[str, str]) -> Response:
     """Decide about an approval; the same decision sent again gets the same page."""
-    workflow_id, question = _of(request, "run"), _of(request, "question")
-    sources, viewer = _sources(request), viewer_of(request)
+    workflow_id, question = named(request, "run"), named(request, "question")
+    sources, viewer = sources_of(request), viewer_of(request)
     asked = await read_question(sources, workflow_id, question)
     done = RedirectResponse(approval_path(workflow_id, question), status_code=303)
     if asked.open is None:
         if asked.decided:
             return done
-        return _question_page(request, workflow_id, question, asked, given=given, unsent=asked.trouble)
+        return await _question_page(request, workflow_id, question, asked, Sent(given, unsent=asked.trouble))
     waiting, approved = asked.open.waiting, given.get("approved") == "yes"
-    faults: dict[str, str] = {} if given.get("why", "").strip() else {"why": "say why; the reason is recorded"}
+    faults = {"why": fault} if (fault := fault_of_reason(given.get("why", ""))) else {}
     answer: Any = None
     if approved and (form := _form_of(waiting)) is not None:
         filled = form.filled(given)
@@ -197,7 +221,7 @@ async def decide_approval(request: Request, given: Mapping[str, str]) -> Respons
     if given.get("approved") not in ("yes", "no"):
         faults["approved"] = "approve or deny"
     if faults:
-        return _question_page(request, workflow_id, question, asked, given=given, faults=faults)
+        return await _question_page(request, workflow_id, question, asked, Sent(given, faults=faults))
     decision = Decision(
         approval=waiting.name,
         question=question,
@@ -211,52 +235,29 @@ async def decide_approval(request: Request, given: Mapping[str, str]) -> Respons
     try:
         await answer_of(client, workflow_id, decide(client, workflow_id, decision))
     except NoAnswerError as error:
-        return _question_page(request, workflow_id, question, asked, given=given, unsent=str(error))
+        return await _question_page(request, workflow_id, question, asked, Sent(given, unsent=str(error)))
     except PipelineError as error:
         asked = await read_question(sources, workflow_id, question)
-        return _question_page(request, workflow_id, question, asked, given=given, refused=str(error))
+        return await _question_page(request, workflow_id, question, asked, Sent(given, refused=str(error)))
     return done
 
 
 async def approval_events(request: Request) -> Response:
     """Tell the page when the approval changes, is settled, or its worker goes or comes."""
-    workflow_id, question, sources = _of(request, "run"), _of(request, "question"), _sources(request)
+    workflow_id, question, sources = named(request, "run"), named(request, "question"), sources_of(request)
 
     async def mark() -> str:
         return (await read_question(sources, workflow_id, question)).mark
 
-    return stream(_changes(request, mark))
-
-
-async def _changes(request: Request, mark: Any) -> AsyncIterator[Change]:
-    """Yield a change whenever what is shown has another mark."""
-    told, lost = cursor_of(request) or "", False
-    while True:
-        try:
-            now = await mark()
-        except (RPCError, BatonError, HTTPException) as error:
-            if not lost:
-                yield Change("lost", told, str(error))
-            lost = True
-        else:
-            if lost or now != told:
-                yield Change("changed", now)
-            told, lost = now, False
-        await asyncio.sleep(_LOOKS_EVERY)
+    return follow(request, mark, every=_LOOKS_EVERY)
 
 
 @dataclass(frozen=True)
 class Held:
-    """A handoff that waits, or waited, for a person.
+    """A handoff that waits, or waited, for a person."""
 
-    Attributes:
-        one: The handoff with its run; None if it does not wait now.
-        read: What the run's history tells of its handoffs.
-        settled: What people decided about it, with the time, the newest last.
-    """
-
-    one: WaitingHandoff | None
-    read: RunHandoffs
+    one: WaitingHandoff | None  # the handoff with its run; None if it does not wait now
+    read: RunHandoffs  # what the run's history tells of its handoffs
     settled: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
 
     @property
@@ -273,11 +274,7 @@ class Held:
 
 
 async def read_held(client: Client, workflow_id: str, handoff_id: str) -> Held:
-    """Return a handoff as it stands; without an id the only one of the run that waits.
-
-    Raises:
-        PipelineError: The run has no such handoff.
-    """
+    """Return a handoff as it stands; without an id the only one of the run that waits."""
     waiting = await run_inbox(client, workflow_id)
     read = await read_handoffs(client, workflow_id)
     one = next((one for one in waiting if one.handoff and one.handoff.handoff_id == handoff_id), None)
@@ -292,14 +289,10 @@ def _held_page(
     workflow_id: str,
     handoff_id: str,
     held: Held,
-    *,
-    given: Mapping[str, str] | None = None,
-    faults: Mapping[str, str] | None = None,
-    refused: str = "",
-    unsent: str = "",
+    sent: Sent = NOTHING_SENT,
 ) -> Response:
     """Show a handoff: with what was typed, and why that did not count, or could not be sent."""
-    given, pending = given or {}, held.pending
+    given, pending = sent.given, held.pending
     message = held.read.messages.get(handoff_id)
     found = (
         [(one, text_at(message, one.at) if message and one.at else None) for one in pending.findings] if pending else []
@@ -312,50 +305,48 @@ def _held_page(
         "kind": kind_of(pending) if pending else "handoff",
         "findings": found,
         "message": {name: value for name, value in (message or {}).items() if name not in _ENVELOPE and value},
-        "was_sent": message is not None,
+        "message_sent": message,
         "baton": held.read.run.baton.to_json_object(),
         "left": held.read.run.left_micro_usd,
         "ceiling": held.read.run.ceiling_micro_usd,
         "actions": [(one.value, *MEANINGS[one]) for one in pending.actions] if pending else [],
+        **vars(sent),
         "given": {"action": "", "why": "", "usd": "", "patch": "{\n}", **given},
-        "faults": faults or {},
-        "refused": refused,
-        "unsent": unsent,
         "since": since,
         "changed": bool(given.get("since") and given.get("since") != since),
         "action": handoff_path(workflow_id, handoff_id),
         "check": handoff_path(workflow_id, handoff_id).replace("?", "/check?"),
         "events": f"{handoff_path(workflow_id, handoff_id).replace('?', '/events?')}&cursor={held.mark}",
     }
-    return render(request, "handoff.html", values, status=_status(unsent, refused or faults))
+    return render(request, "handoff.html", values, status=sent.status)
 
 
 async def handoff(request: Request) -> Response:
     """Show a handoff that waits."""
-    workflow_id, handoff_id = _of(request, "run"), _of(request, "handoff", needed=False)
-    held = await read_held(await _sources(request).client(), workflow_id, handoff_id)
+    workflow_id, handoff_id = named(request, "run"), request.query_params.get("handoff", "")
+    held = await read_held(await sources_of(request).client(), workflow_id, handoff_id)
     return _held_page(request, workflow_id, handoff_id, held)
 
 
 async def decide_handoff(request: Request, given: Mapping[str, str]) -> Response:
     """Decide about a handoff; the same decision sent again gets the same page."""
-    workflow_id, handoff_id = _of(request, "run"), _of(request, "handoff", needed=False)
-    client = await _sources(request).client()
+    workflow_id, handoff_id = named(request, "run"), request.query_params.get("handoff", "")
+    client = await sources_of(request).client()
     held = await read_held(client, workflow_id, handoff_id)
     done = RedirectResponse(handoff_path(workflow_id, handoff_id), status_code=303)
     if held.one is None:
         return done
     decision, faults = _decision(handoff_id, viewer_of(request).name, given)
     if decision is None:
-        return _held_page(request, workflow_id, handoff_id, held, given=given, faults=faults)
+        return _held_page(request, workflow_id, handoff_id, held, Sent(given, faults=faults))
     try:
         await must_be_answerable(client, workflow_id)
         await answer_of(client, workflow_id, resolve_handoff(client, workflow_id, decision, held.one.run_id))
     except NoAnswerError as error:
-        return _held_page(request, workflow_id, handoff_id, held, given=given, unsent=str(error))
+        return _held_page(request, workflow_id, handoff_id, held, Sent(given, unsent=str(error)))
     except PipelineError as error:
         held = await read_held(client, workflow_id, handoff_id)
-        return _held_page(request, workflow_id, handoff_id, held, given=given, refused=str(error))
+        return _held_page(request, workflow_id, handoff_id, held, Sent(given, refused=str(error)))
     return done
 
 
@@ -365,8 +356,8 @@ def _decision(handoff_id: str, who: str, given: Mapping[str, str]) -> tuple[Hand
     chosen, why = given.get("action", ""), given.get("why", "").strip()
     if chosen not in [one.value for one in HandoffAction]:
         faults["action"] = "choose what to do"
-    if not why:
-        faults["why"] = "say why; the reason is recorded"
+    if fault := fault_of_reason(why):
+        faults["why"] = fault
     edit, micro_usd = None, 0
     if chosen == HandoffAction.EDIT.value:
         try:
@@ -388,11 +379,7 @@ def _decision(handoff_id: str, who: str, given: Mapping[str, str]) -> tuple[Hand
 
 
 def _patch(text: str) -> dict[str, Any]:
-    """Return the patch that a person wrote.
-
-    Raises:
-        ValueError: It is not a JSON object, or changes nothing.
-    """
+    """Return the patch that a person wrote."""
     patch = parsed_json(text)
     if not isinstance(patch, dict):
         raise ValueError('a patch is a JSON object, such as {"constraints": ["No new service"]}')
@@ -403,12 +390,12 @@ def _patch(text: str) -> dict[str, Any]:
 
 async def check_patch(request: Request, given: Mapping[str, str]) -> Response:
     """Return why a patch would be refused, as somebody types it."""
-    workflow_id, at = _of(request, "run"), request.query_params.get("at")
+    workflow_id, at = named(request, "run"), request.query_params.get("at")
     try:
         patch = _patch(given.get("patch", ""))
     except ValueError as error:
         return JSONResponse({"findings": [str(error)]})
-    sources = _sources(request)
+    sources = sources_of(request)
     run = await sources.run(workflow_id)
     findings = await refused_patch(await sources.client(), run, patch, run.step(at) if at else None)
     return JSONResponse({"findings": findings})
@@ -416,30 +403,18 @@ async def check_patch(request: Request, given: Mapping[str, str]) -> Response:
 
 async def handoff_events(request: Request) -> Response:
     """Tell the page when the handoff is settled, waits again, or its worker goes or comes."""
-    workflow_id, handoff_id = _of(request, "run"), _of(request, "handoff", needed=False)
-    client = await _sources(request).client()
+    workflow_id, handoff_id = named(request, "run"), request.query_params.get("handoff", "")
+    client = await sources_of(request).client()
 
     async def mark() -> str:
         return (await read_held(client, workflow_id, handoff_id)).mark
 
-    return stream(_changes(request, mark))
-
-
-def _sources(request: Request) -> Sources:
-    sources: Sources = request.app.state.sources
-    return sources
-
-
-def _of(request: Request, name: str, *, needed: bool = True) -> str:
-    """Return a parameter of the address."""
-    value = request.query_params.get(name, "")
-    if needed and not value:
-        raise HTTPException(404, f"the address names no {name}")
-    return value
+    return follow(request, mark, every=_LOOKS_EVERY)
 
 
 ROUTES = [
     page("/approval", approval),
+    page("/approval/exhibit", exhibit),
     page("/approval/events", approval_events),
     action("/approval", decide_approval, Role.DECIDER),
     page("/handoff", handoff),

@@ -1,23 +1,18 @@
 """The inbox: everything that waits for a person, of all runs."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from baton.client import PendingHandoff, RunFilter, Waiting, WaitingHandoff, inbox, list_runs, open_approvals
-from baton.console.live import Change, cursor_of, stream
-from baton.console.rendering import render
+from baton.console.rendering import follow, render, sources_of
 from baton.console.security import page
-from baton.console.sources import Sources
-from baton.errors import BatonError
 from baton.wire.json_values import digest
 
 MENU = ("/inbox", "Inbox")
@@ -30,68 +25,39 @@ _FATES = {"dead_letter": "dead letter", "top_up": "budget exhausted", "escalate"
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that waits for a person.
+    """One thing that waits for a person."""
 
-    Attributes:
-        path: The page on which it is decided.
-        workflow_id: The run.
-        kind: What waits, such as `approval` or `dead letter`.
-        title: Which one: the approval's name, or who hands on to whom.
-        text: The question, or why it waits.
-        whom: Who may decide; empty for anybody.
-        since: Since when.
-        until: When nobody's word counts any more.
-        approved: Of a quorum: who has approved.
-        needs: Of a quorum: how many have to.
-    """
-
-    path: str
-    workflow_id: str
-    kind: str
-    title: str
-    text: str = ""
-    whom: str = ""
-    since: datetime | None = None
-    until: datetime | None = None
-    approved: Sequence[str] = ()
-    needs: int = 1
+    path: str  # the page on which it is decided
+    workflow_id: str  # the run
+    kind: str  # what waits, such as `approval` or `dead letter`
+    title: str  # which one: the approval's name, or who hands on to whom
+    text: str = ""  # the question, or why it waits
+    whom: str = ""  # who may decide; empty for anybody
+    since: datetime | None = None  # since when
+    until: datetime | None = None  # when nobody's word counts any more
+    approved: Sequence[str] = ()  # of a quorum: who has approved
+    needs: int = 1  # of a quorum: how many have to
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The inbox as it was read.
+    """The inbox as it was read."""
 
-    Attributes:
-        entries: What waits, the oldest first.
-        silent: The runs that wait for a decision, and whose workers do not answer.
-        mark: Changes whenever the page does.
-    """
-
-    entries: Sequence[Entry]
-    silent: Sequence[str]
-    mark: str
+    entries: Sequence[Entry]  # what waits, the oldest first
+    silent: Sequence[str]  # the runs that wait for a decision, and whose workers do not answer
+    mark: str  # changes whenever the page does
 
 
-@dataclass
-class Reader:
-    """Reads the inbox for all viewers at once: at most once a second."""
-
-    sources: Sources
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _read: tuple[float, Listed] | None = None
-
-    async def read(self) -> Listed:
-        """Return the inbox as it was a second ago at most."""
-        async with self._turn:
-            if self._read is None or time.monotonic() - self._read[0] > _FRESH_SECONDS:
-                listed = await _listed(await self.sources.client())
-                self._read = time.monotonic(), listed
-            return self._read[1]
+async def _read(request: Request) -> Listed:
+    """Return the inbox as it was a second ago at most, read for all viewers at once."""
+    sources = sources_of(request)
+    client = await sources.client()
+    return await sources.shared.read("inbox", _FRESH_SECONDS, lambda: _listed(client))
 
 
-def approval_path(workflow_id: str, question: str) -> str:
-    """Return the path of the page on which an approval is decided."""
-    return f"/approval?{urlencode({'run': workflow_id, 'question': question})}"
+def approval_path(workflow_id: str, question: str, under: str = "", **more: object) -> str:
+    """Return the path of the page on which an approval is decided, or of what is under it."""
+    return f"/approval{under}?{urlencode({'run': workflow_id, 'question': question, **more})}"
 
 
 def handoff_path(workflow_id: str, handoff_id: str) -> str:
@@ -151,39 +117,19 @@ def _handoff(one: WaitingHandoff) -> Entry:
     )
 
 
-def _reader(request: Request) -> Reader:
-    state = request.app.state
-    if not hasattr(state, "inbox"):
-        state.inbox = Reader(state.sources)
-    reader: Reader = state.inbox
-    return reader
-
-
 async def show(request: Request) -> Response:
     """Show the inbox."""
-    listed = await _reader(request).read()
+    listed = await _read(request)
     return render(request, "inbox.html", {"listed": listed, "events": f"/inbox/events?cursor={listed.mark}"})
 
 
 async def events(request: Request) -> Response:
     """Tell the page whenever the inbox changes."""
-    return stream(_changes(request))
 
+    async def mark() -> str:
+        return (await _read(request)).mark
 
-async def _changes(request: Request) -> AsyncIterator[Change]:
-    reader, told, lost = _reader(request), cursor_of(request) or "", False
-    while True:
-        try:
-            listed = await reader.read()
-        except (RPCError, BatonError) as error:
-            if not lost:
-                yield Change("lost", told, str(error))
-            lost = True
-        else:
-            if lost or listed.mark != told:
-                yield Change("changed", listed.mark)
-            told, lost = listed.mark, False
-        await asyncio.sleep(_FRESH_SECONDS)
+    return follow(request, mark, every=_FRESH_SECONDS)
 
 
 ROUTES = [page("/inbox", show), page("/inbox/events", events)]

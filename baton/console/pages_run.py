@@ -1,58 +1,37 @@
-"""A run: how it stands, its relay, its baton and artifacts; two points of it side by side."""
+"""A run: how it stands, its relay, its steps, its baton and artifacts; two points of it side by side."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from temporalio.service import RPCError, RPCStatusCode
 
-from baton import ArtifactRef, BatonError
-from baton.client import RunRecord, RunStatus, describe
-from baton.console.comparison import baton_at, compare
-from baton.console.content import MOST_CHARACTERS, content_of, picture_type, value_content
-from baton.console.live import Change, cursor_of, stream
-from baton.console.relay import relay
-from baton.console.rendering import render, run_path
+from baton import ArtifactRef, Baton, StepKind
+from baton.client import RunRecord, RunStatus, Step, describe
+from baton.console.content import value_content
+from baton.console.relay import Message, baton_at, compare, relay, sent_by_step, works
+from baton.console.rendering import artifact_file, enclosed, file, follow, named, render, run_path, sources_of
 from baton.console.security import page
 from baton.console.sources import Sources
-from baton.console.stages import works
 from baton.console.standing import standing
 
 _LOOKS_EVERY = 0.2
 _MOST_HANDOFFS = 500  # steps: of longer runs the page does not look through all messages
 _MOST_SHOWN_BYTES = 4 * 1024 * 1024
+_MOST_ENCLOSED = 20
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The run that an address names."""
-
-    id: str
-    run_id: str | None
-
-    @classmethod
-    def of(cls, request: Request) -> "_Asked":
-        workflow_id = request.query_params.get("id", "")
-        if not workflow_id:
-            raise HTTPException(404, "the address names no run")
-        return cls(workflow_id, request.query_params.get("run") or None)
-
-
-def sources_of(request: Request) -> Sources:
-    """Return what all pages read from."""
-    sources: Sources = request.app.state.sources
-    return sources
+def asked_run(request: Request) -> tuple[str, str | None]:
+    """Return the ids that the address names: of the workflow, and of one of its runs if it is not the newest."""
+    return named(request, "id"), request.query_params.get("run") or None
 
 
 async def run_of(request: Request) -> RunRecord:
     """Return the run that the address names."""
-    asked = _Asked.of(request)
-    return await sources_of(request).run(asked.id, asked.run_id)
+    return await sources_of(request).run(*asked_run(request))
 
 
 def ui_link(sources: Sources, run: RunRecord) -> str | None:
@@ -68,17 +47,18 @@ def ui_link(sources: Sources, run: RunRecord) -> str | None:
 async def run_values(sources: Sources, run: RunRecord, first: int | None, most: int = 100) -> dict[str, Any]:
     """Return what the page of a run shows; the report shows the same."""
     waits = await sources.waits(run)
-    handed = {given.handoff_id for given in run.inputs}
-    handoffs = await sources.handoffs(run) if len(run.steps) <= _MOST_HANDOFFS else None
+    is_short = len(run.steps) <= _MOST_HANDOFFS
+    sent = sent_by_step(run, (await sources.handoffs(run)).messages) if is_short else {}
     output = run.result.output if run.result else None
     return {
         "run": run,
         "waits": waits,
         "standing": standing(run, waits),
-        "relay": relay(run, first, most),
+        "relay": relay(run, first, most, sent),
         "baton_fields": [(name, value) for name, value in run.baton.to_json_object().items() if value],
         "output": None if output is None else value_content(output),
-        "sent": [one for id, one in handoffs.messages.items() if id not in handed] if handoffs else [],
+        "sent": sent.get(0, []),
+        "unread": not is_short,
         "ui": ui_link(sources, run),
     }
 
@@ -90,7 +70,7 @@ async def show(request: Request) -> Response:
     first = int(given) if given.isdecimal() and given.isascii() and len(given) < 7 else None
     values = await run_values(sources, run, first)
     is_newest = request.query_params.get("run") is None
-    cursor = await _mark(request, _Asked(run.workflow_id, None if is_newest else run.run_id))
+    cursor = await mark_of(sources, run.workflow_id, None if is_newest else run.run_id)
     under = run_path(run.workflow_id, None if is_newest else run.run_id, "/events", cursor=cursor)
     live = run.status is RunStatus.RUNNING
     return render(request, "run.html", {**values, "events": under if live else "", "page_size": 100})
@@ -100,22 +80,63 @@ async def step(request: Request) -> Response:
     """Show a step, opened."""
     run, sources = await run_of(request), sources_of(request)
     found = run.step(request.query_params.get("step", ""))
-    handoffs = await sources.handoffs(run)
-    entries = [entry for entry in run.state.entries if entry.seq == found.seq]
-    before = run.baton_before(found)
-    is_done = any(entry.seq == found.seq for entry in run.state.entries)
-    after = run.baton_after(found) if is_done else None
+    messages = (await sources.handoffs(run)).messages
+    [leg] = relay(run, run.steps.index(found), 1, sent_by_step(run, messages)).legs
+    ids = {given.handoff_id for given in run.inputs if given.seq == found.seq}
+    before, after = run.baton_before(found), _after(run, found)
+    made = _made(before, after)
     values = {
+        **step_values(run, found, messages, before, after),
         "run": run,
-        "step": found,
-        "works": works(run, found, handoffs.messages),
-        "entries": entries,
-        "fields": [one for one in compare(before, after) if one.differs] if after else [],
-        "leg": next(one for one in relay(run, run.steps.index(found), 1).legs),
-        "records": await sources.records_of(run, {given.handoff_id for given in run.inputs if given.seq == found.seq}),
-        "ui": ui_link(sources, run),
+        "leg": leg,
+        "artifacts": [await enclosed(sources, ref) for ref in made[:_MOST_ENCLOSED]],
+        "more_artifacts": len(made[_MOST_ENCLOSED:]),
+        "records": await sources.records_of(run, {*ids, *(str(one["handoffId"]) for one in leg.handoffs)}),
     }
     return render(request, "step.html", values)
+
+
+def step_values(
+    run: RunRecord, step: Step, messages: Mapping[str, Message], before: Baton, after: Baton | None
+) -> dict[str, Any]:
+    """Return what a step shows, with the batons around it; the report shows the same."""
+    done = works(run, step, messages)
+    value = next((one.value for one in run.state.outcomes if one.seq == step.seq), None)
+    is_alone = not done and step.kind is StepKind.STAGE and value is not None
+    return {
+        "step": step,
+        "works": done,
+        "answer": value_content(value) if is_alone else None,
+        "entries": [entry for entry in run.state.entries if entry.seq == step.seq],
+        "fields": [one for one in compare(before, after) if one.differs] if after else [],
+    }
+
+
+def _after(run: RunRecord, step: Step) -> Baton | None:
+    """Return the baton after a step; None while it is not done."""
+    return run.baton_after(step) if any(entry.seq == step.seq for entry in run.state.entries) else None
+
+
+def _made(before: Baton, after: Baton | None) -> list[ArtifactRef]:
+    """Return the artifacts that a step made."""
+    known = {(ref.id, ref.hash) for ref in before.artifacts}
+    return [ref for ref in after.artifacts if (ref.id, ref.hash) not in known] if after else []
+
+
+async def output(request: Request) -> Response:
+    """Return what a run, or a stage of one of its steps, returned."""
+    run, asked = await run_of(request), request.query_params
+    value: Any = run.result.output if run.result else None
+    name = run.workflow_id
+    if seq := asked.get("step"):
+        found = run.step(seq)
+        outputs = {one.stage: one.output for _, one in run.accepted if one.seq == found.seq}
+        value, name = outputs.get(asked.get("stage", "")), f"{run.workflow_id}-{found.seq}"
+    if value is None:
+        raise HTTPException(404, "there is no such output")
+    is_text = isinstance(value, str)
+    text = value if is_text else json.dumps(value, ensure_ascii=False, indent=2)
+    return file(text.encode(), f"{name}.{'txt' if is_text else 'json'}")
 
 
 async def difference(request: Request) -> Response:
@@ -138,36 +159,26 @@ async def difference(request: Request) -> Response:
 
 
 def _artifact_of(run: RunRecord, request: Request) -> ArtifactRef:
-    """Return the artifact that an address names, by id and hash: a run may have had it and dropped it."""
-    asked = request.query_params.get("artifact", "")
-    known = {ref.id: ref for _, baton in run.history for ref in baton.artifacts} if run.steps else {}
-    known |= {ref.id: ref for ref in run.state.initial.artifacts}
-    if asked not in known:
-        raise HTTPException(404, "the run has no artifact of this id")
-    return known[asked]
+    """Return the artifact that an address names by id and hash, the newest without one; it may be dropped by now."""
+    asked, sha256 = named(request, "artifact"), request.query_params.get("hash")
+    batons = [run.state.initial, *(baton for _, baton in run.history)]
+    known = [ref for baton in batons for ref in baton.artifacts if ref.id == asked and sha256 in (None, ref.hash)]
+    if not known:
+        raise HTTPException(404, "the run has no such artifact")
+    return known[-1]
 
 
 async def artifact(request: Request) -> Response:
     """Show an artifact."""
     run = await run_of(request)
-    ref = _artifact_of(run, request)
-    data = await sources_of(request).artifact(ref.hash)
-    large = len(data) > _MOST_SHOWN_BYTES
-    content = None if large else content_of(data, type=ref.type, path=ref.path)
-    return render(request, "artifact.html", {"run": run, "ref": ref, "content": content, "most": MOST_CHARACTERS})
+    one = await enclosed(sources_of(request), _artifact_of(run, request), _MOST_SHOWN_BYTES)
+    return render(request, "artifact.html", {"run": run, "one": one})
 
 
 async def raw(request: Request) -> Response:
-    """Return an artifact's bytes: a picture to be shown, anything else to be saved and never opened here."""
-    run = await run_of(request)
-    ref = _artifact_of(run, request)
-    data = await sources_of(request).artifact(ref.hash)
-    picture = picture_type(data) if request.query_params.get("show") else None
-    name = quote((ref.path or ref.id).rpartition("/")[2] or "artifact", safe="")
-    headers = {"content-security-policy": "default-src 'none'; sandbox"}
-    if picture is None:
-        headers["content-disposition"] = f"attachment; filename*=UTF-8''{name}"
-    return Response(data, media_type=picture or "application/octet-stream", headers=headers)
+    """Return an artifact's bytes."""
+    ref = _artifact_of(await run_of(request), request)
+    return artifact_file(request, ref, await sources_of(request).artifact(ref.hash))
 
 
 async def from_ui(request: Request) -> Response:
@@ -178,41 +189,31 @@ async def from_ui(request: Request) -> Response:
 
 async def events(request: Request) -> Response:
     """Tell a run's page whenever it changes."""
-    return stream(_changes(request, _Asked.of(request)))
+    sources, asked = sources_of(request), asked_run(request)
+
+    async def mark() -> str:
+        return await sources.shared.read(("mark", *asked), _LOOKS_EVERY / 2, lambda: mark_of(sources, *asked))
+
+    return follow(request, mark, every=_LOOKS_EVERY, is_over=is_over)
 
 
-async def _mark(request: Request, asked: _Asked) -> str:
+def is_over(mark: str) -> bool:
+    """Return whether a run of this mark has ended."""
+    return mark.rpartition(":")[2] not in ("RUNNING", "PAUSED")
+
+
+async def mark_of(sources: Sources, workflow_id: str, run_id: str | None) -> str:
     """Return what changes whenever something happens to a run: its newest event, a retry, a pause, a newer run."""
-    found = await describe(await sources_of(request).client(), asked.id, asked.run_id)
+    found = await describe(await sources.client(), workflow_id, run_id)
     tries = sum(one.attempt for one in found.details.pending_activities)
     pending = found.details.pending_workflow_task.attempt
     return f"{found.run_id}:{found.info.history_length}:{tries}:{pending}:{found.status}"
 
 
-async def _changes(request: Request, asked: _Asked) -> AsyncIterator[Change]:
-    told, lost = cursor_of(request) or "", False
-    while True:
-        try:
-            mark = await _mark(request, asked)
-        except (RPCError, BatonError) as error:
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND and not lost:
-                return
-            if not lost:
-                yield Change("lost", told, getattr(error, "message", None) or str(error))
-            lost = True
-        else:
-            over = mark.rpartition(":")[2] not in ("RUNNING", "PAUSED")
-            if lost or mark != told or over:
-                yield Change("ended" if over else "changed", mark)
-            if over:
-                return
-            told, lost = mark, False
-        await asyncio.sleep(_LOOKS_EVERY)
-
-
 ROUTES = [
     page("/run", show),
     page("/run/step", step),
+    page("/run/output", output),
     page("/run/compare", difference),
     page("/run/artifact", artifact),
     page("/run/artifact/raw", raw),

@@ -1,16 +1,22 @@
-"""A run as a relay: its steps on a line in time, waits folded, with what each changed and cost."""
+"""A run as a relay: its steps on a line in time, a step opened, two batons side by side."""
 
+import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from difflib import SequenceMatcher
 from itertools import pairwise
+from typing import Any
 
-from baton import HistoryEntry, Spend, StepKind
-from baton.client import RunRecord, Step, StepStatus
-from baton.console.words import between
+from baton import Baton, HistoryEntry, Spend, StepKind
+from baton.client import Explanation, RunRecord, StageInput, StageReturn, Step, StepStatus, explain
+from baton.console.content import Content, between, value_content
+from baton.errors import HistoryError
 from baton.wire.text import quantity
+
+Message = Mapping[str, Any]
 
 WIDTH = 1000
 """How wide the line of time is, in its own units."""
@@ -27,6 +33,7 @@ _NAMES = {
     "artifacts": "artifact",
     "open_questions": "question",
 }
+_HANDS_OFF = "hand off to "  # how the steps that send messages to other pipelines are called
 _STEP_OF_CHILD = re.compile(r"\.step(\d+)\.[0-9a-f]{8}$")
 
 
@@ -69,56 +76,40 @@ class Scale:
 
 @dataclass(frozen=True)
 class Leg:
-    """One step of the relay.
+    """One step of the relay."""
 
-    Attributes:
-        step: The step.
-        x: Where its bar begins on the line.
-        width: How wide the bar is.
-        waits: Whether it is a wait, not work.
-        took: How long it took.
-        spend: What it was charged, refused attempts included.
-        words: What it changed, in short.
-        by: Who decided, of an approval.
-        why: Their reason.
-        children: Workflow and run of the pipelines that it started.
-        warnings: How many things an operator should notice.
-        pending: Why its handoff waits for a person; None if it does not.
-    """
-
-    step: Step
-    x: float
-    width: float
-    waits: bool
-    took: timedelta | None
-    spend: Spend
-    words: list[str] = field(default_factory=list)
-    by: str = ""
-    why: str = ""
-    children: list[tuple[str, str]] = field(default_factory=list)
-    warnings: int = 0
-    pending: str | None = None
+    step: Step  # the step
+    x: float  # where its bar begins on the line
+    width: float  # how wide the bar is
+    waits: bool  # whether it is a wait, not work
+    took: timedelta | None  # how long it took
+    spend: Spend  # what it was charged, refused attempts included
+    words: list[str] = field(default_factory=list)  # what it changed, in short
+    by: str = ""  # who decided, of an approval
+    why: str = ""  # their reason
+    children: list[tuple[str, str]] = field(default_factory=list)  # workflow and run of the pipelines that it started
+    handoffs: Sequence[Message] = ()  # the messages that it sent to other pipelines
+    warnings: int = 0  # how many things an operator should notice
+    pending: str | None = None  # why its handoff waits for a person; None if it does not
 
 
 @dataclass(frozen=True)
 class Relay:
-    """Some of a run's steps.
+    """Some of a run's steps."""
 
-    Attributes:
-        legs: The steps.
-        first: The place of the first among all, from 0.
-        count: How many there are in all.
-        folded: The waits that were folded: where each is on the line, and how long it was.
-    """
-
-    legs: list[Leg]
-    first: int
-    count: int
-    folded: list[tuple[float, timedelta]]
+    legs: list[Leg]  # the steps
+    first: int  # the place of the first among all, from 0
+    count: int  # how many there are in all
+    folded: list[tuple[float, timedelta]]  # the waits that were folded: where each is on the line, and how long it was
 
 
-def relay(run: RunRecord, first: int | None = None, most: int = 100) -> Relay:
-    """Return so many steps of a run, from one on; the newest by default."""
+def relay(
+    run: RunRecord,
+    first: int | None = None,
+    most: int = 100,
+    handoffs: Mapping[int, Sequence[Message]] | None = None,
+) -> Relay:
+    """Return so many steps of a run, from one on, the newest by default; each with the handoffs that it sent."""
     steps = run.steps
     last = max(0, len(steps) - most)
     begin = last if first is None else max(0, min(first, last))
@@ -134,7 +125,12 @@ def relay(run: RunRecord, first: int | None = None, most: int = 100) -> Relay:
             children.setdefault(int(found[1]), []).append((child, run_id))
     pending = {one.seq: one.why for one in run.pending_handoffs}
     legs = [
-        _leg(run, step, scale, entries.get(step.seq, []), spends.get(step.seq, Spend()), children, pending)
+        replace(
+            _leg(run, step, scale, entries.get(step.seq, []), spends.get(step.seq, Spend())),
+            children=children.get(step.seq, []),
+            handoffs=(handoffs or {}).get(step.seq, ()),
+            pending=pending.get(step.seq),
+        )
         for step in shown
     ]
     folded = [(scale.at(start), end - start) for start, end in scale.folded[:50]]
@@ -152,15 +148,7 @@ def _scale(run: RunRecord) -> Scale:
     return Scale(min([began, *(start for start, _ in work)]), max([ended, *(end for _, end in work)]), work)
 
 
-def _leg(
-    run: RunRecord,
-    step: Step,
-    scale: Scale,
-    entries: Sequence[HistoryEntry],
-    spend: Spend,
-    children: dict[int, list[tuple[str, str]]],
-    pending: dict[int, str],
-) -> Leg:
+def _leg(run: RunRecord, step: Step, scale: Scale, entries: Sequence[HistoryEntry], spend: Spend) -> Leg:
     taken = step.status is StepStatus.TAKEN_OVER
     x = scale.at(step.began) if step.began and not taken else 0.0
     end = scale.at(step.ended or run.ended or datetime.now(UTC)) if step.began and not taken else 0.0
@@ -177,10 +165,26 @@ def _leg(
         words=[word for entry in mine for word in change_words(entry)],
         by=(decided.by or "") if decided else "",
         why=(decided.why or "") if decided else "",
-        children=children.get(step.seq, []),
         warnings=sum(len(entry.warnings) + len(entry.conflicts) + bool(entry.removed_constraints) for entry in entries),
-        pending=pending.get(step.seq),
     )
+
+
+def sent_by_step(run: RunRecord, messages: Mapping[str, Message]) -> dict[int, list[Message]]:
+    """Return the handoffs to other pipelines by the step that sent them; under 0 where the run does not tell."""
+    to_stages = {given.handoff_id for given in run.inputs}
+    answers = {one.seq: json.dumps(one.value) for one in run.state.outcomes if one.name.startswith(_HANDS_OFF)}
+    unanswered = [
+        one for one in run.steps if one.name.startswith(_HANDS_OFF) and answers.get(one.seq, "null") == "null"
+    ]
+    sent: dict[int, list[Message]] = {}
+    for handoff_id, message in messages.items():
+        if handoff_id in to_stages:
+            continue
+        answered = [seq for seq, text in answers.items() if json.dumps(handoff_id) in text]
+        agent = str(message["toAgent"].get("agentType"))
+        asked = [one.seq for one in unanswered if agent in one.name.removeprefix(_HANDS_OFF).split("+")]
+        sent.setdefault(next(iter([*answered, *asked]), 0), []).append(message)
+    return sent
 
 
 def spend_by_step(run: RunRecord) -> dict[int, Spend]:
@@ -215,3 +219,175 @@ def item_words(value: object) -> str:
     return (
         value if isinstance(value, str) else quantity(len(value), "member") if isinstance(value, dict) else str(value)
     )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a context window."""
+
+    name: str  # the part
+    tokens: int  # the tokens of all of it
+    shown: int  # the tokens of what the agent saw
+    why: str  # what was left out; empty where it is whole
+    x: float  # where it begins in the bar
+    width: float  # how wide it is there
+    tone: int  # its colour, from 1 to 5
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one stage of a step did."""
+
+    name: str  # the stage
+    sent: list[StageInput]  # what it was sent, an entry for each attempt
+    returned: StageReturn | None = None
+    window: list[Part] = field(default_factory=list)  # the parts of its agent's context window
+    explanation: Explanation | None = None
+    calls: Sequence[Mapping[str, Any]] = field(default_factory=list)  # the tools it called, with what they answered
+    inputs: list[tuple[str, Content]] = field(default_factory=list)  # what it worked on, by name
+    output: Content | None = None  # what it returned beside the patch
+    message: Message | None = None  # the handoff that brought its work
+
+    @property
+    def refusals(self) -> list[tuple[int, list[str]]]:
+        """The findings against each attempt that was refused."""
+        return [(one.attempt - 1, one.findings) for one in self.sent if one.findings]
+
+
+def works(run: RunRecord, step: Step, messages: Mapping[str, Message]) -> list[Work]:
+    """Return what each stage of a step did."""
+    if step.kind not in (StepKind.STAGE, StepKind.MERGE):
+        return []
+    sent: dict[str, list[StageInput]] = {}
+    for given in run.inputs:
+        if given.seq == step.seq:
+            sent.setdefault(given.stage, []).append(given)
+    returned = {one.stage: one for _, one in run.accepted if one.seq == step.seq}
+    for name in returned:
+        sent.setdefault(name, [])
+    return [_work(run, step, name, given, returned.get(name), messages) for name, given in sent.items()]
+
+
+def _work(
+    run: RunRecord,
+    step: Step,
+    name: str,
+    sent: list[StageInput],
+    returned: StageReturn | None,
+    messages: Mapping[str, Message],
+) -> Work:
+    try:
+        told = explain(run, name, {step.seq})
+    except HistoryError:
+        told = None
+    last = sent[-1] if sent else None
+    events = returned.events if returned else []
+    calls = [one for one in events if str(one.get("type", "")).startswith("tool_")]
+    return Work(
+        name=name,
+        sent=sent,
+        returned=returned,
+        window=_window(run, step.seq, name),
+        explanation=told,
+        calls=calls or (returned.tool_calls if returned else []),
+        inputs=[(key, value_content(value)) for key, value in (last.inputs if last else {}).items()],
+        output=value_content(returned.output) if returned and returned.output is not None else None,
+        message=messages.get(last.handoff_id) if last else None,
+    )
+
+
+def _window(run: RunRecord, seq: int, stage: str) -> list[Part]:
+    """Return the parts of a context window, as a bar of what was shown."""
+    parts = run.prompts.get((seq, stage), [])
+    whole = sum(part.shown for part in parts) or 1
+    made: list[Part] = []
+    x = 0.0
+    for place, part in enumerate(parts):
+        width = round(WIDTH * part.shown / whole, 1)
+        made.append(Part(part.name, part.tokens, part.shown, part.why, round(x, 1), width, place % 5 + 1))
+        x += width
+    return made
+
+
+START, NOW = "start", "now"
+"""What stands for the baton before the first step, and as it is now."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One entry of a field on one side."""
+
+    text: str  # the entry
+    mark: str = ""  # `minus` where it is on the left only, `plus` on the right only, else nothing
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of two batons."""
+
+    name: str  # the field
+    rows: list[tuple[Side | None, Side | None]]  # entry beside entry; None where one side has none
+    same: int = 0  # how many entries at the beginning are alike and left out
+
+    @property
+    def differs(self) -> bool:
+        """Whether the sides differ."""
+        return any((left and left.mark) or (right and right.mark) for left, right in self.rows)
+
+
+def baton_at(run: RunRecord, point: str) -> tuple[str, Baton]:
+    """Return the title and the baton of a point of a run: `start`, `now`, or the number of a step."""
+    if point == START:
+        return "before the first step", run.state.initial
+    if point in ("", NOW):
+        return "now" if run.ended is None else "at the end", run.baton
+    if not point.isdecimal():
+        raise HistoryError(f"{point[:50]!r} is not a point: expected a step's number, {START!r} or {NOW!r}")
+    step = run.step(point)
+    return f"after step {step.seq} {step.name}", run.baton_after(step)
+
+
+def compare(left: Baton, right: Baton) -> list[Field]:
+    """Return the fields of two batons, those that differ first."""
+    old, new = left.to_json_object(), right.to_json_object()
+    fields = [_field(name, old.get(name), new.get(name)) for name in {**old, **new}]
+    return sorted(fields, key=lambda one: not one.differs)
+
+
+def _field(name: str, old: Any, new: Any) -> Field:
+    before, after = _entries(old), _entries(new)
+    rows: list[tuple[Side | None, Side | None]] = []
+    for tag, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag == "equal":
+            rows += [(Side(one), Side(one)) for one in before[i:j]]
+            continue
+        gone, come = [Side(one, "minus") for one in before[i:j]], [Side(one, "plus") for one in after[k:m]]
+        most = max(len(gone), len(come))
+        rows += [
+            (gone[place] if place < len(gone) else None, come[place] if place < len(come) else None)
+            for place in range(most)
+        ]
+    same = next((place for place, (one, other) in enumerate(rows) if not (one and other and not one.mark)), len(rows))
+    hidden = same if same > _KEPT and same < len(rows) else 0
+    return Field(name, rows[hidden:], hidden)
+
+
+_KEPT = 5
+
+
+def _entries(value: Any) -> list[str]:
+    """Return the entries of a field as texts."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    if isinstance(value, Mapping):
+        return [f"{name}: {_text(one)}" for name, one in value.items()]
+    return [_text(value)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and "id" in value and "hash" in value:
+        path = f" {value['path']}" if value.get("path") else ""
+        return f"{value['id']} ({value.get('type')}, {str(value['hash'])[:12]}){path}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

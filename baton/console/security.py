@@ -71,17 +71,11 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class Viewer:
-    """The person who looks.
+    """The person who looks."""
 
-    Attributes:
-        name: The authenticated name, which is recorded.
-        role: What they may do.
-        session: What their forgery tokens are bound to.
-    """
-
-    name: str
-    role: Role
-    session: str
+    name: str  # the authenticated name, which is recorded
+    role: Role  # what they may do
+    session: str  # what their forgery tokens are bound to
 
     def may(self, role: str) -> bool:
         """Return whether they may do what a role may, by its name."""
@@ -90,18 +84,12 @@ class Viewer:
 
 @dataclass(frozen=True)
 class Proxy:
-    """The proxies that authenticate people, and how they name them.
-
-    Attributes:
-        addresses: The networks that the proxies call from; headers of other callers mean nothing.
-        user_header: The header with the person's name.
-        groups_header: The header with their groups, separated by commas.
-        roles: The role of each group; `*` stands for everybody who is authenticated.
-    """
+    """The networks of the proxies that authenticate people, and how they name them; headers of others mean nothing."""
 
     addresses: Sequence[IPv4Network | IPv6Network]
-    user_header: str = "x-forwarded-user"
-    groups_header: str = "x-forwarded-groups"
+    user_header: str = "x-forwarded-user"  # the header with the person's name
+    groups_header: str = "x-forwarded-groups"  # the header with their groups, separated by commas
+    # the role of each group; `*` stands for everybody who is authenticated
     roles: Mapping[str, Role] = field(default_factory=lambda: {"*": Role.VIEWER})
 
     @classmethod
@@ -133,12 +121,7 @@ class Proxy:
 
 
 class Links:
-    """One-time links that become sessions.
-
-    Attributes:
-        name: Under what name the person of this machine decides.
-        role: What they may do.
-    """
+    """One-time links that become sessions of the person of this machine, under one name and role."""
 
     def __init__(self, name: str, role: Role = Role.OPERATOR, *, used: Callable[[str], None] = lambda _: None) -> None:
         self.name = name
@@ -204,12 +187,7 @@ class Rates:
 
 
 class Access:
-    """Everything that decides whether a request is answered.
-
-    Attributes:
-        links: One-time links, where no proxy authenticates.
-        proxy: The proxies that authenticate.
-    """
+    """Everything that decides whether a request is answered: one-time links, or proxies that authenticate."""
 
     def __init__(self, *, links: Links | None = None, proxy: Proxy | None = None, url: str | None = None) -> None:
         if (links is None) is (proxy is None):

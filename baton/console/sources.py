@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from time import monotonic
+from typing import Any, TypeVar
 
 from temporalio.client import Client
 
@@ -31,87 +32,77 @@ from baton.client import (
 )
 from baton.errors import BatonError
 
+ReadT = TypeVar("ReadT")
+
 _MOST_STEPS = 20_000
-"""So many steps of runs are remembered in all; a run of one step counts as ten."""
-_AT_LEAST = 10
+"""So many steps of runs are remembered in all; a run of one step counts as a hundred, for it is not only its steps."""
+_AT_LEAST = 100
 _MOST_HANDOFFS = 20
+_FRESH_SECONDS = 0.2
 _MOST_RUNS = 50
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where things beside the console are.
+    """Where things beside the console are."""
 
-    Attributes:
-        ui: The address of the Temporal UI, to link to; None for no links.
-        namespace: The namespace.
-    """
-
-    ui: str | None = None
-    namespace: str = "default"
+    ui: str | None = None  # the address of the Temporal UI, to link to; None for no links
+    namespace: str = "default"  # the namespace
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The ledger, and what it is verified with.
+    """The ledger, and what it is verified with."""
 
-    Attributes:
-        open: Makes a ledger that is not opened yet.
-        name: The ledger's name, which its anchors carry.
-        verifier: The public keys; None for none.
-        keys: The same for a bundle to carry.
-        kept: Returns the heads and checkpoints that were kept outside the ledger.
-    """
-
-    open: Callable[[], Ledger]
-    name: str
-    verifier: Any = None
-    keys: Sequence[Mapping[str, Any]] = ()
+    open: Callable[[], Ledger]  # makes a ledger that is not opened yet
+    name: str  # the ledger's name, which its anchors carry
+    verifier: Any = None  # the public keys; None for none
+    keys: Sequence[Mapping[str, Any]] = ()  # the same for a bundle to carry
     kept: Callable[[], tuple[Sequence[ChainHead], Sequence[Any]]] = lambda: ((), ())
+
+
+class Shared:
+    """What many look at is read once for all of them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+
+    async def read(self, key: Hashable, seconds: float, read: Callable[[], Coroutine[Any, Any, ReadT]]) -> ReadT:
+        """Return what was read at most so many seconds ago, or is being read."""
+        now = monotonic()
+        self._kept = {one: kept for one, kept in self._kept.items() if kept[0] > now or not kept[1].done()}
+        if key not in self._kept:
+            self._kept[key] = (now + seconds, asyncio.create_task(read()))
+        task: asyncio.Task[ReadT] = self._kept[key][1]
+        return await asyncio.shield(task)
 
 
 @dataclass
 class Sources:
-    """The connections and the caches that all pages share.
+    """The connections and the caches that all pages share."""
 
-    Attributes:
-        connect: Makes a connected client.
-        artifacts: The workers' artifact store.
-        places: Where things beside the console are.
-        evidence: The ledger; None where the console has none.
-        vault: Makes a vault that is not opened yet; None where the console has none.
-    """
-
-    connect: Callable[[], Awaitable[Client]]
-    artifacts: ArtifactStore | None = None
-    places: Places = field(default_factory=Places)
-    evidence: Evidence | None = None
-    vault: Callable[[], Vault] | None = None
+    connect: Callable[[], Awaitable[Client]]  # makes a connected client
+    artifacts: ArtifactStore | None = None  # the workers' artifact store
+    places: Places = field(default_factory=Places)  # where things beside the console are
+    evidence: Evidence | None = None  # the ledger; None where the console has none
+    vault: Callable[[], Vault] | None = None  # makes a vault that is not opened yet; None where the console has none
     _client: Client | None = None
     _ledger: Ledger | None = None
     _opened: AsyncExitStack = field(default_factory=AsyncExitStack)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _runs: OrderedDict[tuple[str, str], tuple[int, RunRecord]] = field(default_factory=OrderedDict)
     _handoffs: OrderedDict[tuple[str, int], RunHandoffs] = field(default_factory=OrderedDict)
-    _reading: dict[tuple[str, str, int], asyncio.Task[RunRecord]] = field(default_factory=dict)
+    shared: Shared = field(default_factory=Shared)
 
     async def client(self) -> Client:
-        """Return the client; it is connected on first use, and renews its connection by itself.
-
-        Raises:
-            ServerError: The server has never been reached, and is not now.
-        """
+        """Return the client; it is connected on first use, and renews its connection by itself."""
         async with self._turn:
             if self._client is None:
                 self._client = await self.connect()
             return self._client
 
     async def ledger(self) -> Ledger:
-        """Return the ledger; it is opened on first use.
-
-        Raises:
-            BatonError: The console has no ledger, or it cannot be opened.
-        """
+        """Return the ledger; it is opened on first use."""
         async with self._turn:
             if self._ledger is None:
                 if self.evidence is None:
@@ -125,12 +116,7 @@ class Sources:
         await self._opened.aclose()
 
     async def run(self, workflow_id: str, run_id: str | None = None) -> RunRecord:
-        """Return a run as its history has it now; a history is read once for each state of it.
-
-        Raises:
-            HistoryError: The workflow is not a pipeline.
-            temporalio.service.RPCError: There is no such run, or the server cannot be asked.
-        """
+        """Return a run as its history has it now; a history is read once for each state of it."""
         client = await self.client()
         found = await describe(client, workflow_id, run_id)
         key, length = (workflow_id, found.run_id), found.info.history_length
@@ -138,34 +124,31 @@ class Sources:
         if kept is not None and kept[0] == length:
             self._runs.move_to_end(key)
             return kept[1]
-        task = self._reading.get((*key, length))
-        if task is None:
-            task = asyncio.create_task(read_run(client, *key))
-            self._reading[*key, length] = task
-            task.add_done_callback(lambda _: self._reading.pop((*key, length), None))
-        record = await asyncio.shield(task)
+        record = await self.shared.read(("run", *key, length), 0, lambda: read_run(client, *key))
         self._keep(key, record)
         return record
 
     async def waits(self, run: RunRecord) -> Waits | None:
         """Return what a run waits for; None if it has ended."""
-        return await waits(await self.client(), run) if run.status is RunStatus.RUNNING else None
+        if run.status is not RunStatus.RUNNING:
+            return None
+        client = await self.client()
+        return await self.shared.read(("waits", run.run_id, run.last_event), _FRESH_SECONDS, lambda: waits(client, run))
 
     async def handoffs(self, run: RunRecord) -> RunHandoffs:
         """Return the messages that a run has sent."""
         key = (run.run_id, run.last_event)
         if key not in self._handoffs:
-            self._handoffs[key] = await read_handoffs(await self.client(), run.workflow_id, run.run_id)
+            client = await self.client()
+            self._handoffs[key] = await self.shared.read(
+                ("handoffs", *key), 0, lambda: read_handoffs(client, run.workflow_id, run.run_id)
+            )
             while len(self._handoffs) > _MOST_HANDOFFS:
                 self._handoffs.popitem(last=False)
         return self._handoffs[key]
 
     async def artifact(self, sha256: str) -> bytes:
-        """Return the bytes of an artifact, verified.
-
-        Raises:
-            ArtifactError: The store does not have them, or they are damaged.
-        """
+        """Return the bytes of an artifact, verified."""
         if self.artifacts is None:
             raise BatonError("this console was started without an artifact store; name one by --artifacts")
         return await self.artifacts.get(sha256)
@@ -177,15 +160,7 @@ class Sources:
         return [one for one in read if isinstance(one, RunRecord)]
 
     async def trace(self, task_id: str, runs: Collection[RunRecord] = ()) -> Trace:
-        """Return the records of a task with the report on their verification.
-
-        Args:
-            task_id: The task.
-            runs: Runs of the task: the heads in their histories show whether records were cut off.
-
-        Raises:
-            LedgerError: The ledger cannot be read.
-        """
+        """Return the records of a task with the report on their verification."""
         ledger, evidence = await self.ledger(), self.evidence
         assert evidence is not None  # noqa: S101 - else there is no ledger
         heads, checkpoints = evidence.kept()
@@ -208,11 +183,7 @@ class Sources:
         return [record for record in trace.linked if any(record.fields.event_id.startswith(one) for one in wanted)]
 
     async def disclosed(self, run: RunRecord, by: str, why: str) -> PersonalData:
-        """Return the personal data of a run to a person, once that is on record.
-
-        Raises:
-            BatonError: It cannot be recorded or opened, so it was not.
-        """
+        """Return the personal data of a run to a person, once that is on record."""
         if self.vault is None:
             raise BatonError("this console was started without a vault, so nothing was opened")
         ledger = await self.ledger()

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from baton import StepKind
 from baton.client import Pending, RunRecord, RunStatus, Step, StepStatus, Waits, unpause
-from baton.console.words import between, dollars, length, stamp
+from baton.console.content import between, dollars, length, stamp
 from baton.wire.text import quantity
 
 _UNUSUAL_TRIES = 3
@@ -15,27 +15,16 @@ _UNUSUAL_TRIES = 3
 
 @dataclass(frozen=True)
 class Standing:
-    """How a run stands.
+    """How a run stands."""
 
-    Attributes:
-        status: One word: Temporal's status, or `WAITING`, `PENDING_HANDOFF`, `SUSPENDED`, `PAUSED`.
-        sentence: How it stands and why.
-        waits_for: What it waits for, in a few words.
-        whom: For whom it waits, where it does for people.
-        until: The deadline of what it waits for.
-        commands: The commands that help.
-        needs_you: Whether it needs a person to continue.
-        repair: The step to which one goes back to repair it.
-    """
-
-    status: str
-    sentence: str
-    waits_for: str = ""
-    whom: str = ""
-    until: datetime | None = None
-    commands: tuple[str, ...] = ()
-    needs_you: bool = False
-    repair: int | None = None
+    status: str  # one word: Temporal's status, or `WAITING`, `PENDING_HANDOFF`, `SUSPENDED`, `PAUSED`
+    sentence: str  # how it stands and why
+    waits_for: str = ""  # what it waits for, in a few words
+    whom: str = ""  # for whom it waits, where it does for people
+    until: datetime | None = None  # the deadline of what it waits for
+    commands: tuple[str, ...] = ()  # the commands that help
+    needs_you: bool = False  # whether it needs a person to continue
+    repair: int | None = None  # the step to which one goes back to repair it
 
 
 def standing(run: RunRecord, waits: Waits | None = None) -> Standing:

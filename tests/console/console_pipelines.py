@@ -199,7 +199,9 @@ async def echoes(p: Pipeline) -> object:
     """Hostile text in every field, then a person who is shown it."""
     text = str(p.params["text"])
     done = await p.stage(echo)
-    await p.approve(text[:150] or "t", within=timedelta(days=1), asks=text, shows={"shown": text, "output": done})
+    await p.approve(
+        text[:150] or "t", within=timedelta(days=1), asks=text[:2_000], shows={"shown": text, "output": done}
+    )
     return done.output
 
 

@@ -1,4 +1,4 @@
-"""Handoffs to other pipelines, as the page of a run shows them."""
+"""Handoffs to other pipelines, as branches of the relay."""
 
 import re
 from html import unescape
@@ -11,17 +11,42 @@ from tests.console.conftest import Browser
 from tests.exchange.exchange_pipelines import HandsOff, Receives
 
 
-async def test_a_handoff_leads_to_the_run_that_it_went_to(browser: Browser, client: Client) -> None:
-    """The report, which is read without a console, names it without a link."""
+def _branch(page: str) -> str:
+    """Return the first step's row in the relay."""
+    return page.partition('id="step-1"')[2].partition("</tr>")[0]
+
+
+async def test_a_handoff_is_a_branch_that_leads_to_the_run_that_it_went_to(browser: Browser, client: Client) -> None:
+    """Its step has the message and the answer; the report, which is read without a console, has no link."""
     async with pipeline_worker(client, [HandsOff, Receives], []) as worker:
         start = PipelineInput(goal="Hand on", params={"to": "risk & 7", "starts": "Receives"})
         handle = await client.start_workflow(HandsOff.run, start, id="hands-on-1", task_queue=worker.task_queue)
         await handle.result()
-    page = (await browser.get("/run?id=hands-on-1")).text.partition("Handed on to other pipelines")[2]
-    saved = (await browser.get("/run/report?id=hands-on-1")).text.partition("Handed on to other pipelines")[2]
-    link = re.search(r'href="(/run[?][^"]*)"><bdi>risk &amp; 7', page)
+    page = (await browser.get("/run?id=hands-on-1")).text
+    saved = (await browser.get("/run/report?id=hands-on-1")).text
+    step = (await browser.get("/run/step?id=hands-on-1&step=1")).text
+    link = re.search(r'href="(/run[?][^"]*)"><bdi>risk &amp; 7', _branch(page))
 
     assert link is not None
     assert "<title>risk &amp; 7" in (await browser.get(unescape(link[1]))).text
-    assert "risk &amp; 7" in saved
-    assert "href" not in saved.partition("</ul>")[0]
+    assert "no answer yet" not in page
+    assert "Score the risk" in step
+    assert "accepted" in step.partition("Output")[2]
+    assert "risk &amp; 7" in _branch(saved)
+    assert "href" not in _branch(saved)
+
+
+async def test_a_handoff_that_nobody_answered_yet_is_a_branch_too(browser: Browser, client: Client) -> None:
+    """Its step is not in the history yet, so it stands last."""
+    async with pipeline_worker(client, [HandsOff], []) as worker:
+        start = PipelineInput(goal="Hand on", params={"to": "nobody"})
+        handle = await client.start_workflow(HandsOff.run, start, id="hands-on-2", task_queue=worker.task_queue)
+        async for event in handle.fetch_history_events(wait_new_event=True):
+            if event.HasField("signal_external_workflow_execution_initiated_event_attributes"):
+                break
+        page = (await browser.get("/run?id=hands-on-2")).text
+        await handle.terminate()
+
+    relay = page.partition('class="relay"')[2].partition("</table>")[0]
+    assert "<bdi>nobody</bdi></a>" in relay
+    assert "no answer yet" in relay

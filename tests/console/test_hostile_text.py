@@ -1,9 +1,12 @@
 """Text of agents is hostile: in every field it stays text, and leaves the page as it is."""
 
+import re
 from collections.abc import AsyncIterator
 from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -12,10 +15,11 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, WorkerParts
 from baton.artifacts.store import ArtifactStore
-from baton.console.content import content_of, markdown
+from baton.client import open_approvals_of
+from baton.console.content import content_of, markdown, text_content, value_content, visible
+from baton.console.pages_inbox import approval_path
 from baton.console.report import report
 from baton.console.sources import Sources
-from baton.console.words import visible
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started
@@ -35,6 +39,20 @@ NAUGHTY = (
     pytest.param("W" * 4_000, id="one endless word"),
     pytest.param("a\n" * 300 + "data: x\n\nevent: changed", id="many lines"),
     pytest.param("'; DROP TABLE runs; -- %00 %0d%0aset-cookie:x=1", id="other languages"),
+)
+
+MARKDOWN = (
+    pytest.param("[bank.example](https://evil.example/login 'x\" onclick=alert(1)') <https://a.example>", id="links"),
+    pytest.param(
+        "![x](https://evil.example/p.png) [![y](https://evil.example/q)](https://evil.example)", id="pictures"
+    ),
+    pytest.param(
+        "&#x202e;gnp.exe &#8294;b &#xfeff; &#7; `&#x202e;` [&#x202e;a](https://a.example/?q=&#x202e;)", id="entities"
+    ),
+    pytest.param('```js" onload=alert(1) class=x\n</code></pre><script>\n```', id="the language of code"),
+    pytest.param("| a | b |\n|:-:|--:|\n| [x](https://a.example) | <b> |", id="a table"),
+    pytest.param("> " * 200 + "deep\n\n" + "- " * 100 + "deeper", id="nested"),
+    pytest.param("<div>\n\n</div>\n\n<!-- hidden -->\n\n[hidden]: https://evil.example 'x'", id="what would not show"),
 )
 
 _VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "rect"}
@@ -73,18 +91,21 @@ _OURS = {
         "blockquote",
         "hr",
     ),
-    *("img", "br"),
+    *("img", "br", "textarea", "fieldset", "legend"),
 }
 
 
 class _Page(HTMLParser):
     """Reads a page as a browser does, and notes what must not be there."""
 
+    links: int
+
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.wrong: list[str] = []
         self.counts: dict[str, int] = {}
+        self.links = 0
         self.feed(text)
         self.close()
 
@@ -93,9 +114,11 @@ class _Page(HTMLParser):
         self.counts[tag] = self.counts.get(tag, 0) + 1
         if tag not in _OURS:
             self.wrong.append(f"<{tag}>")
+        is_link = tag == "a" and {("rel", "noopener noreferrer nofollow"), ("target", "_blank")} <= {*attrs}
+        self.links += is_link
         for name, value in attrs:
             address = name in ("href", "src", "action", "formaction", "data")
-            ours = ("/", "#", "data:image/png", "http://127.0.0.1:8233/")
+            ours = ("http://", "https://") if is_link else ("/", "#", "data:image/png", "http://127.0.0.1:8233/")
             if name.startswith("on") or name in ("style", "srcdoc") or (address and not (value or "").startswith(ours)):
                 self.wrong.append(f"{tag} {name}={value}")
         if tag not in _VOID:
@@ -156,6 +179,14 @@ async def test_no_page_executes_or_breaks(browser: Browser, plain: Worker, sourc
         assert answer.status_code == 200, answer.text
         page = _assert_harmless(answer.text)
         assert page.counts["main"] == page.counts["h1"] == 1
+    [asked] = await open_approvals_of(plain.client, id)
+    answer = await browser.get(approval_path(id, asked.waiting.question or ""))
+    assert answer.status_code == 200
+    _assert_harmless(answer.text, scripts=2)
+    [exhibit, *_] = re.findall(r'href="(/approval/exhibit[^"]*)"', answer.text)
+    shown = await browser.get(unescape(exhibit))
+    assert shown.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
+    assert shown.content.decode() == text
     answer = await browser.http.get("/run/artifact/raw", params={**named, "artifact": "echo"})
     assert answer.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
     assert answer.content.decode() == text
@@ -174,13 +205,58 @@ async def test_addresses_are_text_too(browser: Browser, path: str) -> None:
 class TestContent:
     """What is made readable."""
 
-    @pytest.mark.parametrize("text", NAUGHTY)
+    @pytest.mark.parametrize("text", [*NAUGHTY, *MARKDOWN])
     def test_markdown_is_harmless(self, text: str) -> None:
-        """It has no link, no picture, no HTML of its author's."""
-        page = _Page(str(markdown(text)))
+        """No picture, no HTML of its author's; links to the web alone, each followed by the host that it leads to."""
+        made = str(markdown(text))
+        page = _assert_harmless(made, scripts=0)
 
-        assert page.wrong == []
-        assert {"a", "img", "script"} & page.counts.keys() == set()
+        assert {"img", "script", "style", "input"} & page.counts.keys() == set()
+        assert page.counts.get("a", 0) == page.links
+        for address in re.findall(r'href="([^"]*)"', made):
+            assert f"</a> ({urlsplit(address).netloc})" in made
+
+    @pytest.mark.parametrize(
+        "address",
+        [
+            *(
+                "javascript:alert(1)",
+                "JaVaScRiPt:alert(1)",
+                "&#106;avascript:alert(1)",
+                "data:text/html,x",
+                "vbscript:x",
+            ),
+            *("//evil.example", "/rollback?run=x", "?q=x", "#main", "file:///etc/passwd", "mailto:a@b.example"),
+            *(
+                "https://bank.example@evil.example/",
+                "https://bank.example\\@evil.example",
+                "http:evil.example",
+                "http://",
+            ),
+        ],
+    )
+    def test_other_addresses_are_text(self, address: str) -> None:
+        """Also what names somebody else before the host."""
+        assert "<a" not in str(markdown(f"[x]({address}) <{address}>"))
+
+    @pytest.mark.parametrize("sign", ["[", "**a_", "*a ", "`a", "<a "])
+    def test_what_takes_long_to_parse_stays_text(self, sign: str) -> None:
+        """The console serves nobody while it parses."""
+        assert text_content(sign * 20_000, "markdown").form == "text"
+
+    @pytest.mark.parametrize(
+        ("value", "form"),
+        [
+            pytest.param([{"item": "ink", "euros": 3}, {"item": "paper"}], "table", id="records"),
+            pytest.param([{"item": {"deep": 1}}], "json", id="deep records"),
+            pytest.param({"notes": "# One\n\ntwo", "n": 1}, "members", id="an object with Markdown in it"),
+            pytest.param({"n": 1, "text": "one line"}, "json", id="an object"),
+            pytest.param("**bold**", "markdown", id="a text"),
+        ],
+    )
+    def test_values_are_shown_as_they_are_best_read(self, value: Any, form: str) -> None:
+        """An agent's output may be any JSON."""
+        assert value_content(value).form == form
 
     @pytest.mark.parametrize(
         ("data", "form"),
@@ -190,11 +266,35 @@ class TestContent:
             pytest.param(b'{"runs": 7}', "json", id="not SARIF"),
             pytest.param(b'{"runs": [{"results": [{"message": 7}]}]}', "json", id="broken SARIF"),
             pytest.param(b"[" * 100_000, "text", id="too deep"),
+            pytest.param(b'{"pay": 1, "pay": 1000}', "text", id="a member twice"),
+            pytest.param(b"[1.00000000000000000001]", "text", id="another number"),
+            pytest.param(b'{"a": NaN}', "text", id="no JSON"),
+            pytest.param(b'{"version": "2.1.0", "runs": []}', "json", id="SARIF without a finding"),
+            pytest.param(b'{"runs": [{"results": [{}]}], "pay": 1}', "json", id="SARIF with more than that"),
+            pytest.param(b"[" * 900 + b"1" + b",1" * 90_000 + b"]" * 900, "text", id="spaces without end"),
         ],
     )
     def test_what_is_not_what_it_claims_is_text(self, data: bytes, form: str) -> None:
         """Whatever its name says."""
         assert content_of(data, type="sarif", path="x.png").form == form
+
+    @pytest.mark.parametrize(
+        ("text", "hint"),
+        [
+            pytest.param(
+                "|a" * 400 + "|\n" + "|-" * 400 + "|\n" + "|a\n" * 9_000, "markdown", id="a table of millions"
+            ),
+            pytest.param("a," * 100_000 + "\n" + "b\n" * 500, "csv", id="as many columns"),
+            pytest.param("--- a\n" + "\n" * 200_000, "diff", id="a diff of empty lines"),
+        ],
+    )
+    def test_what_would_become_far_larger_stays_text(self, text: str, hint: str) -> None:
+        """A page is as long as what it shows."""
+        assert text_content(text, hint).form == "text"
+
+    def test_no_cell_is_cut_off(self) -> None:
+        """A row may have more cells than the first one names."""
+        assert text_content("a\nb,hidden\n", "csv").rows == [["b", "hidden"]]
 
     def test_words_of_all_scripts_stay(self) -> None:
         """Joiners, accents and directions by script are no attack."""

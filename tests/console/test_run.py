@@ -11,14 +11,14 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.client import RunRecord, decide, read_run
-from baton.console.live import Change
-from baton.console.pages_run import _Asked, _changes
+from baton.console.pages_run import is_over, mark_of
+from baton.console.rendering import Change, changes
 from baton.console.report import report
 from baton.console.sources import Sources
 from baton.core.messages import Decision
 from baton.ledger.store_evidence import verify_bundle
 from tests.console.conftest import Browser, started
-from tests.console.console_pipelines import checks, failing, long, release
+from tests.console.console_pipelines import NOTES, checks, failing, long, release
 from tests.support import Handle, answer_to, until_waiting
 
 
@@ -143,6 +143,23 @@ class TestStep:
         assert "read_log call, 7 tokens" in text
         assert "line 0 line 1" in text
 
+    async def test_artifacts_and_output_are_readable_where_they_were_made(
+        self, browser: Browser, waiting: Handle
+    ) -> None:
+        """Each artifact as it is best read, the Markdown of an output as such, and all of it to be saved."""
+        drafted = await _page(browser, "/run/step", id=waiting.id, step=2)
+        collected = await _page(browser, "/run/step", id=waiting.id, step=3)
+        saved = [html.unescape(one) for one in re.findall(r'href="(/run/(?:output|artifact/raw)[^"]*)"', collected)]
+        output = re.search(r'href="(/run/output[^"]*)"', drafted)
+
+        assert "<h4>Release notes</h4>" in drafted
+        for readable in ("<h4>Release notes</h4>", "return session()", "level-error", "<bdi>ink</bdi>", "picture"):
+            assert readable in collected
+        assert len(saved) == 6
+        assert (await browser.get(saved[0])).headers["content-disposition"].startswith("attachment; ")
+        assert output is not None
+        assert (await browser.get(html.unescape(output[1]))).json() == {"text": NOTES}
+
     async def test_branches_of_a_fan_out_stand_apart(self, browser: Browser, waiting: Handle) -> None:
         """Each with its own output."""
         page = await _page(browser, "/run/step", id=waiting.id, step=4)
@@ -185,9 +202,9 @@ class TestArtifacts:
         ("id", "expected"),
         [
             pytest.param("notes", "<h4>Release notes</h4>", id="Markdown, its headings below the page's"),
-            pytest.param("changes", '<span class="line plus">+    return session()</span>', id="a diff"),
-            pytest.param("findings", '<td class="level-error">error</td>', id="SARIF as a table"),
-            pytest.param("prices", "<td>ink</td>", id="a table"),
+            pytest.param("changes", '<span class="line plus">+    return session()', id="a diff"),
+            pytest.param("findings", '<td class="level-error"><bdi>error</bdi></td>', id="SARIF as a table"),
+            pytest.param("prices", "<td><bdi>ink</bdi></td>", id="a table"),
             pytest.param("picture", '<img class="picture" src="/run/artifact/raw?', id="a picture"),
             pytest.param("data", "&#34;b&#34;: null", id="JSON, indented"),
         ],
@@ -210,31 +227,22 @@ class TestArtifacts:
         }
 
 
-class _FakeRequest:
-    """The little of a request that a stream reads."""
-
-    def __init__(self, browser: Browser, cursor: str = "") -> None:
-        self.app = browser.app
-        self.headers = {"last-event-id": cursor}
-        self.query_params: dict[str, str] = {}
-
-
 class TestLive:
     """What a page is told while a run happens."""
 
     async def test_a_change_is_told_and_after_a_lost_connection_only_what_is_new(
-        self, browser: Browser, worker: Worker
+        self, sources: Sources, worker: Worker
     ) -> None:
         """The cursor is where the page was; the stream ends with the run."""
+
+        def followed(cursor: str) -> AsyncIterator[Change]:
+            return changes(cursor, lambda: mark_of(sources, handle.id, None), 0.1, is_over)
+
         handle = await started(worker, release, "live-1", "Watch")
         await until_waiting(handle, "release manager")
-        changes: AsyncIterator[Change] = _changes(_FakeRequest(browser), _Asked(handle.id, None))  # type: ignore[arg-type]
-        first = await anext(changes)
+        first = await anext(followed(""))
         decision = (await answer_to(handle)).model_copy(update={"answer": {"percent": 10}, "who": "ann"})
-        later: AsyncIterator[Change] = _changes(
-            _FakeRequest(browser, first.cursor),  # type: ignore[arg-type]
-            _Asked(handle.id, None),
-        )
+        later = followed(first.cursor)
         await decide(worker.client, handle.id, Decision.model_validate(decision.model_dump()))
         await handle.result()
         kinds = [change.kind async for change in later]

@@ -20,8 +20,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
+from baton.console.app import serve_console
 from baton.console.security import Access, Links, Role
-from baton.console.serving import serve_console
 from baton.console.sources import Places, Sources
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
@@ -135,6 +135,7 @@ class Office:
     screenshots: Path
     _open: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     _consoles: dict[tuple[str, Role], tuple[str, Links]] = field(default_factory=dict)
+    _cookies: dict[tuple[str, Role], list[Any]] = field(default_factory=dict)
 
     async def console(self, name: str, role: Role) -> tuple[str, Links]:
         """Return the address of the console whose links sign somebody in, and the links."""
@@ -145,7 +146,7 @@ class Office:
         return self._consoles[name, role]
 
     async def person(self, name: str = "ann", role: Role = Role.OPERATOR, **options: Any) -> Person:
-        """Return somebody who is signed in, with a browser of their own."""
+        """Return somebody who is signed in, with a browser of their own; links are limited, so a session serves all."""
         base, links = await self.console(name, role)
         usual: dict[str, Any] = {"viewport": {"width": 1100, "height": 800}}
         context: BrowserContext = await self.browser.new_context(**{**usual, **options})
@@ -156,7 +157,11 @@ class Office:
         page.on("pageerror", lambda error: one.errors.append(str(error)))
         page.on("dialog", lambda dialog: one.errors.append(f"dialog: {dialog.message}"))
         page.on("console", lambda told: one.errors.append(told.text) if "Content Security" in told.text else None)
-        await one.open(links.path)
+        if (name, role) in self._cookies:
+            await context.add_cookies(self._cookies[name, role])
+        else:
+            await one.open(links.path)
+            self._cookies[name, role] = await context.cookies()
         return one
 
     async def close(self) -> None:

@@ -73,8 +73,9 @@ class TestApprovals:
         await ann.shot("01-inbox")
         await entry.get_by_role("link", name="payment").click()
         await ann.page.wait_for_url(f"**{path.replace(':', '%3A')}")
-        for text in ("+pay in 14 days", "-pay in 30 days", "| ink | 3 |", "12.50 USD", "Pay this invoice?"):
+        for text in ("+pay in 14 days", "-pay in 30 days", "12.50 USD", "Pay this invoice?"):
             await ann.sees(text)
+        assert await ann.page.get_by_role("cell", name="ink").count() == 1
         await ann.shot("01-approval")
         await pay(ann)
         await ann.sees("by ann")

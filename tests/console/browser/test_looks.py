@@ -1,16 +1,24 @@
 """Every page for everybody: no violation that axe finds, and no text that runs, hides or breaks the page."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser
 from temporalio.worker import Worker
 
-from baton.console.pages_repair import fork_path, rollback_path
+from baton.client import read_run
+from baton.console.pages_inbox import approval_path
+from baton.console.pages_operate import fork_path, rollback_path
 from baton.console.rendering import run_path
+from baton.console.report import report
+from baton.console.sources import Sources
 from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks
 from tests.console.browser.test_deciding import asked, fill, fits, held, pay, press
+from tests.console.conftest import started
+from tests.console.console_pipelines import EMAIL, registers, release
 from tests.handoff.handoff_pipelines import FourAgents
 from tests.support import until_waiting
 
@@ -47,7 +55,9 @@ async def assert_clean(person: Person, name: str) -> None:
         found = await Axe().run(person.page, options=_RULES)
         told = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found.response["violations"]]
         assert (name, scheme, told) == (name, scheme, [])
-    await person.shot(f"28-{name}-dark")
+    await person.shot(f"{name}-dark")
+    await person.page.emulate_media(color_scheme="light")
+    await person.shot(name)
 
 
 async def test_28_axe_finds_no_violation(office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
@@ -62,10 +72,10 @@ async def test_28_axe_finds_no_violation(office: Office, desk_worker: Worker, qu
     dead = await held(letter)
     await ann.open("/")
     await ann.page.get_by_role("link", name="axe-1").first.wait_for()
-    await assert_clean(ann, "runs")
+    await assert_clean(ann, "28-runs")
     await ann.open("/inbox")
     await ann.page.locator("li", has_text="axe-2").wait_for()
-    await assert_clean(ann, "inbox")
+    await assert_clean(ann, "28-inbox")
     for name, path in {
         "approval": approval,
         "handoff": dead,
@@ -76,7 +86,7 @@ async def test_28_axe_finds_no_violation(office: Office, desk_worker: Worker, qu
         "missing": "/approval?run=axe-1&question=9:none",
     }.items():
         await ann.open(path)
-        await assert_clean(ann, name)
+        await assert_clean(ann, f"28-{name}")
     await ann.open(dead)
     await ann.page.get_by_label("Edit").check()
     await ann.page.get_by_label("Patch of the baton").fill("{")
@@ -84,11 +94,11 @@ async def test_28_axe_finds_no_violation(office: Office, desk_worker: Worker, qu
     await fill(ann, Why="x")
     await press(ann, "Decide")
     await ann.sees("Nothing was sent.")
-    await assert_clean(ann, "faults")
+    await assert_clean(ann, "28-faults")
     await ann.open(approval)
     await pay(ann)
     await ann.sees("You have approved")
-    await assert_clean(ann, "voted")
+    await assert_clean(ann, "28-voted")
     await handle.terminate()
     await letter.terminate()
 
@@ -128,3 +138,59 @@ async def test_29_hostile_text_is_text(office: Office, desk_worker: Worker, quie
     assert elsewhere == []
     assert question
     await handle.result()
+
+
+async def test_30_what_is_read_has_no_violation_either(
+    chromium_browser: Browser, screenshots: Path, sources: Sources, worker: Worker, quiet: list[Person], tmp_path: Path
+) -> None:
+    """Steps, artifacts of every kind, two points, an audit, personal data before and after, the report in print."""
+    office = Office(chromium_browser, sources, screenshots)
+    ann = await office.person()
+    quiet.append(ann)
+    handle = await started(worker, release, "axe-read", "Write the notes of 1.2")
+    waits = await until_waiting(handle, "release manager")
+    knows = await started(worker, registers, "axe-person", "Register a person")
+    await knows.result()
+    run = await read_run(worker.client, handle.id)
+    for name, path in {
+        "run": run_path(handle.id),
+        "agent": run_path(handle.id, None, "/step", step=2),
+        "artifacts": run_path(handle.id, None, "/step", step=3),
+        "artifact": run_path(handle.id, None, "/artifact", artifact="findings"),
+        "compare": run_path(handle.id, None, "/compare", a=1, b=3),
+        "audit": f"/audit?task={run.task_id}&id={handle.id}",
+        "approval": approval_path(handle.id, waits.waiting_for[0].question or ""),
+        "personal": run_path(knows.id, None, "/personal"),
+    }.items():
+        await ann.open(path)
+        await fits(ann)
+        await assert_clean(ann, f"30-{name}")
+    await fill(ann, Why="a complaint")
+    await press(ann, "Open")
+    await ann.sees(EMAIL)
+    await fits(ann)
+    await assert_clean(ann, "30-personal-opened")
+    saved = tmp_path / "run.html"
+    saved.write_text(await report(sources, handle.id), encoding="utf-8")
+    await ann.page.goto(saved.as_uri())
+    await fits(ann)
+    await assert_clean(ann, "30-report")
+    await ann.page.emulate_media(media="print")
+    await ann.page.pdf(path=screenshots / "30-report.pdf")
+    await ann.shot("30-report-print")
+    await ann.page.emulate_media(media="screen")
+    phone = await office.person(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    quiet.append(phone)
+    for name, path in {
+        "runs": "/",
+        "run": run_path(handle.id),
+        "step": run_path(handle.id, None, "/step", step=3),
+    }.items():
+        await phone.open(path)
+        await fits(phone)
+        await phone.shot(f"30-phone-{name}")
+        await phone.page.eval_on_selector("html", "it => { it.dir = 'rtl'; }")
+        await fits(phone)
+        await phone.shot(f"30-phone-{name}-rtl")
+    await handle.terminate()
+    await office.close()

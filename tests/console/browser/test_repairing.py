@@ -6,7 +6,7 @@ import pytest
 from temporalio.worker import Worker
 
 from baton.client import decide, read_run, roll_back
-from baton.console.pages_repair import fork_path, rollback_path
+from baton.console.pages_operate import fork_path, rollback_path
 from baton.console.security import Role
 from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks, relay

@@ -1,0 +1,334 @@
+"""The console against a server with thousands of runs: its pages, its live events, its memory.
+
+The console is a process of its own, `baton console` as people start it, behind a declared proxy so that each viewer is
+a person. Viewers do over HTTP what the page's script does: follow the events, and load the page again after each.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import random
+import re
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from baton import PipelineInput
+from baton.client import RunFilter
+from baton.devserver.processes import bound_to_parent
+from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE
+from benchmarks.compare import Effort
+from benchmarks.measures import pipeline_input
+from benchmarks.report import Findings
+from benchmarks.rig import Crew, Rig, as_deployed, stop
+from benchmarks.samples import small
+
+RUNS, OPEN, ASKING, STEPS, VIEWERS = 5_000, 1_000, 20, 2_000, 20
+_AT_ONCE = 20
+_EVENTS = 40
+_LISTS = ("/", "/?status=WAITING", "/?status=RUNNING", "/?pipeline=Delivery", "/?stage=plan", "/?status=TERMINATED")
+_HAPPENS_EVERY, _SAMPLED_EVERY = 2.0, 5.0
+
+
+@dataclass(frozen=True)
+class _Console:
+    """A console process, its address, and the server behind it."""
+
+    url: str
+    process: asyncio.subprocess.Process
+    crew: Crew
+
+    def viewer(self, name: str) -> httpx.AsyncClient:
+        """Return the browser of a person."""
+        return httpx.AsyncClient(base_url=self.url, headers={"x-forwarded-user": name}, timeout=60)
+
+    @property
+    def memory_mb(self) -> float:
+        """The memory that the process holds, in MB; 0 where the system does not tell."""
+        with contextlib.suppress(OSError):
+            found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text("utf-8"))
+            return int(found[1]) / 1_000 if found else 0.0
+        return 0.0
+
+
+@contextlib.asynccontextmanager
+async def _serving(rig: Rig) -> AsyncIterator[_Console]:
+    """Serve a console over the rig's server, as an operator starts it."""
+    crew = await rig.crew("baton")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    people = rig.folder / "people.toml"
+    people.write_text('addresses = ["127.0.0.1"]\n[roles]\n"*" = "operator"\n', encoding="utf-8")
+    url = f"http://127.0.0.1:{port}"
+    process = await asyncio.create_subprocess_exec(
+        *bound_to_parent([sys.executable, "-m", "baton.cli", "console", "--json"]),
+        *("--port", str(port), "--people", str(people), "--url", url),
+        cwd=rig.folder,
+        env={
+            **as_deployed(),
+            "TEMPORAL_ADDRESS": crew.server.address,
+            "BATON_ARTIFACTS": str(rig.folder / "artifacts"),
+        },
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    try:
+        yield _Console(url, process, crew)
+    finally:
+        await stop(process)
+
+
+async def _fill(crew: Crew, effort: Effort) -> None:
+    """Start the runs: most have ended, some wait for a worker, a few ask a person. Nobody polls their task queue."""
+    labels = TypedSearchAttributes(
+        [
+            SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), "Delivery"),
+            SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE), "plan"),
+        ]
+    )
+    runs, still = (100, 40) if effort.quick else (RUNS, OPEN)
+
+    async def start(number: int) -> None:
+        handle = await crew.client.start_workflow(
+            "Delivery",
+            PipelineInput(goal=f"Deliver part {number}"),
+            id=f"part-{number}",
+            task_queue="nobody",
+            search_attributes=labels,
+            static_summary=f"Deliver part {number}",
+        )
+        if number >= still:
+            await handle.terminate("measured")
+
+    await _all(start, range(runs))
+    for _ in range(ASKING):
+        await crew.client.start_workflow(
+            "Asks", pipeline_input(small()), id=f"asks-{random.random()}", task_queue=crew.queue
+        )
+    await _until(lambda: _count(crew.client, RunFilter(status="WAITING").query()), ASKING)
+    await _until(lambda: _count(crew.client, RunFilter().query()), runs + ASKING)
+
+
+async def _all(work: Callable[[int], Awaitable[Any]], numbers: Iterable[int]) -> None:
+    """Do something for each number, some at a time."""
+    left = iter(numbers)
+
+    async def one_after_the_other() -> None:
+        for number in left:
+            await work(number)
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(_AT_ONCE)))
+
+
+async def _count(client: Client, query: str) -> int:
+    return (await client.count_workflows(query)).count
+
+
+async def _until(count: Callable[[], Awaitable[int]], least: int) -> None:
+    """Wait until the server's index has so many runs."""
+    while True:
+        if await count() >= least:
+            return
+        await asyncio.sleep(0.5)
+
+
+async def pages(rig: Rig, effort: Effort) -> Findings:
+    """Measure the list, beside the same list by the server's own API, and the page of a long run."""
+    rounds = 2 if effort.quick else 20
+    async with _serving(rig) as console:
+        client = console.crew.client
+        await _fill(console.crew, effort)
+        long = await _long_run(console.crew, 20 if effort.quick else STEPS)
+        async with console.viewer("ann") as ann:
+            lists, server = [], []
+            for path in itertools.islice(itertools.cycle(_LISTS), rounds * len(_LISTS)):
+                lists.append(await _took(ann, path))
+                if path == "/":
+                    server.append(await _asked(client))
+            anew = await _took(ann, long)
+            runs = [await _took(ann, long) for _ in range(rounds)]
+            search = await _took(ann, "/?q=part+4999&searched=5000")
+            kilobytes = max([await _transferred(console, path) for path in ("/", long)])
+    values = {
+        "console_list_p95_ms": _p95(lists),
+        "console_list_vs_temporal": statistics.median(lists[:: len(_LISTS)]) / statistics.median(server),
+        "console_run_p95_ms": _p95(runs),
+        "console_first_page_kb": kilobytes,
+    }
+    rows: list[Sequence[str]] = [
+        ("lists, plain and filtered", f"{statistics.median(lists):.0f}", f"{_p95(lists):.0f}"),
+        ("the plain list by Temporal's own API", f"{statistics.median(server):.0f}", f"{_p95(server):.0f}"),
+        ("the search through 5,000 goals, once", f"{search:.0f}", ""),
+        (f"a run of {STEPS:,} steps", f"{statistics.median(runs):.0f}", f"{_p95(runs):.0f}"),
+        ("the same, its history read for the first time", f"{anew:.0f}", ""),
+    ]
+    return Findings(f"The console's pages among {RUNS:,} runs", ("page", "median ms", "p95 ms"), rows, values)
+
+
+async def _long_run(crew: Crew, steps: int) -> str:
+    """Run a pipeline of many steps, and return the path of its page."""
+    argument = pipeline_input(small()).model_copy(update={"params": {"stages": steps}})
+    handle = await crew.client.start_workflow("LongDelivery", argument, id="long", task_queue=crew.queue)
+    await handle.result()
+    return f"/run?{urlencode({'id': handle.id})}"
+
+
+async def _took(browser: httpx.AsyncClient, path: str) -> float:
+    """Return how many milliseconds a page takes."""
+    began = time.perf_counter()
+    (await browser.get(path)).raise_for_status()
+    return (time.perf_counter() - began) * 1_000
+
+
+async def _asked(client: Client) -> float:
+    """Return how many milliseconds the server takes for the same list."""
+    began = time.perf_counter()
+    _ = [one async for one in client.list_workflows(RunFilter().query(), page_size=51, limit=51)]
+    return (time.perf_counter() - began) * 1_000
+
+
+async def _transferred(console: _Console, path: str) -> float:
+    """Return how many KB a browser that was never here transfers for a page and all that belongs to it."""
+    async with console.viewer("bob") as bob:
+        page = await bob.get(path)
+        found = re.findall(r'(?:<link[^>]*href|<script[^>]*src)="([^"]+)"', page.text)
+        answers = [page, *[await bob.get(unescape(one)) for one in found]]
+    return sum(one.num_bytes_downloaded for one in answers) / 1_000
+
+
+def _p95(values: Sequence[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.95))]
+
+
+async def events(rig: Rig, effort: Effort) -> Findings:
+    """Measure how long after it is in the history an event has the page of its run loaded again, with 20 viewers."""
+    async with _serving(rig) as console, contextlib.AsyncExitStack() as held:
+        await _fill(console.crew, Effort(quick=True))
+        for number in range(1, VIEWERS):
+            await held.enter_async_context(_looking(console, f"viewer {number}", _page_of(number)))
+        loaded = _Loaded()
+        await held.enter_async_context(_looking(console, "ann", _page_of(0), loaded))
+        handle, times = console.crew.client.get_workflow_handle("part-0"), []
+        for _ in range(3 if effort.quick else _EVENTS):
+            await asyncio.sleep(0.3 + random.random())  # so that events fall anywhere between two looks
+            before = loaded.times
+            await handle.signal("nudged")
+            told = (await handle.describe()).raw_description.workflow_execution_info.history_length
+            event = await _event_time(handle, told)
+            times.append((await loaded.after(before) - event) * 1_000)
+    p95 = _p95(times)
+    rows: list[Sequence[str]] = [(f"{VIEWERS} viewers", f"{statistics.median(times):.0f}", f"{p95:.0f}")]
+    columns = ("from the history to the browser", "median ms", "p95 ms")
+    return Findings("A live event of a run", columns, rows, {"console_event_ms": p95})
+
+
+async def _event_time(handle: Any, number: int) -> float:
+    """Return when an event of a run was written, in seconds since the epoch."""
+    found = [event async for event in handle.fetch_history_events() if event.event_id <= number]
+    last: float = found[-1].event_time.ToNanoseconds() / 1e9
+    return last
+
+
+@dataclass
+class _Loaded:
+    """When a viewer had their page loaded again."""
+
+    times: int = 0
+    at: float = 0.0
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def note(self) -> None:
+        """Note that it is loaded."""
+        async with self.changed:
+            self.times, self.at = self.times + 1, time.time()
+            self.changed.notify_all()
+
+    async def after(self, times: int) -> float:
+        """Return when it was loaded the time after so many."""
+        async with self.changed:
+            await asyncio.wait_for(self.changed.wait_for(lambda: self.times > times), 30)
+            return self.at
+
+
+def _page_of(number: int) -> str:
+    """Return the page that a viewer looks at: most at a run, some at the list or the inbox."""
+    other = {1: "/", 2: "/inbox", 3: "/?status=RUNNING"}.get(number % 5)
+    return other or f"/run?{urlencode({'id': f'part-{number % 10}'})}"
+
+
+@contextlib.asynccontextmanager
+async def _looking(console: _Console, name: str, path: str, loaded: _Loaded | None = None) -> AsyncIterator[None]:
+    """Have somebody look at a page while the context is open."""
+    ready = asyncio.Event()
+    task = asyncio.create_task(_look(console, name, path, ready, loaded or _Loaded()))
+    try:
+        await ready.wait()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _look(console: _Console, name: str, path: str, ready: asyncio.Event, loaded: _Loaded) -> None:
+    """Follow a page as its script does: connect, and load it again whenever it changed; connect again if it ended."""
+    async with console.viewer(name) as browser:
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                page = await browser.get(path)
+                found = re.search(r'data-events="([^"]+)"', page.text)
+                if found is None:
+                    return
+                async with browser.stream("GET", unescape(found[1]), timeout=None) as stream:
+                    ready.set()
+                    async for line in stream.aiter_lines():
+                        if line == "event: changed":
+                            await browser.get(path)
+                            await loaded.note()
+            await asyncio.sleep(1)
+
+
+async def memory(rig: Rig, effort: Effort) -> Findings:
+    """Measure how much more memory the console holds after some time with 20 viewers, while runs go on.
+
+    What it keeps to answer fast is filled first: a fifth of the time is not counted.
+    """
+    seconds = 10.0 if effort.quick else effort.minutes * 60
+    async with _serving(rig) as console, contextlib.AsyncExitStack() as held:
+        await _fill(console.crew, effort)
+        for number in range(VIEWERS):
+            await held.enter_async_context(_looking(console, f"viewer {number}", _page_of(number)))
+        began, samples = time.monotonic(), []
+        busy = asyncio.create_task(_goes_on(console.crew))
+        while (passed := time.monotonic() - began) < seconds:
+            samples.append((passed, console.memory_mb))
+            print(f"console memory: {passed:.0f} s {samples[-1][1]:.1f} MB", file=sys.stderr, flush=True)
+            await asyncio.sleep(min(_SAMPLED_EVERY, seconds / 10))
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+    counted = [held for passed, held in samples if passed >= seconds / 5]
+    few = max(1, len(counted) // 10)
+    first, last = statistics.median(counted[:few]), statistics.median(counted[-few:])
+    row = (f"{seconds / 60:.1f} min", f"{samples[0][1]:.0f}", f"{first:.0f}", f"{last:.0f}", f"{max(counted):.0f}")
+    columns = (f"{VIEWERS} viewers", "MB at first", "MB after a fifth", "MB at the end", "most MB")
+    return Findings("The console's memory", columns, [row], {"console_memory_growth_mb": max(0.0, last - first)})
+
+
+async def _goes_on(crew: Crew) -> None:
+    """Have runs change, begin and end."""
+    for number in itertools.count():
+        await crew.client.get_workflow_handle(f"part-{number % 10}").signal("nudged")
+        await crew.start("Delivery", pipeline_input(small()))
+        await asyncio.sleep(_HAPPENS_EVERY)

@@ -1,0 +1,94 @@
+"""An approval's page: everything that it shows readable and to be saved, and the commands that decide with a key."""
+
+import html
+import re
+import shlex
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.worker import Worker
+
+from baton import Pipeline, pipeline
+from baton.client import open_approvals_of
+from baton.console.content import MOST_CHARACTERS
+from baton.console.pages_inbox import approval_path
+from baton.core.exhibits import MOST_SHOWN_BYTES
+from baton.testing import pipeline_worker
+from tests.console.conftest import Browser, started
+from tests.console.console_pipelines import CHANGES, NOTES, Sizes, collect, png
+from tests.support import until_waiting
+
+
+@pipeline
+async def shows(p: Pipeline) -> object:
+    """Show a person one thing of each kind, and ask for a signed decision."""
+    await p.stage(collect)
+    kept: dict[str, Any] = {ref.id: ref for ref in p.baton.artifacts}
+    plain = {"output": {"text": NOTES}, "lines": [{"item": "ink", "euros": 3}], "long": "x" * 200_000}
+    await p.approve("it's all here", within=timedelta(days=1), shows={**kept, **plain}, answer=Sizes, proof=True)
+    return None
+
+
+@pytest.fixture(scope="module")
+async def page(browser: Browser, worker: Worker) -> str:
+    """Return the page of an approval that shows one thing of each kind."""
+    async with pipeline_worker(worker.client, [shows], [collect]) as own:
+        handle = await started(own, shows, "shows all")
+        await until_waiting(handle, "it's all here")
+        [one] = await open_approvals_of(own.client, handle.id)
+        path = approval_path(handle.id, one.waiting.question or "")
+        answer = await browser.get(path)
+        for address in re.findall(r'(?:href|src)="(/approval/exhibit[^"]*)"', answer.text):
+            saved[address] = await browser.get(html.unescape(address))
+        await handle.terminate()
+    return answer.text
+
+
+saved: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(
+    "readable",
+    [
+        pytest.param("<h4>Release notes</h4>", id="Markdown of an artifact, and of an output"),
+        pytest.param('<span class="line plus">+    return session()', id="a diff"),
+        pytest.param('<td class="level-error"><bdi>error</bdi></td>', id="SARIF"),
+        pytest.param("<td><bdi>paper</bdi></td>", id="CSV"),
+        pytest.param("&#34;b&#34;: null", id="JSON"),
+        pytest.param("<td><bdi>ink</bdi></td>", id="a list of records"),
+        pytest.param('<img class="picture" src="/approval/exhibit?', id="a picture"),
+        pytest.param("x" * 200_000, id="a long text, whole"),
+    ],
+)
+async def test_what_is_decided_on_is_readable_there(page: str, readable: str) -> None:
+    """Artifacts too, not only their names."""
+    assert readable in page
+
+
+async def test_everything_can_be_saved(page: str) -> None:
+    """As it is, under its own name; only the picture is shown in place."""
+    shown = [one for one in saved.values() if "content-disposition" not in one.headers]
+    contents = [one.content for one in saved.values()]
+
+    assert len(saved) == len({*saved}) == 10
+    assert [(one.headers["content-type"], one.content) for one in shown] == [("image/png", png())]
+    assert NOTES.encode() in contents
+    assert CHANGES.encode() in contents
+    assert {one.headers["content-security-policy"] for one in saved.values()} == {"default-src 'none'; sandbox"}
+
+
+async def test_a_signed_decision_is_a_whole_command(page: str) -> None:
+    """The key stays where it is; the page has no form, and names run, approval and the fields of the answer."""
+    commands = [html.unescape(one) for one in re.findall(r'<code class="command"[^>]*>([^<]*)</code>', page)]
+    words = [shlex.split(one) for one in commands if "--key" in one]
+
+    assert words == [
+        ["baton", verb, "shows all", "it's all here", "--key", "KEY_FILE", "--why", "…"] for verb in ("approve", "deny")
+    ]
+    assert 'class="decide' not in page
+
+
+def test_an_approval_can_show_no_more_than_the_page_has() -> None:
+    """So that what is decided on is always there whole."""
+    assert MOST_SHOWN_BYTES <= MOST_CHARACTERS
