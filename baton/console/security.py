@@ -165,7 +165,7 @@ class Rate:
     each_second: float
 
 
-ENTERING, READING, WRITING = Rate(10, 0.2), Rate(120, 20), Rate(20, 1)
+ENTERING, UNKNOWN, READING, WRITING = Rate(10, 0.2), Rate(60, 5), Rate(120, 20), Rate(20, 1)
 
 
 class Rates:
@@ -280,12 +280,10 @@ class Guard:
         if request.method not in _SAFE and not _is_own(request, origin):
             return PlainTextResponse("this came from another site (Origin); nothing was done", status_code=403)
         if path.startswith(_OPEN_PATHS):
-            if path == "/enter" and not access.rates.take(address, ENTERING):
-                return _too_many()
             return None
         viewer = access.viewer(request)
         if viewer is None:
-            if not access.rates.take(address, ENTERING):
+            if not access.rates.take(address, UNKNOWN):
                 return _too_many()
             return PlainTextResponse(
                 "You are not signed in, or your groups have no role here."
@@ -364,6 +362,10 @@ async def enter(request: Request) -> Response:
         return PlainTextResponse("")
     session = access.links.take(request.query_params.get("key", "")) if access.links else None
     if session is None:
+        if not access.rates.take(
+            request.client.host if request.client else "?", ENTERING
+        ):  # the right key always works
+            return _too_many()
         text = "This link was used, or is not of this console; `baton console` printed another one."
         return PlainTextResponse(text, status_code=401)
     answer = RedirectResponse("/", status_code=303)

@@ -245,6 +245,17 @@ class TestRates:
         assert answers[-1] == 429
         assert (await browser.get("/")).status_code == 200
 
+    async def test_nobody_keeps_the_owner_of_a_link_out(self, sources: Sources) -> None:
+        """Neither a neighbour at the same address who guesses, nor a page of theirs whose session is over."""
+        links = Links("ann")
+        app = console_app(sources, Access(links=links))
+        stranger = Browser(app)
+        for path in ["/enter?key=guess"] * 12 + ["/runs/events"] * 70:
+            refused = await stranger.get(path)
+
+        assert refused.status_code == 429
+        assert (await (await Browser(app, links).sign_in()).get("/")).status_code == 200
+
 
 async def test_the_shipped_console_says_that_it_serves(sources: Sources, client: Client) -> None:
     """A health check has no session, and is told nothing else."""
