@@ -33,13 +33,6 @@ _DATA_ONLY = (
 def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> Agent | None:
     """Return the model that the environment names, as an agent, or None where it names none.
 
-    Args:
-        name: The agent's name, usually that of its stage.
-        environment: The worker's environment variables.
-
-    Raises:
-        AgentError: Only some of the variables are set, or one cannot be used.
-
     Example:
         >>> configured_model("plan", {}) is None
         True
@@ -67,21 +60,7 @@ def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> 
 
 
 async def ask_model(work: AgentWork, task: str, data: JsonValue, kind: type[AnswerT]) -> AnswerT | None:
-    """Ask the configured model for an answer of a given type; its cost is charged to the stage.
-
-    Args:
-        work: The work of the agent that asks; its contract and baton are in the prompt.
-        task: What to do, in our own words: it goes into the system turn.
-        data: What to do it on: it goes into the user turn, inside the data fence.
-        kind: The type of the answer.
-
-    Returns:
-        The answer, which is a claim until it is checked; None where no model is configured.
-
-    Raises:
-        AgentError: The model failed or refused; `permanent` where another attempt would not help.
-        PatchError: It did not answer in the form that was asked for.
-    """
+    """Ask the configured model for an answer of a given type; its cost is charged to the stage."""
     model = await asyncio.to_thread(configured_model, work.context.given.stage)
     if model is None:
         return None
@@ -101,11 +80,7 @@ async def ask_model(work: AgentWork, task: str, data: JsonValue, kind: type[Answ
 
 
 def _price(environment: Mapping[str, str]) -> Price | None:
-    """Return the prices of the environment; None where it names none.
-
-    Raises:
-        AgentError: One is not an amount.
-    """
+    """Return the prices of the environment; None where it names none."""
     names = ("BATON_LLM_PROMPT_PRICE", "BATON_LLM_COMPLETION_PRICE")
     given = [environment.get(name, "").strip() for name in names]
     if not any(given):

@@ -42,13 +42,7 @@ def page(*parts: str) -> str:
 
 
 def check_folder(out: Path, marks: Mapping[str, str], error: type[BatonError]) -> None:
-    """Refuse a folder in which one of the files exists and was written by somebody else.
-
-    Args:
-        out: The folder, which need not exist.
-        marks: The names of the files, each with what the first 400 bytes of ours contain.
-        error: What is raised.
-    """
+    """Refuse a folder in which one of the files exists and was written by somebody else."""
     for name, mark in marks.items():
         place = out / name
         try:

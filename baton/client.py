@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from baton.runs.client_waiting import answer_of as answer_of
     from baton.runs.client_waiting import must_be_answerable as must_be_answerable
     from baton.runs.client_waiting import waits as waits
-    from baton.sdk.leaving import leave as leave
+    from baton.sdk import leave as leave
 else:
     from baton.lazy import lazy_exports
 

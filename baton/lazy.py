@@ -1,8 +1,9 @@
-"""Front doors whose names are loaded on first use: a package lists them once, in its imports for type checkers."""
+"""How modules are loaded: front doors on first use, and optional packages with a word on the extra they need."""
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,3 +39,13 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
 
     names = sorted(homes)
     return load, lambda: names, names
+
+
+@contextmanager
+def needs_extra(extra: str, module: str) -> Iterator[None]:
+    """Name the extra where an import within fails, for its packages often have other names than what they install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        told = f"{module} needs {error.name}: pip install 'temporal-baton[{extra}]'"
+        raise ModuleNotFoundError(told, name=error.name) from error

@@ -42,8 +42,15 @@ from baton.pipelines.activity_missing import MissingParts
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import AskingAgain, EarlyQueries
-from baton.sdk.failures import FAILED_THE_RUN, AnyFault, log_failure, logging_failures
-from baton.sdk.runner import GuardedRunner, PipelineRunner, runner_for
+from baton.sdk.runner import (
+    FAILED_THE_RUN,
+    AnyFault,
+    GuardedRunner,
+    PipelineRunner,
+    log_failure,
+    logging_failures,
+    runner_for,
+)
 from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.telemetry.tracing import TracedClient, TracedWorker
 from baton.telemetry.worker_logs import event_loop_watchdog

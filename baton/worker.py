@@ -46,7 +46,7 @@ from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import OFF, BatonPlugin
-from baton.sdk.leaving import leave
+from baton.sdk import leave
 from baton.telemetry.metering import watch_runs, worker_metrics
 from baton.telemetry.metrics import BUCKETS
 from baton.telemetry.tracing import TracingError, open_tracing

@@ -52,11 +52,7 @@ class Delivery:
         return self.pipeline.result(offered)
 
     async def _rounds(self, rounds: int, base: str) -> dict[str, str]:
-        """Draft, implement, test and review until tests and review pass; return the commit and its size.
-
-        Raises:
-            PipelineError: They do not pass in the last round.
-        """
+        """Draft, implement, test and review until tests and review pass; return the commit and its size."""
         parent, why, said = base, "", ""
         for number in range(1, rounds + 1):
             draft = await self._with(draft_change, round=number, parent=parent, why=f"{why}\n{said}".strip())

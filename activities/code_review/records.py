@@ -11,6 +11,8 @@ from baton.wire.records import Record
 Severity = Literal["high", "medium", "low"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
 Concern = Literal["security", "performance"]
+RULES: dict[Concern, str] = {"security": "S", "performance": "PERF,ASYNC,C4,C901,B019,RUF015"}
+"""Ruff's rules for each concern."""
 Verdict = Literal["request changes", "comment", "approve"]
 Passages = tuple[tuple[int, int], ...]
 """First and last lines, from 1."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from activities.code_review.analysers import RULES
 from activities.code_review.records import (
+    RULES,
     SEVERITIES,
     Concern,
     Finding,

@@ -16,8 +16,7 @@ from unidiff import PatchedFile, PatchSet
 from unidiff.errors import UnidiffParseError
 
 from activities.code_review.records import CodeReviewError, Passages, Snapshot, SourceText, Unread
-from activities.languages import language_of
-from activities.source_files import as_text, git, list_files, opened
+from activities.source_files import as_text, git, language_of, list_files, opened
 
 _OTHERS = re.compile(
     r"(^|/)(vendor|third_party|_vendor|node_modules|site-packages)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$"
@@ -68,11 +67,7 @@ class Tree:
 
 
 def read_tree(root: Path) -> Tree:
-    """Return the files of a project.
-
-    Raises:
-        CodeReviewError: It is not a folder that can be read.
-    """
+    """Return the files of a project."""
     top = root.resolve()
     if not top.is_dir() or not os.access(top, os.R_OK):
         raise CodeReviewError(f"the source {str(root)!r} does not exist or is not a folder; name the project's folder")
@@ -94,13 +89,6 @@ def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
     """Return the programs of a checkout that differ from where it left a commit, with the changed lines.
 
     What is not committed counts as well.
-
-    Args:
-        tree: The checkout.
-        base: A commit, branch or tag; its common ancestor with the checkout's commit is compared with.
-
-    Raises:
-        CodeReviewError: The commit does not exist, or the folder is not a checkout.
     """
     commit = git(tree.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
     if commit is None:
@@ -127,11 +115,7 @@ def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
 
 
 def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
-    """Return the programs that a diff changes, as they are with it, with the changed lines.
-
-    Raises:
-        CodeReviewError: It is not a unified diff, or fits the project neither way.
-    """
+    """Return the programs that a diff changes, as they are with it, with the changed lines."""
     try:
         parsed = PatchSet(diff.replace("\r\n", "\n"))
     except UnidiffParseError as error:
@@ -160,11 +144,7 @@ def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
 
 
 def read_diff(path: Path) -> str:
-    """Return the text of a diff's file.
-
-    Raises:
-        CodeReviewError: It is missing or too large.
-    """
+    """Return the text of a diff's file."""
     try:
         with path.open("rb") as file:
             content = file.read(_LONGEST_DIFF + 1)
@@ -324,11 +304,7 @@ def _why_unseen(tree: Tree, path: str, patches: list[PatchedFile]) -> str | None
 
 
 def _both_sides(tree: Tree, path: str, patches: list[PatchedFile], name: str) -> tuple[str, str]:
-    """Return a file's text before and after a diff, which may be applied already.
-
-    Raises:
-        CodeReviewError: The diff fits neither way.
-    """
+    """Return a file's text before and after a diff, which may be applied already."""
     content = tree.read(path)
     now = "" if content is None else as_text(content)
     before = now

@@ -10,8 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.code_review.agents import Reviewer
-from activities.code_review.analysers import check_installed
+from activities.code_review.agents import Reviewer, check_installed
 from activities.code_review.records import (
     SEVERITIES,
     CodeReviewError,
@@ -170,11 +169,7 @@ def _write(out: Path, files: dict[str, str]) -> ToolAnswer:
 
 
 def _output_folder(context: StageContext[Baton]) -> Path:
-    """Return the folder to write to.
-
-    Raises:
-        CodeReviewError: It is in the source, which is never written to.
-    """
+    """Return the folder to write to."""
     out, source = Path(_text(context, "output")), Path(_text(context, "source"))
     if out.resolve().is_relative_to(source.resolve()):
         raise CodeReviewError(

@@ -1,32 +1,167 @@
 """The agents of `compliance_review`: who they are, and the one that decides, behind Baton's port for agents."""
 
 import asyncio
-from datetime import UTC
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue
 
-from activities.compliance_review.claims import Customer, Evidence, InForce, Known
-from activities.compliance_review.policy import Policy, StatusRule, read_policy
+from activities.compliance_review.claims import (
+    Attached,
+    Claim,
+    Customer,
+    Evidence,
+    InForce,
+    Known,
+    Message,
+    Named,
+    Phrases,
+    Recipients,
+    phrases_in,
+)
+from activities.compliance_review.mail import Note, without_addresses
+from activities.compliance_review.policy import (
+    AgreementRule,
+    Answer,
+    ApprovalRule,
+    PhrasesRule,
+    Policy,
+    QuoteRule,
+    Registers,
+    StatusRule,
+    read_policy,
+)
 from activities.compliance_review.records import (
     SCHEMA_NAME,
     SCHEMA_VERSION,
     ComplianceDecision,
     ComplianceError,
     Concern,
+    Mail,
     RegisterError,
 )
-from activities.compliance_review.registers import Answer, Registers
 from activities.compliance_review.report import DATA, Review, ToolUse
-from activities.compliance_review.research import TOOLS, ask
 from activities.compliance_review.rules import Case, decide, undecided
 from activities.models import ask_model
 from baton import BatonPatch, StageContext
 from baton.agents.port import AgentAnswer, AgentWork
-from baton.contract.records import EventType, HandoffContract
+from baton.contract.records import EventType, HandoffContract, ToolDeniedError
 from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
+
+TOOLS = (
+    *("mailbox.read", "mailbox.search", "policy.search", "crm.lookup_customer"),
+    *("contracts.search", "crm.lookup_pricing", "approvals.search"),
+)
+"""The tools of the research; none of them changes anything."""
+
+_MOST_DOMAINS, _LONGEST_REQUEST = 50, 500
+Context = StageContext[Any]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is researched: the proposed e-mail, the notes before it, policy and registers, and the person's request."""
+
+    mail: Mail
+    notes: tuple[Note, ...]
+    policy: Policy
+    registers: Registers
+    read_at: datetime
+    request: str = ""
+
+
+async def ask(
+    context: Context, tool: str, arguments: dict[str, JsonValue], look_up: Callable[[], Iterable[Answer]]
+) -> list[tuple[Claim, Known]]:
+    """Call a tool as far as the contract allows it, and record each answer with the time at which it was retrieved."""
+    if not context.tools.allows(tool):
+        try:
+            await context.tools.call(tool, look_up)  # raises, and records the denial
+        except ToolDeniedError:
+            return []
+    call = context.session.tool_call(tool, arguments)
+    try:
+        answers = await asyncio.to_thread(lambda: tuple(look_up()))
+    except RegisterError as error:
+        context.session.tool_result(tool, str(error), call_id=call, success=False)
+        return []
+    found = []
+    for one in answers:
+        said = one.claim.sentence
+        event = context.session.tool_result(tool, said, call_id=call, retrieved_at=one.retrieved_at)
+        found.append((one.claim, Known(event.id, said, tool, "high")))
+    return found
+
+
+async def research(context: Context, material: Material) -> None:
+    """Record in the stage's session what there is to know of a proposed e-mail."""
+    _hear(context, material)
+    policy, mail, registers, at = material.policy, material.mail, material.registers, material.read_at
+    await ask(context, "policy.search", {}, lambda: [Answer(InForce(digest=policy.digest), at)])
+    await ask(context, "mailbox.read", {"message": mail.digest}, partial(_read, mail, at))
+    for rule in policy.rules:
+        if isinstance(rule, PhrasesRule):
+            await ask(context, "mailbox.search", {"rule": rule.id}, partial(_search, mail, rule, at))
+    for domain in sorted(mail.domains.keys() - policy.known_domains())[:_MOST_DOMAINS]:
+        look_up = partial(registers.lookup_customer, domain)
+        for claim, _ in await ask(context, "crm.lookup_customer", {"domain": domain}, look_up):
+            if isinstance(claim, Customer) and claim.customer is not None:
+                await _look_into(context, claim.customer, material)
+
+
+async def _look_into(context: Context, customer: str, material: Material) -> None:
+    """Ask about a customer what the policy's rules need."""
+    registers, rules, amounts = material.registers, material.policy.rules, material.mail.amounts
+    for agreement in sorted({rule.agreement for rule in rules if isinstance(rule, AgreementRule)}):
+        look_up = partial(registers.search_contracts, customer, agreement)
+        await ask(context, "contracts.search", {"customer": customer, "agreement": agreement}, look_up)
+    if amounts and any(isinstance(rule, QuoteRule) for rule in rules):
+        await ask(context, "crm.lookup_pricing", {"customer": customer}, partial(registers.lookup_pricing, customer))
+    highest = {one.currency: one.cents for one in amounts}
+    for rule in rules:
+        if isinstance(rule, ApprovalRule) and highest.get(rule.currency, 0) > rule.above * 100:
+            look_up = partial(registers.search_approvals, customer, rule.role, rule.currency)
+            await ask(context, "approvals.search", {"customer": customer, "role": rule.role}, look_up)
+
+
+def _hear(context: Context, material: Material) -> None:
+    """Record what was said: before the e-mail, and by the person who proposes it."""
+    session = context.session
+    for note in material.notes:
+        match note.kind:
+            case "brainstorm":
+                session.brainstorm(note.text)
+            case "rejected_assumption":
+                session.rejected_assumption(note.text)
+            case "internal_note":
+                session.internal_note(note.text)
+            case "history":
+                session.user_message(note.text, exclude=True)
+    if request := " ".join(without_addresses(material.request).split()):
+        session.user_message(request[:_LONGEST_REQUEST])
+
+
+def _read(mail: Mail, at: datetime) -> list[Answer]:
+    claims: list[Claim] = [
+        Message(digest=mail.digest),
+        Recipients(domains=mail.domains, unreadable=mail.unreadable),
+        Attached(files=mail.attachments),
+    ]
+    if mail.text is not None:  # else the amounts in it are unknown
+        claims.append(Named(amounts=mail.amounts))
+    return [Answer(claim, at) for claim in claims]
+
+
+def _search(mail: Mail, rule: PhrasesRule, at: datetime) -> list[Answer]:
+    if mail.text is None:
+        raise RegisterError("a part of the e-mail is not in the charset that it names, so its words are not known")
+    found = phrases_in(mail.text, rule.forbidden)
+    return [Answer(Phrases(rule=rule.id, of=len(rule.forbidden), found=found), at)]
+
 
 RESEARCHER, REVIEWER, WRITER, VERSION = "ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter", "1.0.0"
 REVIEWERS_TOOLS = frozenset({"policy.search", "crm.read_customer_status"})

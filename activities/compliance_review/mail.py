@@ -22,8 +22,7 @@ from mailbox import mbox
 from pathlib import Path
 from typing import Literal
 
-from activities.compliance_review.amounts import highest_amounts
-from activities.compliance_review.phrases import without_invisible
+from activities.compliance_review.claims import highest_amounts, without_invisible
 from activities.compliance_review.records import Attachment, ComplianceError, Mail, domain_of
 from baton.wire.records import Record
 
@@ -75,10 +74,6 @@ def read_mailbox(path: Path, message_id: str | None = None) -> Mailbox:
 
     Proposed is the message that ``message_id`` names; else the only one that the header `X-Unsent: 1` marks as a
     draft; else the only message.
-
-    Args:
-        path: An `.mbox` file, a folder of that ending as Apple's Mail exports it, or an `.eml` file.
-        message_id: The `Message-ID` of the proposed e-mail, with or without its angle brackets.
     """
     suffix = path.suffix.lower()
     if suffix not in (".mbox", ".mbx", ".eml"):
@@ -129,12 +124,7 @@ def text_of(message: EmailMessage) -> str | None:
 
 
 def notes_of(messages: Sequence[EmailMessage], own: frozenset[str]) -> list[Note]:
-    """Return what earlier messages say; one among ourselves by paragraphs, one from outside as a whole.
-
-    Args:
-        messages: The earlier messages, in order.
-        own: Our own domains.
-    """
+    """Return what earlier messages say; one among ourselves by paragraphs, one from outside as a whole."""
     return [note for message in messages for note in _notes(message, own)][:_MOST_NOTES]
 
 

@@ -45,15 +45,7 @@ class ToolUse(Record):
 
 
 class Review(Record):
-    """What the compliance agent hands on: `decision.json` is this record.
-
-    Attributes:
-        written_by: Marks the file as ours to replace.
-        decision: What it decided.
-        contract: The contract that it decided under, as JSON.
-        left_out: Why each session event that did not cross was left out, by event.
-        used: The tools that it called.
-    """
+    """What the compliance agent hands on: `decision.json` is this record."""
 
     written_by: Literal["baton compliance_review"] = "baton compliance_review"
     decision: ComplianceDecision
@@ -63,11 +55,7 @@ class Review(Record):
 
 
 def to_markdown(review: Review) -> str:
-    """Return the explanation of a decision as Markdown, what follows from it first.
-
-    Args:
-        review: What the compliance agent handed on.
-    """
+    """Return the explanation of a decision as Markdown, what follows from it first."""
     contract, decision = HandoffContract.from_json_object(review.contract), review.decision
     return page(
         _MARK,

@@ -17,17 +17,18 @@ from activities.compliance_review.agents import (
     DECISION,
     FORBIDDEN,
     RESEARCHER,
+    TOOLS,
     VERSION,
     WRITER,
+    Material,
     Reviewer,
+    research,
     text_parameter,
 )
 from activities.compliance_review.mail import notes_of, read_mail, read_mailbox
-from activities.compliance_review.policy import read_policy
+from activities.compliance_review.policy import Registers, read_policy
 from activities.compliance_review.records import ComplianceError
-from activities.compliance_review.registers import Registers
 from activities.compliance_review.report import DATA, MARKS, REPORT, Review, to_markdown
-from activities.compliance_review.research import TOOLS, Material, research
 from activities.pages import check_folder, write_folder
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents.port import AgentLimits, agent_stage

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from activities.contract_review.clauses import check_contract, extract
-from activities.contract_review.reading import read_document, squeeze
+from activities.contract_review.clauses import check_contract, extract, read_document, squeeze
 from activities.contract_review.records import (
     ClauseKey,
     ContractPatch,

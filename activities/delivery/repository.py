@@ -159,17 +159,7 @@ class Repository:
             await asyncio.shield(asyncio.to_thread(remove_folder, top))
 
     async def commit(self, checkout: Checkout, parent: str, message: str, when: datetime) -> str:
-        """Commit the files of a checkout.
-
-        Args:
-            checkout: The files.
-            parent: The commit that they were made from.
-            message: The commit's message.
-            when: Its date: the same change made again at the same time is the same commit.
-
-        Returns:
-            The commit.
-        """
+        """Commit the files of a checkout."""
         others = (await self.run("ls-files", "-z", "--others", "--exclude-standard", checkout=checkout)).output
         if inner := [path for path in others.decode("utf-8", "replace").split("\0") if path.endswith("/")]:
             raise DeliveryError(

@@ -47,14 +47,7 @@ _JSON_WITH_COMMENTS = re.compile(r"(^|/)((ts|js)config[^/]*|\.?devcontainer|\.es
 
 
 async def review(repository: Repository, order: Order, base: str, commit: str) -> list[Remark]:
-    """Return the remarks on a change: what blocks first, then by place.
-
-    Args:
-        repository: Where the commits are.
-        order: Which files may change, and how much.
-        base: What the work started from.
-        commit: What it came to.
-    """
+    """Return the remarks on a change: what blocks first, then by place."""
     diffs = await repository.changes(base, commit)
     remarks = [remark for diff in diffs for remark in file_remarks(diff, order)]
     for diff in diffs:

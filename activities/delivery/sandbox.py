@@ -50,25 +50,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a command can reach.
-
-    Attributes:
-        write: The folders that it can write to, but not replace: a link in their place would lead the worker astray.
-        read: What it can read beside the system's programs.
-        network: Whether it can reach the network; if not, it has a loopback interface of its own.
-    """
+    """What a command can reach."""
 
     write: tuple[Path, ...]
     read: tuple[Path, ...] = ()
     network: bool = False
 
     def wrap(self, command: Sequence[str], folder: Path) -> list[str]:
-        """Return the command that runs ``command`` in the sandbox.
-
-        Args:
-            command: The program and its arguments.
-            folder: Where it runs, inside of one of `write`.
-        """
+        """Return the command that runs ``command`` in the sandbox."""
         if os.environ.get(MODE) == "none":
             return [*command]
         read = [str(place) for place in self._readable()]
@@ -105,10 +94,6 @@ class Sandbox:
 def environment_for(names: Sequence[str] = (), further: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of a program: what programs need and what is asked for by name.
 
-    Args:
-        names: Variables of the worker to pass on as well, where they are set.
-        further: Variables to set.
-
     Example:
         >>> sorted(environment_for(further={"PYTHONPATH": "src"}).keys() - {*_VARIABLES})
         ['PYTHONPATH']
@@ -131,15 +116,6 @@ async def run_program(
     together: bool = False,
 ) -> Ran:
     """Run a program to its end, or until its time is over; whatever it started in its session ends with it.
-
-    Args:
-        command: The program and its arguments; no shell reads them.
-        folder: Where it runs.
-        seconds: How long it may take.
-        environment: The whole of its environment; see `environment_for`.
-        stdin: Its standard input.
-        most_bytes: How much of each stream is kept; of more, the beginning and the end.
-        together: Keep standard error in its place between the lines of standard output.
 
     Example:
         >>> ran = asyncio.run(

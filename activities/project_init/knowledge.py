@@ -17,13 +17,11 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from activities.languages import language_of
-from activities.project_init.files import Omissions, Progress, SourceTree, role_of
+from activities.project_init.detect import parse_python
+from activities.project_init.files import Omissions, Progress, SourceTree, role_of, write_bytes
 from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
-from activities.project_init.store import write_bytes
-from activities.project_init.structure import parse_python
-from activities.source_files import as_text
+from activities.source_files import as_text, language_of
 from baton import estimate_tokens
 
 FORMAT = "2"
@@ -130,15 +128,6 @@ def query(index: Path, text: str, limit: int = 5) -> list[Hit]:
     """Return the chunks that answer a question best, the best first.
 
     Words match by their stems; a chunk with all of them comes first. Operators and quotes in the question are words.
-
-    Args:
-        index: The file that `build_index` wrote; it is opened for reading only.
-        text: The question.
-        limit: Most hits to return, from 1 to 100.
-
-    Raises:
-        ProjectError: ``index`` is missing, or is not an index of this version.
-        ValueError: ``limit`` is out of range.
     """
     if not 1 <= limit <= 100:
         raise ValueError(f"limit is {limit}; it must be from 1 to 100")
@@ -162,11 +151,7 @@ def query(index: Path, text: str, limit: int = 5) -> list[Hit]:
 
 
 def open_index(index: Path) -> sqlite3.Connection:
-    """Open an index for reading only.
-
-    Raises:
-        ProjectError: It is missing, damaged, or of another version.
-    """
+    """Open an index for reading only."""
     if not index.is_file():
         raise ProjectError(f"there is no index at {str(index)!r}; run stage build-knowledge first")
     connection = sqlite3.connect(f"{index.resolve().as_uri()}?mode=ro&immutable=1", uri=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from activities.languages import LanguageKind
+from activities.source_files import LanguageKind
 from baton import BatonError
 from baton.wire.records import Record, Sha256Hex
 

@@ -37,22 +37,7 @@ def verify(
     out: Path,
     progress: Progress | None = None,
 ) -> Verification:
-    """Check what the earlier stages found and wrote.
-
-    Args:
-        tree: The listing of the first stage; the folder is surveyed again and compared with it.
-        stack: What was detected.
-        documents: What was written.
-        index: What was built.
-        out: The output folder.
-        progress: Called regularly; raising from it stops the work.
-
-    Returns:
-        Every check with its outcome: a false claim is a result, not an exception.
-
-    Raises:
-        ProjectError: The project's folder is gone or cannot be read.
-    """
+    """Check what the earlier stages found and wrote."""
     report = progress or (lambda _: None)
     now = survey(tree.root, limits=tree.limits, progress=report)
     checks = [_source_is_unchanged(tree, now), _evidence_exists(stack, now)]

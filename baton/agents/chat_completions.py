@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 
 with needs_extra("agents", __name__):
     import httpx2

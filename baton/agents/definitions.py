@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 
 with needs_extra("agent-files", __name__):
     import yaml

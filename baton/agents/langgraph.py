@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 from uuid import uuid4
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 
 with needs_extra("langgraph", __name__):
     from langchain_core.exceptions import OutputParserException

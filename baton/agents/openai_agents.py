@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 
 with needs_extra("openai-agents", __name__):
     from agents import (

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 
 with needs_extra("agents", __name__):
     from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, StructuredDict, ToolOutput

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Unpack
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 
 with needs_extra("agents", __name__):
     from pydantic_ai import Agent, AgentRunResult, RunContext, StructuredDict, ToolOutput, capture_run_messages

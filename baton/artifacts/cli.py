@@ -10,8 +10,7 @@ import typer
 from baton.artifacts.records import ArtifactRef
 from baton.cli.options import ForceOption, check_new
 from baton.cli.output import make_table, plain
-from baton.cli.session import Session, command
-from baton.cli.targets import RunArgument, Target
+from baton.cli.session import RunArgument, Session, Target, command
 from baton.errors import PipelineError
 from baton.runs.client_reader import read_run
 

@@ -2,7 +2,7 @@
 
 Reading commands ask the server for the run's event history and nothing else, so they work with no worker
 running and on runs that ended. Every command takes `--json`; what it then writes is stable and meant for
-programs. The process always ends in `baton.sdk.leaving.leave`.
+programs. The process always ends in `baton.sdk.leave`.
 """
 
 import signal
@@ -14,7 +14,7 @@ from baton.cli.app import make_app
 from baton.cli.options import ExitCode
 from baton.cli.output import prepare_streams
 from baton.errors import BatonError
-from baton.sdk.leaving import leave
+from baton.sdk import leave
 
 _TERMINATED = 128 + signal.SIGTERM
 

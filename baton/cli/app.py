@@ -16,16 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from baton import __version__
-from baton.cli.options import (
-    MEANINGS,
-    AddressOption,
-    ArtifactsOption,
-    ConfigOption,
-    GlobalOptions,
-    JsonOption,
-    NamespaceOption,
-    ProfileOption,
-)
+from baton.cli.options import MEANINGS, GlobalOptions, with_groups
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ COMMANDS = (
         "add pipeline", "new.cli", _START, "Add a pipeline, its first stage and its test to the project in this folder."
     ),
     Listed("dev", "cli.dev", _START, "Run a Temporal server, its UI, the console and your worker, until Ctrl-C."),
-    Listed("console", "cli.console", _START, "Serve the web console: runs, their relay, what waits for you."),
+    Listed("console", "cli.dev", _START, "Serve the web console: runs, their relay, what waits for you."),
     Listed("run", "runs.cli_run", _START, "Start a pipeline."),
     Listed("schedule add", "runs.cli_run", _START, "Start a pipeline by the clock."),
     Listed("schedule list", "runs.cli_run", _START, "List the schedules, with their next and last runs."),
@@ -102,7 +93,7 @@ COMMANDS = (
     Listed("history", "runs.cli_history", _LOOK, "Show who changed what, and when."),
     Listed("diff", "runs.cli_history", _LOOK, "Compare the batons after two stages, field by field."),
     Listed("explain", "runs.cli_history", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
-    Listed("report", "cli.console", _LOOK, "Write a run as one HTML file that reads without a server."),
+    Listed("report", "cli.dev", _LOOK, "Write a run as one HTML file that reads without a server."),
     Listed("bill", "runs.cli_list", _LOOK, "Sum up what runs cost, and compare it with a provider's export."),
     Listed("watch", "runs.cli_watch", _LOOK, "Follow a run while it happens, to its end."),
     Listed("artifact list", "artifacts.cli", _LOOK, "List the artifacts of a run, as its baton has them now."),
@@ -274,20 +265,16 @@ def make_app() -> typer.Typer:
     )
 
     @app.callback()
+    @with_groups
     def options(
         ctx: typer.Context,
-        json: JsonOption = False,
-        address: AddressOption = None,
-        namespace: NamespaceOption = None,
-        profile: ProfileOption = None,
-        config: ConfigOption = None,
-        artifacts: ArtifactsOption = None,
+        given: GlobalOptions,
         version: Annotated[
             bool,
             typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
         ] = False,
     ) -> None:
-        ctx.obj = GlobalOptions(json, address, namespace, profile, config, artifacts)
+        ctx.obj = given
 
     groups = {name: typer.Typer(name=name, help=text, no_args_is_help=True) for name, text in GROUPS.items()}
     groups["inbox"] = typer.Typer(name="inbox", help=GROUPS["inbox"], cls=_ListsByDefault)

@@ -84,14 +84,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found.
-
-    Attributes:
-        check: What was looked at.
-        mark: How it ended.
-        found: What was found.
-        remedy: What to do about it; None where nothing is to be done.
-    """
+    """What a check found."""
 
     check: str
     mark: Mark

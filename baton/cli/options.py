@@ -1,8 +1,11 @@
 """The exit codes, the options that every command takes, before its name or after it, and `--force`."""
 
+import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -35,40 +38,6 @@ MEANINGS = (
 """The exit codes for the end of `--help`."""
 
 
-_PANEL = "Connection"
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs, and nothing else, to the output.")]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--address", metavar="HOST:PORT", help="The Temporal server. [TEMPORAL_ADDRESS]", rich_help_panel=_PANEL
-    ),
-]
-NamespaceOption = Annotated[
-    str | None,
-    typer.Option("--namespace", metavar="NAME", help="Its namespace. [TEMPORAL_NAMESPACE]", rich_help_panel=_PANEL),
-]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile", metavar="NAME", help="A profile of temporal.toml. [TEMPORAL_PROFILE]", rich_help_panel=_PANEL
-    ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="The temporal.toml to use. [TEMPORAL_CONFIG_FILE]", rich_help_panel=_PANEL
-    ),
-]
-ArtifactsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--artifacts",
-        metavar="PATH|URL",
-        help=f"The workers' artifact store, which also holds large payloads. [BATON_ARTIFACTS, {DEFAULT_STORE}]",
-        rich_help_panel=_PANEL,
-    ),
-]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Write over a file that is there.")]
 
 
@@ -79,24 +48,39 @@ def check_new(file: Path, force: bool, hint: str) -> None:
 
 
 @dataclass(frozen=True)
-class GlobalOptions:
-    """What the options of every command say; None is "not said".
+class OptionGroup:
+    """A base for dataclasses whose fields are options of the commands that take one."""
 
-    Attributes:
-        json: Whether the output is JSON.
-        address: Host and port of the server.
-        namespace: The namespace.
-        profile: The profile in `temporal.toml`.
-        config: The `temporal.toml` to use.
-        artifacts: The artifact store.
-    """
 
-    json: bool = False
-    address: str | None = None
-    namespace: str | None = None
-    profile: str | None = None
-    config: Path | None = None
-    artifacts: str | None = None
+def _connection(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=help, rich_help_panel="Connection")
+
+
+@dataclass(frozen=True)
+class GlobalOptions(OptionGroup):
+    """What the options of every command say; None is "not said"."""
+
+    json: Annotated[bool, typer.Option("--json", help="Write JSON for programs, and nothing else, to the output.")] = (
+        False
+    )
+    address: Annotated[str | None, _connection("--address", "HOST:PORT", "The Temporal server. [TEMPORAL_ADDRESS]")] = (
+        None
+    )
+    namespace: Annotated[str | None, _connection("--namespace", "NAME", "Its namespace. [TEMPORAL_NAMESPACE]")] = None
+    profile: Annotated[
+        str | None, _connection("--profile", "NAME", "A profile of temporal.toml. [TEMPORAL_PROFILE]")
+    ] = None
+    config: Annotated[
+        Path | None, _connection("--config", "FILE", "The temporal.toml to use. [TEMPORAL_CONFIG_FILE]")
+    ] = None
+    artifacts: Annotated[
+        str | None,
+        _connection(
+            "--artifacts",
+            "PATH|URL",
+            f"The workers' artifact store, which also holds large payloads. [BATON_ARTIFACTS, {DEFAULT_STORE}]",
+        ),
+    ] = None
 
     @property
     def store(self) -> str:
@@ -107,3 +91,27 @@ class GlobalOptions:
         """Return these options with what ``later`` says in place of what they say."""
         said: dict[str, Any] = {one.name: getattr(later, one.name) for one in fields(later)}
         return replace(self, **{name: value for name, value in said.items() if value not in (None, False)})
+
+
+def with_groups(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make each field of a parameter that is an `OptionGroup` an option of its own."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for one in inspect.signature(function).parameters.values():
+        if not (isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup)):
+            parameters.append(one)
+            continue
+        groups[one.name] = one.annotation
+        parameters += [
+            inspect.Parameter(option.name, one.kind, default=option.default, annotation=option.type)
+            for option in fields(one.annotation)
+        ]
+
+    @wraps(function)
+    def call(**given: Any) -> Any:
+        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
+        return function(**given, **made)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call

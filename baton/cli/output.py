@@ -129,11 +129,7 @@ def stack(*rows: RenderableType | None) -> Group:
 
 
 class Command:
-    """A command to type, which can be copied as it stands there.
-
-    Attributes:
-        plain: What is shown, in one line.
-    """
+    """A command to type, which can be copied as it stands there."""
 
     def __init__(self, text: str, style: str = "dim") -> None:
         self.plain = printable(text.replace("\n", "⏎"))

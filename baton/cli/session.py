@@ -1,18 +1,20 @@
-"""One call of a command: its options, consoles and client, the event loop, and errors as one line and an exit code."""
+"""One call of a command: its options, consoles and client, what people name, errors as one line and an exit code."""
 
 import asyncio
 import getpass
 import inspect
+import json
 import os
+import re
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 from rich.console import Console, RenderableType
@@ -22,25 +24,19 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
-from baton.cli.options import (
-    AddressOption,
-    ArtifactsOption,
-    ConfigOption,
-    ExitCode,
-    GlobalOptions,
-    JsonOption,
-    NamespaceOption,
-    ProfileOption,
-)
+from baton.cli.options import ExitCode, GlobalOptions, with_groups
 from baton.cli.output import json_text, make_console, plain
-from baton.client import Connection, connect
+from baton.client import Connection, connect, read_run
 from baton.codec.encryption import encryption_wanted
 from baton.errors import BatonError, ServerError
+from baton.handoff.errors import MalformedMessageError
 from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.wire.json_values import holds_half
+from baton.runs.client_list import RunFilter, list_runs
+from baton.wire.json_values import holds_half, loads_strict
+from baton.wire.money import amount_of
 
 _CONNECT_SECONDS = 10.0
 KEYS_FOLDER = Path(".baton")
@@ -49,13 +45,7 @@ KEYS_FOLDER = Path(".baton")
 
 @dataclass(frozen=True)
 class Session:
-    """What a command is handed: where it reads its options, and where it writes.
-
-    Attributes:
-        options: The options that every command takes.
-        out: The output.
-        err: What is said beside it.
-    """
+    """What a command is handed: where it reads its options, and where it writes."""
 
     options: GlobalOptions
     out: Console = field(default_factory=make_console)
@@ -191,14 +181,6 @@ def who_is(who: str | None) -> str:
 
 P = ParamSpec("P")
 
-_COMMON: dict[str, tuple[Any, Any]] = {
-    "json": (JsonOption, False),
-    "address": (AddressOption, None),
-    "namespace": (NamespaceOption, None),
-    "profile": (ProfileOption, None),
-    "config": (ConfigOption, None),
-    "artifacts": (ArtifactsOption, None),
-}
 _NONDETERMINISM = "TMPRL1100"  # by which Temporal says that code does not fit a history
 _OUT_OF_REACH = (
     RPCStatusCode.UNAVAILABLE,
@@ -211,25 +193,20 @@ _OUT_OF_REACH = (
 
 def command(function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Make a command of an async function that takes a session first and its own options after that."""
+    grouped = with_groups(function)
 
-    @wraps(function)
-    def run(ctx: typer.Context, **given: Any) -> None:
-        later = GlobalOptions(**{name: given.pop(name) for name in _COMMON})
+    def run(ctx: typer.Context, later: GlobalOptions, **given: Any) -> None:
         earlier = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
         _refuse_half_characters(ctx, given)
         session = Session(earlier.overridden(later))
-        _run(session, function(session, **given))  # type: ignore[call-arg]
+        _run(session, grouped(session=session, **given))
 
-    own = list(inspect.signature(function).parameters.values())[1:]
-    common = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _COMMON.items()
-    ]
-    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *own, *common]
+    taken = inspect.signature(run).parameters
+    own = [one for one in inspect.signature(grouped).parameters.values() if one.name != "session"]
+    parameters = [taken["ctx"], *own, taken["later"].replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    parameters.sort(key=lambda one: one.kind)
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
+    return update_wrapper(with_groups(run), function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
 
 
 def _refuse_half_characters(ctx: typer.Context, given: Mapping[str, Any]) -> None:
@@ -285,3 +262,143 @@ def _verdict_on_call(error: RPCError) -> tuple[ExitCode, str]:
     if error.status in _OUT_OF_REACH:
         return ExitCode.UNREACHABLE, f"the server cannot be used ({error.status.name.lower()}): {message}"
     return ExitCode.NO, f"the server refused ({error.status.name.lower()}): {message}"
+
+
+_PATIENCE_SECONDS = 1.5
+_MOST = 50
+
+Completions = list[tuple[str, str]]
+
+
+def complete_run(ctx: typer.Context, incomplete: str) -> Completions:
+    """Return the runs whose workflow id begins like this, each with its pipeline and status."""
+    return _quickly(_runs(_session(ctx), incomplete))
+
+
+def complete_stage(ctx: typer.Context, incomplete: str) -> Completions:
+    """Return the stages of the run that was named before."""
+    # While an option still lacks its value, the line is not parsed yet.
+    named = ctx.params.get("run") or next((word for word in ctx.args if not word.startswith("-")), None)
+    return _quickly(_stages(_session(ctx), named)) if isinstance(named, str) else []
+
+
+async def _runs(session: Session, incomplete: str) -> Completions:
+    runs = await list_runs(await session.client(), RunFilter(every=True, id_prefix=incomplete or None), _MOST)
+    return [(one.workflow_id, f"{one.pipeline} {one.status}") for one in runs]
+
+
+async def _stages(session: Session, workflow_id: str) -> Completions:
+    run = await read_run(await session.client(), workflow_id)
+    return [(step.name, f"step {step.seq}, {step.status.value}") for step in run.steps]
+
+
+def _session(ctx: typer.Context) -> Session:
+    """Return a session with the options that stand on the line so far; no callback has run yet."""
+    said: dict[str, Any] = {}
+    for one in (ctx.parent, ctx):
+        for name in ("address", "namespace", "profile", "config", "artifacts"):
+            value = one.params.get(name) if one else None
+            said |= {name: value} if value else {}
+    return Session(GlobalOptions(json=True, **said))
+
+
+def _quickly(work: Coroutine[Any, Any, Completions]) -> Completions:
+    """Return what the work finds in time; nothing where it fails, because a shell has no place for errors."""
+
+    async def in_time() -> Completions:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            return await work
+
+    try:
+        return asyncio.run(in_time())
+    except Exception:  # whatever it is, the operator's own command will say it better
+        return []
+
+
+_RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A workflow id, for its newest run; WORKFLOW_ID/RUN_ID for one of its runs.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+OptionalRunArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="A workflow id, for its newest run; WORKFLOW_ID/RUN_ID for one of its runs. Not with --all.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Every run that the other options select, after one question.")]
+PipelineOption = Annotated[
+    str | None, typer.Option("--pipeline", metavar="NAME", help="With --all: only runs of this pipeline.")
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many runs are read at most.")]
+STAGE_HELP = "its number, its name, or NAME:2 for the second of that name"
+AtOption = Annotated[
+    str | None,
+    typer.Option("--at", metavar="STAGE", help=f"After this stage: {STAGE_HELP}.", autocompletion=complete_stage),
+]
+WhyOption = Annotated[str, typer.Option("--why", help="The reason, for the history.", show_default=False)]
+WhoOption = Annotated[
+    str | None, typer.Option("--who", metavar="NAME", help="Who you are. [BATON_USER, or your user name]")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+PatchOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--patch", metavar="FILE", exists=True, dir_okay=False, readable=True, help="A patch of the baton, as JSON."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run that a person named."""
+
+    workflow_id: str
+    run_id: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Target":
+        """Return what ``text`` names; a workflow id may itself have slashes."""
+        workflow_id, slash, run_id = text.rpartition("/")
+        return cls(workflow_id, run_id) if slash and _RUN_ID.fullmatch(run_id) else cls(text)
+
+    def __str__(self) -> str:
+        """Return the target as people write it."""
+        return f"{self.workflow_id}/{self.run_id}" if self.run_id else self.workflow_id
+
+
+def json_object(file: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in a file."""
+    try:
+        data = file.read_bytes()
+        value = loads_strict(data.decode(json.detect_encoding(data)))
+    except (OSError, ValueError, MalformedMessageError) as error:
+        raise typer.BadParameter(f"{str(file)!r} is no JSON file: {error}", param_hint=what) from error
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise typer.BadParameter(f"{str(file)!r} holds a {kind}; it must hold a JSON object", param_hint=what)
+    return value
+
+
+def one_or_all(run: str | None, every: bool) -> "Target | None":
+    """Return the run that is named, or None for all that are selected."""
+    if every is (run is not None):
+        raise typer.BadParameter("name one RUN, or give --all and what selects the runs", param_hint="RUN")
+    return None if run is None else Target.of(run)
+
+
+def micro_usd_of(given: str, option: str) -> int:
+    """Return an amount of US dollars in millionths."""
+    try:
+        return amount_of(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None

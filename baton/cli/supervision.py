@@ -1,4 +1,8 @@
-"""A worker as a child process: restarted when it ends or its code changes, and ended with whatever it started."""
+"""A worker as a child process: found, restarted when it ends or its code changes, ended with whatever it started.
+
+A package names its pipelines in the entry point group `baton.pipelines`: each pipeline's type, and the module that runs
+its worker, as `python -m MODULE` does.
+"""
 
 import asyncio
 import contextlib
@@ -7,10 +11,13 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from baton.artifacts.store import LocalArtifactStore, open_store
+from baton.cli.session import Session
+from baton.devserver import DevServer, DevServerOptions
 from baton.devserver.processes import bound_to_parent
 from baton.errors import BatonError
 
@@ -23,13 +30,7 @@ _ENDING_SECONDS = 10.0  # that a worker may take beyond it
 
 @dataclass(frozen=True)
 class WorkerProgram:
-    """What is run as the worker.
-
-    Attributes:
-        arguments: What Python is given: a program's path, or `-m` and a module, and its arguments.
-        environment: Its whole environment.
-        watched: The file or folder whose changed Python files make it start again; None for none.
-    """
+    """What is run as the worker."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -162,3 +163,41 @@ async def supervised(program: WorkerProgram, say: Callable[[str], None]) -> Asyn
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+GROUP = "baton.pipelines"
+
+
+def worker_module(pipeline: str) -> str:
+    """Return the module that runs the worker of an installed pipeline."""
+    known = {found.name: found.value for found in entry_points(group=GROUP)}
+    if pipeline not in known:
+        names = ", ".join(sorted(known))
+        raise BatonError(f"no file and no pipeline of an installed package is named {pipeline!r}; pipelines: {names}")
+    return known[pipeline]
+
+
+def _program(pipeline: str) -> Sequence[str]:
+    """Return the worker's arguments for Python: that of an installed pipeline, else `./worker.py`."""
+    try:
+        return ("-m", worker_module(pipeline))
+    except BatonError:
+        if (script := find_worker(None)) is None:
+            raise
+        return (str(script),)
+
+
+@contextlib.asynccontextmanager
+async def served_here(session: Session, pipeline: str, task_queue: str) -> AsyncIterator[Session]:
+    """Yield a session with a server of its own, in memory, where a worker has the pipeline; both end with the block."""
+    program = _program(pipeline)
+    async with contextlib.AsyncExitStack() as running:
+        with session.progress("starting the server"):
+            server = await running.enter_async_context(DevServer(DevServerOptions(ui_port=None)))
+        environment = worker_environment(
+            os.environ, address=server.address, namespace="default", artifacts=absolute_store(session.options.store)
+        )
+        quiet = {**environment, "BATON_TASK_QUEUE": task_queue, "BATON_LOG_LEVEL": "WARNING"}
+        await running.enter_async_context(supervised(WorkerProgram(program, quiet), session.note))
+        session.note(f"for commands in another terminal: export TEMPORAL_ADDRESS={server.address}")
+        yield replace(session, options=replace(session.options, address=server.address, namespace="default"))

@@ -18,8 +18,8 @@ from temporalio.converter import PayloadCodec
 
 from baton.codec.encryption import MAX_DECODED_BYTES, CompressionCodec, EncryptionCodec
 from baton.errors import PayloadError, ServerError
-from baton.extras import needs_extra
 from baton.keys.store_keyring import Keyring
+from baton.lazy import needs_extra
 
 with needs_extra("codec", __name__):
     import uvicorn

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from types import ModuleType
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 
 with needs_extra("console", __name__):
     import jinja2  # noqa: F401 - what the pages are made with

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
-from baton.extras import needs_extra
+from baton.lazy import needs_extra
 from baton.wire.text import faults
 
 with needs_extra("codec", __name__):

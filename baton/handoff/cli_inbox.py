@@ -16,20 +16,22 @@ from temporalio.service import RPCError
 
 from baton.cli.options import ExitCode
 from baton.cli.output import Command, plain
-from baton.cli.session import Session, command, who_is
-from baton.cli.targets import (
+from baton.cli.session import (
     AllOption,
     LimitOption,
     OptionalRunArgument,
     PipelineOption,
     RunArgument,
+    Session,
     Target,
     WhoOption,
     WhyOption,
     YesOption,
+    command,
     json_object,
     micro_usd_of,
     one_or_all,
+    who_is,
 )
 from baton.client import WaitingHandoff, read_run, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes

@@ -13,8 +13,7 @@ import typer
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.session import KEYS_FOLDER, Session
-from baton.cli.targets import Target, complete_run
+from baton.cli.session import KEYS_FOLDER, Session, Target, complete_run
 from baton.client import read_run
 from baton.errors import BatonError, HistoryError, ServerError
 from baton.keys.store_keyring import Keyring

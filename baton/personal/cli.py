@@ -14,8 +14,7 @@ from rich.text import Text
 
 from baton.cli.options import ExitCode
 from baton.cli.output import make_table, moment, plain, stack
-from baton.cli.session import Session, command, user
-from baton.cli.targets import YesOption
+from baton.cli.session import Session, YesOption, command, user
 from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import LedgerOption
 from baton.ledger.cli_sources import opened as ledger_at

@@ -19,8 +19,7 @@ from temporalio.client import Client
 
 from baton.artifacts.store import ArtifactStore
 from baton.cli.output import block, moment, plain, printable, stack
-from baton.cli.session import Session, command, user, who_is
-from baton.cli.targets import RunArgument, Target, WhoOption, WhyOption, YesOption
+from baton.cli.session import RunArgument, Session, Target, WhoOption, WhyOption, YesOption, command, user, who_is
 from baton.client import RunRecord, StepStatus, decide
 from baton.core.baton import AnyBaton
 from baton.core.exhibits import EXCERPT
@@ -267,14 +266,7 @@ _MOST_TYPED = 64 * 1024
 
 @dataclass
 class LiveView:
-    """What happens in a run, line by line; while a person is asked, further lines wait for the answer.
-
-    Attributes:
-        client: A connected client.
-        console: Where it is written.
-        store: Where the artifacts are that an approval shows.
-        asks: Whether to ask for approvals here (`can_ask`). Otherwise the lines name the command that decides.
-    """
+    """What happens in a run, line by line; while a person is asked, further lines wait for the answer."""
 
     client: Client
     console: Console
@@ -387,9 +379,6 @@ class LiveView:
 
         The terminal is read by the event loop, which keeps working on the run meanwhile. What was typed before the
         question stood there does not answer it.
-
-        Raises:
-            EOFError: They end the input (Ctrl-D).
         """
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         while True:

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.cli.output import between, dollars, grid, length, make_table, moment, plain, stack
-from baton.cli.session import Session, command
-from baton.cli.targets import STAGE_HELP, RunArgument, Target, complete_stage
+from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command, complete_stage
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind

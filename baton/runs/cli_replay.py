@@ -18,8 +18,7 @@ from temporalio.workflow import NondeterminismError
 
 from baton.cli.options import ExitCode, ForceOption, check_new
 from baton.cli.output import plain
-from baton.cli.session import Session, command
-from baton.cli.targets import RunArgument, Target, complete_run
+from baton.cli.session import RunArgument, Session, Target, command, complete_run
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
@@ -34,15 +33,7 @@ _DURABLE = "baton.agents.pydantic_ai_durable"  # whose pipelines only load with 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What came of one history.
-
-    Attributes:
-        source: The run or the file.
-        pipeline: The workflow's type.
-        events: How long the history is.
-        fits: Whether the code of today does what the history tells.
-        problem: What it does instead.
-    """
+    """What came of one history."""
 
     source: str
     pipeline: str

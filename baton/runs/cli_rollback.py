@@ -12,20 +12,22 @@ from temporalio.service import RPCError
 
 from baton.cli.options import ExitCode
 from baton.cli.output import Command, make_table, plain, stack
-from baton.cli.session import Session, command, who_is
-from baton.cli.targets import (
+from baton.cli.session import (
     STAGE_HELP,
     AllOption,
     LimitOption,
     OptionalRunArgument,
     PipelineOption,
     RunArgument,
+    Session,
     Target,
     WhoOption,
     WhyOption,
     YesOption,
+    command,
     complete_stage,
     one_or_all,
+    who_is,
 )
 from baton.client import RollbackPoint, RolledBackRun, Step, find_point, roll_back
 from baton.errors import HistoryError, PipelineError

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -27,17 +28,20 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.records import Budget
 from baton.cli.doctor_checks import given_no_runs
+from baton.cli.options import OptionGroup
 from baton.cli.output import Command, ago, json_text, make_table, plain
-from baton.cli.session import Session, command, who_is
-from baton.cli.targets import (
+from baton.cli.session import (
     STAGE_HELP,
     PatchOption,
     RunArgument,
+    Session,
     Target,
     WhoOption,
+    command,
     complete_stage,
     json_object,
     micro_usd_of,
+    who_is,
 )
 from baton.client import RunRecord, read_run
 from baton.client import fork as fork_run
@@ -53,43 +57,55 @@ from baton.wire.text import mismatch
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
 IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The new workflow id; made up by default.")]
-GoalOption = Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")]
-ParamOption = Annotated[
-    list[str] | None,
-    typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is not JSON is taken as text."),
-]
-InputOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="NAME=TEXT|@FILE", help="A text that its agents work on, or a file with it."),
-]
-BatonOption = Annotated[
-    Path | None,
-    typer.Option("--baton", metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."),
-]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US dollars, such as 0.50."),
-]
-QueueOption = Annotated[
-    str,
-    typer.Option("--task-queue", metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen."),
-]
+
+
+@dataclass(frozen=True)
+class StartOptions(OptionGroup):
+    """What a new run is given."""
+
+    goal: Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")] = None
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="KEY=JSON", help="A parameter; what is not JSON is taken as text."),
+    ] = None
+    input: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=TEXT|@FILE", help="A text that its agents work on, or a file with it."),
+    ] = None
+    baton: Annotated[
+        Path | None,
+        typer.Option(
+            "--baton", metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."
+        ),
+    ] = None
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US dollars, such as 0.50."),
+    ] = None
+    task_queue: Annotated[
+        str,
+        typer.Option("--task-queue", metavar="NAME", envvar="BATON_TASK_QUEUE", help="Where its workers listen."),
+    ] = DEFAULT_TASK_QUEUE
+
+    def pipeline_input(self) -> PipelineInput:
+        """Return the pipeline's input."""
+        members = json_object(self.baton, "--baton") if self.baton else {}
+        goal = self.goal or members.pop("goal", None)
+        start = _input(goal, members, _params(self.param or []), _inputs(self.input or []))
+        if self.budget is None:
+            return start
+        return start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(self.budget, "--budget"))})
 
 
 @command
-async def run(  # noqa: PLR0913 - each is an option of the command
+async def run(
     session: Session,
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="The workflow's type.", show_default=False)],
-    goal: GoalOption = None,
-    param: ParamOption = None,
-    input: InputOption = None,
-    baton: BatonOption = None,
+    options: StartOptions,
     id: IdOption = None,
     task_id: Annotated[
         str | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
     ] = None,
-    budget: BudgetOption = None,
-    task_queue: QueueOption = DEFAULT_TASK_QUEUE,
     watch: WatchOption = False,
     here: Annotated[
         bool,
@@ -105,13 +121,13 @@ async def run(  # noqa: PLR0913 - each is an option of the command
     queue has it. With --here nothing else need run: the pipeline is one of an installed package, such as code_review,
     or of the folder's worker.py; the server and its worker end with the run, which is followed to its end.
     """
-    start = start_of(goal, param, input, baton, budget)
+    start, task_queue = options.pipeline_input(), options.task_queue
     if task_id is not None:
         start = start.model_copy(update={"task_id": _task(task_id)})
     workflow_id = id or f"{slug(pipeline)}-{uuid4().hex[:8]}"
     if here:
         # Imported only now: it brings the embedded server, which no other start needs.
-        async with import_module("baton.cli.here").served_here(session, pipeline, task_queue) as own:
+        async with import_module("baton.cli.supervision").served_here(session, pipeline, task_queue) as own:
             client = await own.client()
             handle = await _started(own, client, pipeline, start, workflow_id, task_queue)
             await _report(own, client, handle, pipeline, watch=True)
@@ -221,17 +237,6 @@ def _show_output(session: Session, run: RunRecord) -> None:
         session.show("", plain(output if isinstance(output, str) else json_text(output, lines=True)))
 
 
-def start_of(
-    goal: str | None, param: list[str] | None, input: list[str] | None, baton: Path | None, budget: str | None
-) -> PipelineInput:
-    """Return the pipeline's input that the options of a command describe."""
-    members = json_object(baton, "--baton") if baton else {}
-    start = _input(goal or members.pop("goal", None), members, _params(param or []), _inputs(input or []))
-    if budget is None:
-        return start
-    return start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(budget, "--budget"))})
-
-
 def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
     """Return the pipeline's input."""
     if not isinstance(goal, str) or not goal.strip():
@@ -316,36 +321,30 @@ _CRON = "cron"  # in the schedule's memo: the server keeps only the calendar tha
 
 
 @command
-async def add(  # noqa: PLR0913 - each is an option of the command
+async def add(
     session: Session,
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="The workflow's type.", show_default=False)],
     cron: Annotated[
         list[str],
         typer.Option("--cron", metavar="CRON", help="When, as five fields: `0 7 * * 1-5`. May be given several times."),
     ],
+    options: StartOptions,
     timezone: Annotated[str, typer.Option(metavar="ZONE", help="Whose clock, such as Europe/Berlin.")] = "UTC",
-    goal: GoalOption = None,
-    param: ParamOption = None,
-    input: InputOption = None,
-    baton: BatonOption = None,
-    budget: BudgetOption = None,
     id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The schedule's id; the pipeline's name by default.")
     ] = None,
-    task_queue: QueueOption = DEFAULT_TASK_QUEUE,
 ) -> None:
     """Start a pipeline by the clock.
 
     Each run is a task of its own, with the schedule's id and its time as its workflow id. While a run is open, no
     other one begins. Temporal keeps the schedule: nothing of Baton needs to run for it but a worker.
     """
-    start = start_of(goal, param, input, baton, budget)
+    start = options.pipeline_input()
     client = await session.client()
     name = id or slug(pipeline)
     with session.progress("making the schedule"):
-        await _create(
-            client, name, pipeline, start, ScheduleSpec(cron_expressions=cron, time_zone_name=timezone), task_queue
-        )
+        spec = ScheduleSpec(cron_expressions=cron, time_zone_name=timezone)
+        await _create(client, name, pipeline, start, spec, options.task_queue)
         next_times = (await client.get_schedule_handle(name).describe()).info.next_action_times
     if session.json:
         session.write_json({"schedule": name, "next": next_times[0].isoformat() if next_times else None})

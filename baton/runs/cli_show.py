@@ -24,8 +24,7 @@ from baton.cli.output import (
     quoted,
     stack,
 )
-from baton.cli.session import Session, command
-from baton.cli.targets import AtOption, RunArgument, Target
+from baton.cli.session import AtOption, RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus, read_run
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind

@@ -15,8 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.output import WithinEdges, between, length, make_table, moment, plain
-from baton.cli.session import Session, command
-from baton.cli.targets import RunArgument, Target
+from baton.cli.session import RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.history import HistoryEntry, StepKind
 from baton.runs.cli_history import changes, remarks
@@ -212,11 +211,7 @@ def _said(news: News, run: RunRecord) -> str:
 
 
 class Page:
-    """The page of a watched run; rich asks it what it looks like several times a second.
-
-    Attributes:
-        run: The run as it was last read.
-    """
+    """The page of a watched run; rich asks it what it looks like several times a second."""
 
     def __init__(self, console: Console) -> None:
         self.run: RunRecord | None = None

@@ -42,15 +42,7 @@ class GroupBy(StrEnum):
 
 @dataclass(frozen=True)
 class Charged:
-    """One amount that a run was charged.
-
-    Attributes:
-        pipeline: The pipeline.
-        stage: The stage.
-        model: The model.
-        day: The day in UTC, as `2026-11-27`.
-        spend: The amount.
-    """
+    """One amount that a run was charged."""
 
     pipeline: str
     stage: str
@@ -65,11 +57,6 @@ async def charges(
     """Return what all runs of the namespace were charged, children and runs that were rolled back included.
 
     Each run's own history is read, and each bill is taken once. Runs that the server no longer has are missing.
-
-    Args:
-        client: A client with Baton's data converter.
-        since: Leave out what was charged before.
-        unread: Told of each run whose payloads this client cannot read, and which is therefore missing.
     """
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
@@ -118,9 +105,6 @@ def exported(file: Path, by: GroupBy) -> dict[str, Spend]:
 
     It is a CSV file whose first row names its columns, in the spelling of the large providers: `model` or `date`, a
     cost in US dollars, and tokens read and written; what it lacks is not compared.
-
-    Raises:
-        BatonError: The file cannot be read, lacks a column, or holds what is not a number.
     """
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:

@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 from baton.artifacts.store import default_store
 from baton.codec.conversion import data_converter
 from baton.errors import ServerError
-from baton.sdk.leaving import leave
+from baton.sdk import leave
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_TASK_QUEUE = "baton"

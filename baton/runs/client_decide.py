@@ -124,11 +124,7 @@ def decided_question(run: RunRecord, question: str) -> Decided | None:
 
 
 async def shown_whole(handle: WorkflowHandle[Any, Any], asked: Waiting) -> Waiting:
-    """Return an open approval with all texts that it shows, whole.
-
-    Raises:
-        PipelineError: A text is not the one that the approval is bound to.
-    """
+    """Return an open approval with all texts that it shows, whole."""
     shows = []
     for place, one in enumerate(asked.shows, start=1):
         text = one.text

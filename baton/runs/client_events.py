@@ -38,14 +38,7 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 @dataclass(frozen=True)
 class Pausing:
-    """Somebody paused or unpaused a run.
-
-    Attributes:
-        paused: Whether it stood still from then on.
-        at: When.
-        by: Who did it, as the server was told.
-        why: The reason, as far as one was given.
-    """
+    """Somebody paused or unpaused a run."""
 
     paused: bool
     at: datetime
@@ -233,13 +226,7 @@ _HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff ([^:]+)(?:: (
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer that runs.
-
-    Attributes:
-        name: What it is for, as the pipeline says; empty if it does not.
-        since: When it was started.
-        until: When it fires.
-    """
+    """A timer that runs."""
 
     name: str
     since: datetime
@@ -253,15 +240,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class HandoffDeadline:
-    """A handoff that waits for a person.
-
-    Attributes:
-        seq: The number of the step that it was to begin.
-        handoff_id: Its id.
-        since: Since when it waits.
-        until: The deadline, after which its step fails.
-        why: What became of it and the code, as `PendingHandoff.why` says it.
-    """
+    """A handoff that waits for a person."""
 
     seq: int
     handoff_id: str

@@ -34,13 +34,7 @@ _STATUS = "WORKFLOW_EXECUTION_STATUS_"
 
 @dataclass(frozen=True)
 class Pause:
-    """Who paused a run.
-
-    Attributes:
-        by: Who did.
-        why: The reason.
-        since: Since when.
-    """
+    """Who paused a run."""
 
     by: str
     why: str
@@ -49,12 +43,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Execution:
-    """A run as the server tells of it.
-
-    Attributes:
-        info: What lists and descriptions have.
-        details: What a description has besides; empty for a run in a list.
-    """
+    """A run as the server tells of it."""
 
     info: WorkflowExecutionInfo
     details: DescribeWorkflowExecutionResponse = field(default_factory=DescribeWorkflowExecutionResponse)

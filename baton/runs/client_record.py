@@ -30,16 +30,7 @@ Heard = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class StepStream:
-    """The stream of one activity.
-
-    Attributes:
-        activity: The activity's id.
-        seq: The step.
-        stage: The stage.
-        event: The event that tells its end; None while it is open.
-        at: When it was scheduled, told more, or ended.
-        said: What was said, as far as it is known.
-    """
+    """The stream of one activity."""
 
     activity: str
     seq: int
@@ -52,13 +43,7 @@ class StepStream:
 def streams_of(
     events: Sequence[HistoryEvent], given: Mapping[int, StageInput], returned: Mapping[int, StageReturn]
 ) -> list[StepStream]:
-    """Return the streams that a history tells of, in the order in which their activities were scheduled.
-
-    Args:
-        events: The history.
-        given: What stages were sent, by the event that schedules them.
-        returned: What they returned, by the event that tells it.
-    """
+    """Return the streams that a history tells of, in the order in which their activities were scheduled."""
     streams: dict[int, StepStream] = {}
     attempts: dict[int, int] = {}
     for event in events:
@@ -97,11 +82,7 @@ async def _said(payloads: Sequence[object], converter: DataConverter) -> Streame
 
 
 def unheard(stream: StepStream, heard: Heard) -> Iterator[tuple[bool, str, str, str, tuple[int, int]]]:
-    """Yield what is new in a stream.
-
-    Yields:
-        Whether it begins again, what kind of part it is, its text, its tool, and up to where it was heard with it.
-    """
+    """Yield what is new in a stream."""
     if stream.said is None:
         return
     attempt, place = heard.get(stream.activity, (0, 0))
@@ -172,13 +153,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Reset:
-    """A roll-back, or another reset, as the server tells of it.
-
-    Attributes:
-        event: The event of the new run's history in place of the one that it was reset to.
-        base_run_id: The run that has the event.
-        reason: Why, and who says so.
-    """
+    """A roll-back, or another reset, as the server tells of it."""
 
     event: int
     base_run_id: str

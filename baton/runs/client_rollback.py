@@ -255,9 +255,6 @@ async def rolled_back(told: int) -> RollBacks:
     """Return the resets of the run that asks, from the ``told``-th on, with the bills of what each left.
 
     All of it is read from histories, which only the server writes. Who rolled the run back and why is what they said.
-
-    Args:
-        told: How many of its resets the run knows already.
     """
     info, client = activity.info(), activity.client()
     assert info.workflow_id is not None  # noqa: S101 - a pipeline has scheduled it

@@ -37,25 +37,14 @@ _AT_WORK = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 
 
 class Build(NamedTuple):
-    """A build of a worker deployment.
-
-    Attributes:
-        deployment: The deployment's name.
-        id: The build's id.
-    """
+    """A build of a worker deployment."""
 
     deployment: str
     id: str
 
 
 class Unchosen(NamedTuple):
-    """Workers that ask for work, and are given no run but those that are pinned to their builds.
-
-    Attributes:
-        deployment: The deployment whose current build decides.
-        build: The id of a build of theirs; None: they are of none.
-        current: The id of the build that is given the runs, and has no workers; None: none was made current.
-    """
+    """Workers that ask for work, and are given no run but those that are pinned to their builds."""
 
     deployment: str
     build: str | None

@@ -1,14 +1,17 @@
-"""The workflow sandbox without questions that Baton's payloads never need.
+"""Between a worker and the SDK: the workflow sandbox, guarded, and which exceptions of a pipeline's code end its run.
 
 For each payload of a workflow the SDK asks the sandboxed instance for a serialization context, and each question
 enters the sandbox: a fifth of a worker's time in short pipelines. The answer only matters to converters and codecs
 that take one (`WithSerializationContext`).
 """
 
-from collections.abc import Sequence
+from abc import ABCMeta
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from temporalio import workflow
 from temporalio.api.enums.v1 import CommandType
 from temporalio.converter import (
     DataConverter,
@@ -16,21 +19,20 @@ from temporalio.converter import (
     StorageDriverStoreContext,
     WorkflowSerializationContext,
 )
+from temporalio.exceptions import FailureError
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.workflow import NondeterminismError
 
 from baton.codec.conversion import binds_to_workflow
+from baton.errors import BatonError
 from baton.sdk.early_queries import EarlyQueries, GuardedInstance
 from baton.wire.names import FIRST_SEED
 
 
 @dataclass(frozen=True)
 class PipelineRunner(SandboxedWorkflowRunner):
-    """Temporal's sandbox with the guard against early queries, for any data converter.
-
-    Attributes:
-        early: What a worker refuses; a replayer, where nobody asks, has none.
-    """
+    """Temporal's sandbox with the guard against early queries, for any data converter."""
 
     early: EarlyQueries | None = field(default=None, repr=False, compare=False)
 
@@ -118,3 +120,31 @@ class _WorkflowContextInstance(_ContextFreeInstance):
         if command_info is None or command_info.command_type == CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK:
             return self._own
         return self._inner.get_serialization_context(command_info)
+
+
+FAILED_THE_RUN = "the pipeline's code failed the run"
+
+
+class AnyFault(Exception, metaclass=ABCMeta):  # noqa: N818 - it stands for all, and is never raised
+    """Stands for every exception in Temporal's list of those that fail a run instead of its task."""
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        """Return whether exceptions of a kind end a run."""
+        return issubclass(kind, Exception) and kind is not NondeterminismError
+
+
+@contextmanager
+def logging_failures(message: str) -> Iterator[None]:
+    """Log what is raised in the block, and raise it on."""
+    try:
+        yield
+    except Exception as error:
+        log_failure(error, message)
+        raise
+
+
+def log_failure(error: BaseException, message: str) -> None:
+    """Log an exception of a pipeline's code with its workflow, run and lines; nothing in a replay."""
+    if not isinstance(error, FailureError | BatonError):
+        workflow.logger.error(message, exc_info=error)

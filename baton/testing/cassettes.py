@@ -10,13 +10,19 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
+from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, KnowsWindow, ReadsArtifacts, as_json
+from baton.contract.records import EventType, SessionEvent
+from baton.core.baton import BatonPatch
+from baton.core.history import Spend
+from baton.pipelines.prompt import Reads
 from baton.testing.scripts import not_again
 from baton.wire.json_values import Json, spellings
 from baton.wire.text import quantity
@@ -260,3 +266,155 @@ def _recording(one: dict[str, Any]) -> Recording:
     if not isinstance(one["agent"], str) or not isinstance(one["prompt"], list):
         raise TypeError("an answer's agent is a text, and its prompt a list of lines")
     return Recording(one["agent"], "\n".join(one["prompt"]), one["answer"])
+
+
+class RecordedAgent:
+    """An agent whose answers are kept in a cassette, so that a test asks no model.
+
+    With the answer it keeps what the agent charged and what it recorded in the session, so that the contracts of the
+    stages after it come out as they did. Tools are not called again; what they returned is as old as it was then.
+
+    Args:
+        agent: The real agent; it is run only while recording.
+        cassette: Where the answers are.
+
+    Example:
+        ```python
+        def test_the_plan_names_a_decision(baton_cassette):
+            planner = agent_stage(RecordedAgent(model_agent, baton_cassette), instructions="You plan.")
+        ```
+    """
+
+    def __init__(self, agent: Agent, cassette: Cassette) -> None:
+        self._agent = agent
+        self._cassette = cassette
+
+    @property
+    def name(self) -> str:
+        """The real agent's name."""
+        return self._agent.name
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the tools that the real agent brings."""
+        return self._agent.tool_names if isinstance(self._agent, BringsTools) else frozenset()
+
+    @property
+    def window(self) -> int | None:
+        """The window of the real agent's model."""
+        return self._agent.window if isinstance(self._agent, KnowsWindow) else None
+
+    @property
+    def reads(self) -> Reads | None:
+        """How the real agent reads what its prompt names."""
+        return self._agent.reads if isinstance(self._agent, ReadsArtifacts) else "tool"
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Answer as recorded for all that the agent is asked: instructions, tools, prompt and the form of the answer.
+
+        Raises:
+            CassetteMissError: Nothing is recorded for it; see `Cassette.answer`.
+            ValueError: What is recorded is not an answer of an agent.
+        """
+        asked = False
+
+        async def ask() -> JsonValue:
+            nonlocal asked
+            asked = True
+            return await _recorded(self._agent, work)
+
+        answer = await self._cassette.answer(self.name, _question(work), ask)
+        where = f"the answer of {self.name!r} in {str(self._cassette.file)!r}"
+        if not isinstance(answer, dict):
+            raise not_again(ValueError(f"{where} is not an object; record it again"))
+        try:
+            if not asked:
+                _replay(answer, work)
+            return _answer(answer)
+        except (KeyError, TypeError, ValueError) as error:  # somebody has written in the file
+            reason = f"{where} cannot be read ({type(error).__name__}: {error}); record it again"
+            raise not_again(ValueError(reason)) from error
+
+
+def _question(work: AgentWork) -> str:
+    """Return all that an agent is asked."""
+    tools = "\n".join(f"- {tool.name}: {tool.description}" for tool in work.tools)
+    form = "" if work.schema is None else json.dumps(work.schema, indent=1, ensure_ascii=False)
+    parts = {"Instructions": work.instructions, "Tools": tools, "User turn": work.user_turn(), "Schema": form}
+    return "\n".join(f"# {heading}\n{text}" for heading, text in parts.items() if text)
+
+
+async def _recorded(agent: Agent, work: AgentWork) -> JsonValue:
+    """Run the real agent, and return its answer with what it charged and recorded on the way."""
+    context = work.context
+    charged, told = context.charged, len(context.session.events)
+    answer = as_json(await agent.run(work), work, agent.name)
+    work.charge(answer.spend)
+    patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else answer.patch
+    now = datetime.now(UTC)
+    return {
+        "patch": None if patch is None else dict(patch),
+        "output": answer.output,
+        "report": answer.report,
+        "said": list(answer.said),
+        "turns": [dict(turn) for turn in answer.turns],
+        "spend": context.charged.beyond(charged).model_dump(mode="json"),
+        "session": [_kept(event, now) for event in context.session.events[told:]],
+    }
+
+
+def _answer(recorded: Mapping[str, Any]) -> AgentAnswer:
+    """Return the answer as it was."""
+    return AgentAnswer(
+        patch=recorded["patch"],
+        output=recorded["output"],
+        report=recorded["report"],
+        said=tuple(recorded["said"]),
+        turns=tuple(recorded["turns"]),
+    )
+
+
+def _kept(event: SessionEvent, now: datetime) -> JsonValue:
+    """Return an event of a session as a cassette keeps it: as old as it was, and not from when it was."""
+    age = (now - (event.at or now)).total_seconds()
+    return {
+        "age_seconds": round(age),
+        **event.model_copy(update={"timestamp": None, "handoff_id": None}).to_json_object(),
+    }
+
+
+def _replay(recorded: Mapping[str, Any], work: AgentWork) -> None:
+    """Charge what was charged, and record what was recorded, as if it happened now."""
+    work.charge(Spend.model_validate(recorded["spend"]))
+    session, now = work.context.session, datetime.now(UTC)
+    texts = {
+        EventType.LLM_RESPONSE: session.model_response,
+        EventType.USER_MESSAGE: session.user_message,
+        EventType.ASSISTANT_MESSAGE: session.assistant_message,
+        EventType.BRAINSTORM: session.brainstorm,
+        EventType.INTERNAL_NOTE: session.internal_note,
+        EventType.REJECTED_ASSUMPTION: session.rejected_assumption,
+    }
+    calls: dict[str | None, str] = {}
+    for members in recorded["session"]:
+        age = timedelta(seconds=members["age_seconds"])
+        event = SessionEvent.from_json_object({name: one for name, one in members.items() if name != "age_seconds"})
+        text, exclude = event.content, event.exclude_from_handoff
+        if event.type is EventType.TOOL_CALL:
+            calls[event.id] = session.tool_call(
+                event.tool_name or "", json.loads(text) if text else None, exclude=exclude
+            )
+        elif event.type is EventType.TOOL_RESULT:
+            session.tool_result(
+                event.tool_name or "",
+                text,
+                call_id=calls.get(event.call_id),
+                success=bool(event.success),
+                retrieved_at=now - age,
+                max_age_minutes=event.max_age_minutes,
+                exclude=exclude,
+            )
+        elif event.type is EventType.DECISION:
+            session.decision(text, accepted=bool(event.accepted), exclude=exclude)
+        else:
+            texts[event.type](text, exclude=exclude)

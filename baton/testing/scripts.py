@@ -1,11 +1,11 @@
-"""Scripts: what an agent is to answer, call by call, what each call must be asked, and whether all calls came.
+"""Scripts: what agents and stages of a test answer, call by call, and whether all calls came as expected.
 
 A script that is asked for more than it has, or with another prompt than it expects, ends the run at once with the
 reason, and tells it again when the test ends: in a pipeline the first one would be a failure among others.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +14,8 @@ from typing import Any, Self
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from baton.agents.port import AgentAnswer, AgentWork
+from baton.core.baton import BatonPatch
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage
 from baton.wire.text import quantity
@@ -242,3 +244,101 @@ def scripted_stage(stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:
         ```
     """
     return ScriptedStage(stage, calls)
+
+
+class ScriptedAgent(Scripted):
+    """An agent that answers by a script, and knows whether it was asked for all of it.
+
+    Its calls are answers in order: an `AgentAnswer`; a patch; a text, which is read as a model's last word; an
+    exception; a function of the `AgentWork`, async if it calls its tools; or an `Expect` with one of these. What is
+    expected of the prompt is searched in the instructions and the whole user turn.
+
+    Args:
+        name: The agent's name.
+        calls: Its calls.
+
+    Attributes:
+        script: The script, with the prompts so far.
+
+    Example:
+        >>> import asyncio
+        >>> from baton.pipelines.activity_context import StageContext
+        >>> from baton.agents.port import agent_stage
+        >>> from baton.core.baton import Baton
+        >>> from baton.testing import Expect
+        >>> with ScriptedAgent("plan", Expect({"current_state": ["Planned"]}, sees=["Add login"])) as agent:
+        ...     asyncio.run(agent_stage(agent)(StageContext.for_test(Baton(goal="Add login")))).baton_patch
+        {'current_state': ['Planned']}
+    """
+
+    def __init__(self, name: str, *calls: Any) -> None:
+        self.name = name
+        self.script = Script(name, calls)
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Answer the next call.
+
+        Raises:
+            ScriptError: The script has no such call; see `Script.next`.
+        """
+        answer = await self.script.answer(f"{work.instructions}\n{work.user_turn()}", work)
+        if isinstance(answer, AgentAnswer):
+            return answer
+        if isinstance(answer, str):
+            return work.read(answer)
+        if answer is None or isinstance(answer, BatonPatch | Mapping):
+            return AgentAnswer(patch=answer)
+        raise TypeError(
+            f"the script of {self.name!r} answers with {type(answer).__name__}; an agent answers with an AgentAnswer, "
+            "a patch, a text or nothing"
+        )
+
+    def assert_used_up(self) -> None:
+        """Assert that every call came, and as expected."""
+        self.script.assert_used_up()
+
+
+class Scripts:
+    """Makes scripted agents and stages, and knows whether all their calls came; the fixture `baton_scripts`.
+
+    Example:
+        >>> scripts = Scripts()
+        >>> _ = scripts.agent("plan", {"current_state": ["Planned"]})
+        >>> scripts.assert_used_up()
+        Traceback (most recent call last):
+        ...
+        baton.testing.scripts.ScriptError: 'plan' was called 0 times; its script has 1 call
+    """
+
+    def __init__(self) -> None:
+        self._made: list[Script] = []
+
+    def agent(self, name: str, *calls: Any) -> ScriptedAgent:
+        """Return an agent that answers by a script; see `ScriptedAgent`."""
+        made = ScriptedAgent(name, *calls)
+        self._made.append(made.script)
+        return made
+
+    def stage(self, stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:
+        """Return a stand-in for a stage that answers by a script; see `scripted_stage`."""
+        made = scripted_stage(stage, *calls)
+        self._made.append(made.script)
+        return made
+
+    @property
+    def prompts(self) -> dict[str, list[str]]:
+        """What each of them was shown so far, as `surfaces_of` takes it."""
+        shown: dict[str, list[str]] = {}
+        for one in self._made:
+            shown.setdefault(one.name, []).extend(one.prompts)
+        return shown
+
+    def assert_used_up(self) -> None:
+        """Assert that every call of every script came, and as expected.
+
+        Raises:
+            ScriptError: Some did not; the message has all mistakes.
+        """
+        faults = [fault for one in self._made if (fault := one.fault()) is not None]
+        if faults:
+            raise ScriptError("\n".join(faults))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.cli.targets import Target
+from baton.cli.session import Target
 
 RUN_ID = "0199b2a0-5a76-40b3-b727-483050bda1c4"
 

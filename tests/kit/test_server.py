@@ -8,7 +8,7 @@ import pytest
 
 from baton.errors import ServerError
 from baton.testing import BackgroundLoop
-from baton.testing.server import find_test_server
+from baton.testing.running import find_test_server
 
 
 class TestBackgroundLoop:

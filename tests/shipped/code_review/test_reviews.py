@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from activities.code_review.agents import Claim, review_of
-from activities.code_review.analysers import ANALYSERS, check_installed, copies_of
+from activities.code_review.agents import ANALYSERS, Claim, check_installed, copies_of, review_of
 from activities.code_review.records import (
     CodeReviewError,
     Concern,
@@ -171,7 +170,7 @@ class TestReviewers:
     def test_missing_analysers_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With what installs them."""
         check_installed()
-        monkeypatch.setattr("activities.code_review.analysers.NEEDED", ("bandit", "no-such-analyser"))
+        monkeypatch.setattr("activities.code_review.agents.NEEDED", ("bandit", "no-such-analyser"))
         with pytest.raises(CodeReviewError, match=r"missing: no-such-analyser\. Install them with: pip install"):
             check_installed()
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.compliance_review.claims import Attached, Recipients, claim_of
+from activities.compliance_review.claims import Attached, Recipients, claim_of, phrases_in
 from activities.compliance_review.mail import Note, notes_of, read_mail, read_mailbox, without_addresses
-from activities.compliance_review.phrases import phrases_in
 from activities.compliance_review.records import Amount, Attachment, ComplianceError, Mail
 from tests.shipped.compliance_review.material import OFFER, REPLY
 

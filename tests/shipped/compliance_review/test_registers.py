@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from activities.compliance_review.claims import Agreement, Approval, Claim, Customer, Quote, Status
+from activities.compliance_review.policy import Answer, Registers
 from activities.compliance_review.records import Amount, RegisterError
-from activities.compliance_review.registers import Answer, Registers
 from tests.shipped.compliance_review.material import NOON, RECORDS
 
 Ask = Callable[[Registers], list[Answer]]

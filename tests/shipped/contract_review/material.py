@@ -4,8 +4,7 @@ from pathlib import Path
 
 from fpdf import FPDF
 
-from activities.contract_review.clauses import extract
-from activities.contract_review.reading import read_document
+from activities.contract_review.clauses import extract, read_document
 from activities.contract_review.records import Finding, Policy, Report
 from activities.contract_review.report import score, summarise
 from activities.contract_review.rules import analyse

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from fpdf import FPDF
 
-from activities.contract_review.clauses import check_contract, extract
-from activities.contract_review.reading import read_document
+from activities.contract_review.clauses import check_contract, extract, read_document
 from activities.contract_review.records import ReviewError
 from activities.contract_review.report import DATA, MARKS, REPORT, to_markdown, write_report
 from activities.pages import check_folder, plain

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.contract_review.clauses import extract, rulebook
-from activities.contract_review.reading import read_document
+from activities.contract_review.clauses import extract, read_document, rulebook
 from activities.contract_review.records import Document, Line, Policy, ReviewError
 from activities.contract_review.report import citation_faults
 from activities.contract_review.rules import analyse

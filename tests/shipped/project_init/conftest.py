@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from activities.project_init.detect import detect
-from activities.project_init.files import SourceTree, survey
+from activities.project_init.detect import Structure, detect, read_structure
+from activities.project_init.files import SourceTree, prepare_output, survey
 from activities.project_init.knowledge import build_index
-from activities.project_init.pages import write_documents
+from activities.project_init.pages import roadmap_by_rules, write_documents
 from activities.project_init.records import Documents, KnowledgeIndex, RoadmapItem, TechStack, Verification
-from activities.project_init.roadmap import roadmap_by_rules
-from activities.project_init.store import prepare_output
-from activities.project_init.structure import Structure, read_structure
 from activities.project_init.verify import verify
 
 Files = Mapping[str, str | bytes]

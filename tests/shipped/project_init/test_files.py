@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.project_init.files import Limits, survey
+from activities.project_init.files import STATE, Limits, load, load_tree, prepare_output, save, survey, write_bytes
 from activities.project_init.records import Documents, Listing, ProjectError, TechStack
-from activities.project_init.store import STATE, load, load_tree, prepare_output, save, write_bytes
 from activities.source_files import as_text
 from tests.shipped.project_init.conftest import Files
 

@@ -9,9 +9,9 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
+from activities.project_init.files import load
 from activities.project_init.records import Verification
 from activities.project_init.stages import STAGES
-from activities.project_init.store import load
 from baton import BatonPlugin, PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.runs.client_explanation import explain
