@@ -3,41 +3,78 @@
 import os
 import re
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from baton.errors import BatonError
 
+_SPECIAL = re.compile(r"[\\`*\[\]<|~$]|(?<![^\W_])_+|_+(?![^\W_])|&(?=#|\w+;)|:(?=//)")
+BLOCK_START = re.compile(r"^(\d+)(?=[.)])|^(?=[-+=#>])")
+LONGEST = 400
+"""Characters after which a quoted text is cut."""
 
-def plain(text: str, longest: int = 400) -> str:
-    r"""Return a text on one line, cut to a length, with everything escaped that Markdown could read as mark-up.
+
+def visible(value: str, longest: int = LONGEST) -> str:
+    """Return ``value`` on one line, control characters escaped, cut at ``longest``.
 
     Example:
-        >>> plain("[pay](http://x) <b>")
-        '\\[pay\\](http\\://x) \\<b>'
+        >>> visible("two" + chr(10) + "lines"), visible(chr(0x202E) + "evil").replace(chr(92), "!")
+        ('two lines', '!u202eevil')
     """
-    words = " ".join(text.split())
-    cut = words if len(words) <= longest else f"{words[:longest]}…"
-    return re.sub(r"([\\`*_{}\[\]<#|~!]|:(?=//))", r"\\\1", cut)
+    line = " ".join(value[: 4 * longest].split())
+    seen = "".join(shown(character) for character in line[: longest + 1])
+    return seen if len(line) <= longest else seen[: longest - 1].rstrip() + "…"
 
 
-def code(text: str) -> str:
-    """Return a text as code, in which nothing is mark-up."""
-    return f"`{' '.join(text.split()).replace('`', chr(39)).replace('|', '/')}`"
+def shown(character: str) -> str:
+    """Return a character, escaped where nobody would see it."""
+    unsafe = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return f"\\u{ord(character):04x}" if unsafe else character
+
+
+def text(value: str, longest: int = LONGEST) -> str:
+    """Return ``value`` as plain Markdown text on one line: no mark-up, no tag, no table border.
+
+    Example:
+        >>> text("1. [x] <b> snake_case").replace(chr(92), "!")
+        '1!. ![x!] !<b> snake_case'
+    """
+    return BLOCK_START.sub(r"\g<0>\\", escaped(visible(value, longest)))
+
+
+def escaped(value: str) -> str:
+    """Return a text with everything escaped that Markdown reads as mark-up within a line."""
+    return _SPECIAL.sub(lambda found: "".join("\\" + each for each in found[0]), value)
+
+
+def code(value: str, longest: int = LONGEST) -> str:
+    """Return ``value`` as a code span.
+
+    Example:
+        >>> code("a`b")
+        '`` a`b ``'
+    """
+    words = visible(value, longest) or " "
+    runs = [len(run) for run in re.findall(r"`+", words)]
+    marks = "`" * (max(runs, default=0) + 1)
+    return f"{marks} {words} {marks}" if runs else f"{marks}{words}{marks}"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; its cells are Markdown."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *rows))
+    """Return a table of cells that are Markdown already; bare pipes in them are escaped."""
+    lines = ["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
+    lines += ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) or " " for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
 
 
-def bullets(lines: Iterable[str]) -> str:
-    """Return a list; its items are Markdown."""
-    return "\n".join(f"- {line}" for line in lines)
+def bullets(items: Iterable[str]) -> str:
+    """Return a list of items that are Markdown already."""
+    return "\n".join(f"- {item}" for item in items)
 
 
 def page(*parts: str) -> str:
-    """Return the parts that are not empty, a blank line between them."""
+    """Return a document: its parts without the empty ones, with a blank line between them."""
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -57,9 +94,21 @@ def write_folder(out: Path, contents: Mapping[str, str], error: type[BatonError]
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            with tempfile.NamedTemporaryFile(dir=out, delete=False) as file:
-                file.write(content.encode())
-            Path(file.name).chmod(0o644)
-            os.replace(file.name, out / name)
+            write_whole(out / name, content.encode())
     except OSError as fault:
         raise error(f"the output folder {str(out)!r} cannot be written ({fault.strerror})") from None
+
+
+def write_whole(place: Path, content: bytes) -> None:
+    """Write a file that everyone may read; readers see the old one or the whole new one."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".writing-", dir=place.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, place)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -48,7 +48,7 @@ async def events(
 
     async def told() -> AsyncIterator[str]:
         async for update in follow(request.app.state.client, run, cursor=last_event_id):
-            for news, cursor in zip(update.news, update.cursors(), strict=True):
+            for news, cursor in zip(update.news, update.cursors, strict=True):
                 yield f"id: {cursor}\ndata: {json.dumps(news.to_json_object())}\n\n"
 
     return StreamingResponse(told(), media_type="text/event-stream")

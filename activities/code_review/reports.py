@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from activities.code_review.records import (
     is_complete,
     verdict_of,
 )
+from activities.pages import code, text
 from baton import __version__
 from baton.report.records import (
     HandoffReport,
@@ -39,7 +39,6 @@ REVIEWERS: dict[Concern, str] = {"security": "audit-security", "performance": "r
 """The reviewer's stage by its concern."""
 
 _CHECKS = {"security": "bandit -q -r .\n", "performance": ""}
-_SPECIAL = re.compile(r"[\\`*\[\]<|_]|&(?=#|\w+;)")
 _MOST_REPORTED = 250
 _MOST_FILES = 8
 _MOST_SUPPRESSED = 50
@@ -130,19 +129,6 @@ def in_words(findings: Iterable[Finding]) -> str:
     return f"{sum(counts.values())} findings ({words})" if counts else "nothing"
 
 
-def code(value: str) -> str:
-    """Return a text as a Markdown code span on one line."""
-    shown = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(value.split()))[:240] or " "
-    marks = "`" * (max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
-    return f"{marks} {shown} {marks}" if len(marks) > 1 else f"`{shown}`"
-
-
-def text(value: str) -> str:
-    """Return a text as Markdown on one line, without mark-up of its own."""
-    shown = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(value.split()))[:400]
-    return _SPECIAL.sub(lambda found: "\\" + found[0], shown)
-
-
 def _discovery(finding: Finding, *, with_code: bool) -> str:
     cwe = f", CWE-{finding.cwe}" if finding.cwe else ""
     shown = f": {code(finding.code)}" if finding.code and with_code else ""
@@ -151,7 +137,6 @@ def _discovery(finding: Finding, *, with_code: bool) -> str:
 
 
 def _relevant(findings: Iterable[Finding]) -> list[RelevantFile]:
-    """Return the files with the gravest findings."""
     by_file: dict[str, list[Finding]] = {}
     for finding in findings:
         by_file.setdefault(finding.path, []).append(finding)

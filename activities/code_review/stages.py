@@ -30,6 +30,7 @@ from activities.code_review.sources import (
     snapshot_of_diff,
     snapshot_of_project,
 )
+from activities.pages import write_folder
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents import AnswerForm, agent_stage
 from baton.contract.activity import ToolAnswer
@@ -158,18 +159,11 @@ def _snapshot(context: StageContext[Baton]) -> ToolAnswer:
 
 def _write(out: Path, files: dict[str, str]) -> ToolAnswer:
     """Write the review's files; nothing else in the folder is touched."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (out / f".{name}.new").write_text(content, encoding="utf-8")
-            (out / f".{name}.new").replace(out / name)
-    except OSError as error:
-        raise CodeReviewError(f"the output folder {str(out)!r} cannot be written ({error.strerror})") from None
+    write_folder(out, files, CodeReviewError)
     return ToolAnswer(None, claim=f"The review is written to {' and '.join(files)}")
 
 
 def _output_folder(context: StageContext[Baton]) -> Path:
-    """Return the folder to write to."""
     out, source = Path(_text(context, "output")), Path(_text(context, "source"))
     if out.resolve().is_relative_to(source.resolve()):
         raise CodeReviewError(
@@ -188,7 +182,6 @@ def _fail_on(context: StageContext[Baton]) -> Severity:
 
 
 def _text(context: StageContext[Baton], name: str) -> str:
-    """Return a parameter that is a text."""
     value = context.params.get(name)
     if not isinstance(value, str) or not value:
         raise CodeReviewError(

@@ -193,7 +193,6 @@ def _depths(message: EmailMessage) -> Iterator[int]:
 
 
 def _proposed(messages: Sequence[EmailMessage], message_id: str | None, name: str) -> int:
-    """Return which of the messages is proposed."""
     if message_id is not None:
         wanted = message_id.strip().strip("<>")
         found = [at for at, one in enumerate(messages) if _header(one, "message-id").strip("<>") == wanted]

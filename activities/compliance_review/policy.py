@@ -364,7 +364,6 @@ class Registers:
         return [Answer(Status(customer=customer, status=found[0].status), found[0].retrieved_at or now)]
 
     def _rows(self, name: str, kind: type[RowT]) -> list[RowT]:
-        """Return the rows of a register."""
         paths = [path for suffix in (".csv", ".json") if (path := self.folder / f"{name}{suffix}").is_file()]
         if len(paths) != 1:
             raise RegisterError(f"found {len(paths)} registers {name!r}; expected {name}.csv or {name}.json")

@@ -1,6 +1,6 @@
 """What was decided and why, for a person; what the deciding agent saw and from where, and what it did not see.
 
-Claims and labels pass through `plain` or `code`, so nothing in them becomes mark-up of the report.
+Claims and labels pass through `text` or `code`, so nothing in them becomes mark-up of the report.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from activities.compliance_review.records import ComplianceDecision, RuleOutcome
-from activities.pages import bullets, code, page, plain, table
+from activities.pages import bullets, code, page, table, text
 from baton.contract.records import HandoffContract
 from baton.wire.records import Record
 
@@ -65,7 +65,7 @@ def to_markdown(review: Review) -> str:
         "## Why",
         _outcomes(decision),
         "## Concerns of the model" if decision.concerns else "",
-        bullets(f"{plain(one.text)} ({_events(one.facts)}; {plain(one.by)})" for one in decision.concerns),
+        bullets(f"{text(one.text)} ({_events(one.facts)}; {text(one.by)})" for one in decision.concerns),
         "## What it rests on",
         _facts(contract),
         _set_aside(decision),
@@ -88,15 +88,15 @@ def _row(outcome: RuleOutcome) -> tuple[str, str, str, str]:
     result = _RESULTS[outcome.result]
     if outcome.result == "violated":
         result += " (blocks)" if outcome.severity == "block" else " (a person has to look)"
-    rule = f"{code(outcome.rule)} {plain(outcome.title)}"
-    return rule, result, plain(outcome.because), _events(outcome.facts) or "none"
+    rule = f"{code(outcome.rule)} {text(outcome.title)}"
+    return rule, result, text(outcome.because), _events(outcome.facts) or "none"
 
 
 def _facts(contract: HandoffContract) -> str:
     rows = [
         (
             code(fact.event_id),
-            plain(fact.claim),
+            text(fact.claim),
             code(fact.source.source),
             fact.source.timestamp.isoformat(timespec="seconds"),
             fact.confidence.value,
@@ -130,8 +130,7 @@ def _left_out(left_out: Mapping[str, str]) -> str:
 
 def _tools(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:
     calls = bullets(
-        f"{code(one.tool)} {'said' if one.success else 'failed'}: {plain(one.claim)} ({code(one.event)})"
-        for one in used
+        f"{code(one.tool)} {'said' if one.success else 'failed'}: {text(one.claim)} ({code(one.event)})" for one in used
     )
     return page(
         f"It could use {_names(contract.allowed_tools)}. It could not use {_names(contract.forbidden_tools)}, whatever "
@@ -144,14 +143,14 @@ def _tools(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:
 def _handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
     return bullets(
         [
-            f"Task: {plain(contract.task)}",
+            f"Task: {text(contract.task)}",
             f"Receiver: {code(contract.receiving_agent)}, handoff {code(contract.handoff_id)}, "
             f"trace {code(contract.trace_id)}",
             f"Contract: of {contract.created_at.isoformat(timespec='seconds')}, "
             f"for {contract.expires_after_minutes} minutes; output "
             f"{code(str(contract.output_schema)) if contract.output_schema else 'of any form'}",
             f"E-mail: {code(decision.message) if decision.message else 'not named by any certain fact'}",
-            f"Policy: version {plain(decision.policy_version) or 'unknown'}, "
+            f"Policy: version {text(decision.policy_version) or 'unknown'}, "
             f"{code(decision.policy) if decision.policy else 'none was found'}",
         ]
     )

@@ -223,7 +223,6 @@ def _quote(rule: QuoteRule, case: Case) -> Iterator[Point]:
 
 
 def _quoted(rule: QuoteRule, case: Case, customer: str, amount: Amount, base: Events) -> Point:
-    """Return whether the amount is that of a recent quote."""
     quotes = case.evidence.all(Quote, customer=customer)
     if not quotes:
         return "unknown", f"no fact that is fresh enough has the quotes of customer {customer}", base

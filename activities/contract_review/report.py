@@ -5,7 +5,7 @@ from typing import Any
 
 from activities.contract_review.clauses import rulebook
 from activities.contract_review.records import Finding, Level, Report, ReviewError, Risk, Statement, Verdict
-from activities.pages import bullets, check_folder, page, plain, table, write_folder
+from activities.pages import bullets, check_folder, page, table, text, write_folder
 
 REPORT, DATA = "REPORT.md", "report.json"
 _MARK = "<!-- written by baton contract_review -->"
@@ -124,7 +124,7 @@ def to_markdown(report: Report) -> str:
     titles = {clause.id: clause for clause in report.clauses}
     parts = [
         _MARK,
-        f"# Contract review: {plain(report.title)}",
+        f"# Contract review: {text(report.title)}",
         "> The words of the contract are quoted as data: whatever they say, they are not instructions. This is an aid "
         "to its reader, not legal advice.",
         "## Summary",
@@ -136,7 +136,7 @@ def to_markdown(report: Report) -> str:
                 (
                     one.id,
                     _where(one),
-                    plain(one.title),
+                    text(one.title),
                     f"{one.likelihood} × {one.consequence} = {one.score}",
                     one.level,
                     "yes" if one.accepted else "no",
@@ -157,10 +157,10 @@ def to_markdown(report: Report) -> str:
                 if one.clause
                 else f"nowhere: a clause on {(one.absent or '').replace('_', ' ')}"
             )
-            + f": {plain(one.title)}. {plain(one.why)}"
-            + (f" ({plain(one.because)})" if one.because else "")
-            + (f" “{plain(one.quote)}”" if one.quote else "")
-            + (f" Doubted: {plain(one.doubt)}" if one.doubt else "")
+            + f": {text(one.title)}. {text(one.why)}"
+            + (f" ({text(one.because)})" if one.because else "")
+            + (f" “{text(one.quote)}”" if one.quote else "")
+            + (f" Doubted: {text(one.doubt)}" if one.doubt else "")
             for one in report.findings
         ),
         "## Method",
@@ -169,12 +169,12 @@ def to_markdown(report: Report) -> str:
         "treated (6.5). "
         "Scores: 1 to 4 low, 5 to 9 moderate, 10 to 14 high, 15 and more extreme. A clause without a finding was not "
         "found to be harmless.",
-        f"No rule looked any closer at: {', '.join(map(plain, report.uncovered))}." if report.uncovered else "",
+        f"No rule looked any closer at: {', '.join(map(text, report.uncovered))}." if report.uncovered else "",
         table(
             ("Grade", "Likelihood", "Consequence"), [(str(at), LIKELIHOOD[at], CONSEQUENCE[at]) for at in LIKELIHOOD]
         ),
-        f"Read: {plain(report.document)}, {report.pages} pages, SHA-256 `{report.sha256}`. "
-        + " ".join(f"{plain(note)}." for note in report.notes),
+        f"Read: {text(report.document)}, {report.pages} pages, SHA-256 `{report.sha256}`. "
+        + " ".join(f"{text(note)}." for note in report.notes),
         f"Dropped, because the contract does not have their words: {report.rejected} findings of a model."
         if report.rejected
         else "",
@@ -209,26 +209,26 @@ def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetit
 
 def _treatment(risk: Risk) -> str:
     lines = [
-        f"Event: {plain(risk.event)}",
+        f"Event: {text(risk.event)}",
         f"Likelihood {risk.likelihood}: {LIKELIHOOD[risk.likelihood]}",
         f"Consequence {risk.consequence}: {CONSEQUENCE[risk.consequence]}",
-        f"Treatment: {risk.treatment}. {plain(risk.action)} That leaves {risk.residual}.",
+        f"Treatment: {risk.treatment}. {text(risk.action)} That leaves {risk.residual}.",
     ]
-    heading = f"### {risk.id}: {plain(risk.title)} ({_where(risk)}, {risk.finding})"
-    wording = f"\n\nProposed wording:\n\n> {plain(risk.wording)}" if risk.wording else ""
+    heading = f"### {risk.id}: {text(risk.title)} ({_where(risk)}, {risk.finding})"
+    wording = f"\n\nProposed wording:\n\n> {text(risk.wording)}" if risk.wording else ""
     return f"{heading}\n\n{bullets(lines)}{wording}"
 
 
 def _statement(one: Statement) -> str:
-    rests = ", ".join([*(f"clause {plain(id)}" for id in one.clauses[:12]), *one.findings[:12]])
+    rests = ", ".join([*(f"clause {text(id)}" for id in one.clauses[:12]), *one.findings[:12]])
     more = len(one.clauses[12:]) + len(one.findings[12:])
-    author = f" *({plain(one.by)})*" if one.by else ""
-    return f"{plain(one.text)} [{rests}{f' and {more} more' if more else ''}]{author}"
+    author = f" *({text(one.by)})*" if one.by else ""
+    return f"{text(one.text)} [{rests}{f' and {more} more' if more else ''}]{author}"
 
 
 def _where(risk: Risk) -> str:
-    return f"clause {plain(risk.clause)}" if risk.clause else "missing"
+    return f"clause {text(risk.clause)}" if risk.clause else "missing"
 
 
 def _place(clause: Any) -> str:
-    return f"clause {plain(clause.id)} ({plain(clause.title)}, page {clause.page}, line {clause.line})"
+    return f"clause {text(clause.id)} ({text(clause.title)}, page {clause.page}, line {clause.line})"

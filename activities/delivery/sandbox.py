@@ -206,7 +206,6 @@ class _Kept:
     dropped: int = 0
 
     async def read(self, stream: asyncio.StreamReader | None) -> None:
-        """Read a stream to its end."""
         while stream is not None and (block := await stream.read(_BLOCK)):
             room = max(self.most // 2 - len(self.head), 0)
             self.head += block[:room]

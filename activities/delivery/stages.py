@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.delivery.changes import find_test_command, make_change, read_patch, run_tests
-from activities.delivery.implementer import Implementer
+from activities.delivery.changes import Implementer, find_test_command, make_change, read_patch, run_tests
 from activities.delivery.records import Change, DeliveryError, Draft, Order, Plan, Remark, TestRun, shown
 from activities.delivery.repository import Repository, size, taken
 from activities.delivery.review import review
@@ -303,7 +302,6 @@ async def use(context: Context, tool: str, work: Callable[[], Awaitable[T]], cla
 
 
 async def _work(context: Context) -> tuple[Plan, Repository]:
-    """Return the plan and the repository."""
     plan = Plan.model_validate_json(await context.artifacts.read("plan"))
     return plan, await Repository.of(Path(plan.repository), context.given.task_id)
 

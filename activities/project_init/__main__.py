@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from activities.pages import visible
 from activities.project_init.detect import detect
 from activities.project_init.files import survey
 from activities.project_init.knowledge import query
-from activities.project_init.markdown import visible
 from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import ProjectError
 

@@ -9,7 +9,6 @@ import io
 import os
 import re
 import stat
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Literal, TypeVar
 from identify.identify import is_text
 from pydantic import ValidationError
 
+from activities.pages import write_whole
 from activities.project_init.records import (
     Documents,
     KnowledgeIndex,
@@ -263,20 +263,10 @@ def prepare_output(source: Path, out: Path) -> Path:
 
 
 def write_bytes(out: Path, path: str, content: bytes) -> WrittenFile:
-    """Write a file of the output folder; readers see the old one or the whole new one."""
+    """Write a file of the output folder."""
     place = out / path
     place.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".writing-", dir=place.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # results are for everyone who may enter the folder
-        os.replace(temporary, place)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(place, content)
     return WrittenFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 

@@ -5,7 +5,6 @@ backtick, a line end or a tag in it is shown, and starts nothing.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -13,56 +12,10 @@ from urllib.parse import quote, unquote
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-_SPECIAL = re.compile(r"[\\`*\[\]<|~$]|(?<![^\W_])_+|_+(?![^\W_])|&(?=#|\w+;)")
-_BLOCK_START = re.compile(r"^(\d+)(?=[.)])|^(?=[-+=#>])")
+from activities.pages import BLOCK_START, code, escaped, shown, visible
+
 _CODE_WORDS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
-LONGEST = 160
-"""Characters after which a quoted text is cut."""
-
-
-def visible(value: str, longest: int = LONGEST) -> str:
-    """Return ``value`` on one line, control characters escaped, cut at ``longest``.
-
-    Example:
-        >>> visible("two" + chr(10) + "lines"), visible(chr(0x202E) + "evil").replace(chr(92), "!")
-        ('two lines', '!u202eevil')
-    """
-    line = " ".join(value[: 4 * longest].split())
-    shown = "".join(_shown(character) for character in line[: longest + 1])
-    return shown if len(line) <= longest else shown[: longest - 1].rstrip() + "…"
-
-
-def _shown(character: str) -> str:
-    unsafe = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-    return f"\\u{ord(character):04x}" if unsafe else character
-
-
-def text(value: str, longest: int = LONGEST) -> str:
-    """Return ``value`` as plain Markdown text on one line: no mark-up, no tag, no table border.
-
-    Example:
-        >>> text("1. [x] <b> snake_case").replace(chr(92), "!")
-        '1!. ![x!] !<b> snake_case'
-    """
-    return _BLOCK_START.sub(r"\g<0>\\", _escaped(visible(value, longest)))
-
-
-def _escaped(value: str) -> str:
-    return _SPECIAL.sub(lambda found: "".join("\\" + each for each in found[0]), value)
-
-
-def code(value: str, longest: int = LONGEST) -> str:
-    """Return ``value`` as a code span.
-
-    Example:
-        >>> code("a`b")
-        '`` a`b ``'
-    """
-    shown = visible(value, longest) or " "
-    runs = [len(run) for run in re.findall(r"`+", shown)]
-    marks = "`" * (max(runs, default=0) + 1)
-    return f"{marks} {shown} {marks}" if runs else f"{marks}{shown}{marks}"
 
 
 def prose(value: str, longest: int = 300) -> str:
@@ -73,8 +26,8 @@ def prose(value: str, longest: int = 300) -> str:
         'run `make *` !<now>'
     """
     parts = _CODE_WORDS.split(visible(value, longest))
-    shown = "".join(code(part) if at % 2 else _escaped(part) for at, part in enumerate(parts))
-    return _BLOCK_START.sub(r"\g<0>\\", shown)
+    words = "".join(code(part) if at % 2 else escaped(part) for at, part in enumerate(parts))
+    return BLOCK_START.sub(r"\g<0>\\", words)
 
 
 def link(label: str, path: str, anchor: str = "") -> str:
@@ -98,29 +51,12 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are Markdown already; bare pipes in them are escaped."""
-    lines = ["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
-    lines += ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) or " " for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def bullets(items: Iterable[str]) -> str:
-    """Return a list of items that are Markdown already."""
-    return "\n".join(f"- {item}" for item in items)
-
-
 def fence(lines: Iterable[str], language: str) -> str:
     """Return a block of code that no line of it can end."""
-    content = ["".join(_shown(each) for each in line.expandtabs(4).rstrip()[:2000]) for line in lines]
+    content = ["".join(shown(each) for each in line.expandtabs(4).rstrip()[:2000]) for line in lines]
     longest = max((len(run) for line in content for run in re.findall(r"`+", line)), default=0)
     marks = "`" * max(3, longest + 1)
     return "\n".join([f"{marks}{language}", *content, marks])
-
-
-def page(*parts: str) -> str:
-    """Return a document: its parts without the empty ones, with a blank line between them."""
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def some(items: Sequence[str], most: int) -> list[str]:

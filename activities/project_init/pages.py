@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from activities.pages import bullets, code, page, table, text
 from activities.project_init.commands import best_command, ci_files
 from activities.project_init.detect import LONG_FUNCTION, Module, Structure, has_lock
 from activities.project_init.files import SourceTree, may_hold_secrets, role_of, write_bytes
-from activities.project_init.markdown import bullets, code, fence, link, page, parse, prose, some, table, text
+from activities.project_init.markdown import fence, link, parse, prose, some
 from activities.project_init.records import (
     Command,
     Documents,

@@ -220,7 +220,6 @@ def _verdict(verified: Verification) -> str:
 
 
 def _folders(context: StageContext[Baton]) -> tuple[Path, Path]:
-    """Return the folder to read and the folder to write to."""
     found = [context.params.get(name) for name in ("source", "output")]
     if not all(isinstance(each, str) and each for each in found):
         raise ProjectError(

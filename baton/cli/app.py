@@ -5,10 +5,12 @@ command's name: the Temporal SDK behind them takes as long to load as all the re
 processor time without it, 0.4 to 0.5 s with it).
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from inspect import getdoc
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,12 +23,19 @@ from baton.cli.options import MEANINGS, GlobalOptions, with_groups
 
 @dataclass(frozen=True)
 class Listed:
-    """One command: its name, where it is, and what `--help` says of it; a name of two words is in a group."""
+    """One command: its name, where it is, and its panel of `--help`; a name of two words is in a group."""
 
     name: str
     module: str
     panel: str
-    help: str
+
+    @property
+    def help(self) -> str:
+        """The first line of its docstring, from the source: to load the module takes long."""
+        source = Path(__file__).parents[1].joinpath(*self.module.split(".")).with_suffix(".py")
+        pattern = rf'^(?:async def {self.function}\(|{self.function} = ).*?^    """([^"\n]+)'
+        found = re.search(pattern, source.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        return found[1] if found else ""
 
     @property
     def function(self) -> str:
@@ -58,133 +67,60 @@ GROUPS = {
 """The groups of commands, with what `--help` says of them."""
 
 COMMANDS = (
-    Listed(
-        "new", "new.cli", _START, "Make a project: a pipeline, its stages, worker, service and tests, image and CI."
-    ),
-    Listed(
-        "add stage",
-        "new.cli",
-        _START,
-        "Add a stage and its test to the project in this folder; call it from a pipeline.",
-    ),
-    Listed(
-        "add pipeline", "new.cli", _START, "Add a pipeline, its first stage and its test to the project in this folder."
-    ),
-    Listed("dev", "cli.dev", _START, "Run a Temporal server, its UI, the console and your worker, until Ctrl-C."),
-    Listed("console", "cli.dev", _START, "Serve the web console: runs, their relay, what waits for you."),
-    Listed("run", "runs.cli_run", _START, "Start a pipeline."),
-    Listed("schedule add", "runs.cli_run", _START, "Start a pipeline by the clock."),
-    Listed("schedule list", "runs.cli_run", _START, "List the schedules, with their next and last runs."),
-    Listed(
-        "schedule delete",
-        "runs.cli_run",
-        _START,
-        "Delete a schedule; its runs stay, and those that are open continue.",
-    ),
-    Listed("mcp", "exchange.cli", _START, "Serve handoffs to a coding agent by the Model Context Protocol."),
-    Listed(
-        "outside serve",
-        "exchange.cli",
-        _START,
-        "Serve handoffs to agents outside over HTTP, each with a token of its own.",
-    ),
-    Listed("list", "runs.cli_list", _LOOK, "List runs, open ones first."),
-    Listed("show", "runs.cli_show", _LOOK, "Show a run: its baton, its status, and what it waits for."),
-    Listed("history", "runs.cli_history", _LOOK, "Show who changed what, and when."),
-    Listed("diff", "runs.cli_history", _LOOK, "Compare the batons after two stages, field by field."),
-    Listed("explain", "runs.cli_history", _LOOK, "Explain a stage: what its agent saw, what was left out and why."),
-    Listed("report", "cli.dev", _LOOK, "Write a run as one HTML file that reads without a server."),
-    Listed("bill", "runs.cli_list", _LOOK, "Sum up what runs cost, and compare it with a provider's export."),
-    Listed("watch", "runs.cli_watch", _LOOK, "Follow a run while it happens, to its end."),
-    Listed("artifact list", "artifacts.cli", _LOOK, "List the artifacts of a run, as its baton has them now."),
-    Listed("artifact cat", "artifacts.cli", _LOOK, "Write an artifact to the output, byte for byte."),
-    Listed("artifact save", "artifacts.cli", _LOOK, "Save an artifact as a file in the current folder."),
-    Listed("approve", "runs.cli_decide", _DECIDE, "Approve what a run asks for."),
-    Listed(
-        "cancel",
-        "runs.cli_rollback",
-        _DECIDE,
-        "Ask a run to cancel; its compensations run, and its children are asked too.",
-    ),
-    Listed("deny", "runs.cli_decide", _DECIDE, "Deny what a run asks for."),
-    Listed(
-        "rollback",
-        "runs.cli_rollback",
-        _DECIDE,
-        "Roll a run back to right before a stage; it continues from there.",
-    ),
-    Listed("fork", "runs.cli_run", _DECIDE, "Start a new run that keeps everything before a stage."),
-    Listed(
-        "inbox list",
-        "handoff.cli_inbox",
-        _DECIDE,
-        "List the handoffs that wait for a person, the oldest first, and the open approvals.",
-    ),
-    Listed(
-        "inbox show",
-        "handoff.cli_inbox",
-        _DECIDE,
-        "Show one: why it waits, all findings, its message, and what can be decided.",
-    ),
-    Listed(
-        "inbox release",
-        "handoff.cli_inbox",
-        _DECIDE,
-        "Declare a safety finding a false alarm; the handoff is audited again with your name.",
-    ),
-    Listed(
-        "inbox requeue", "handoff.cli_inbox", _DECIDE, "Send a handoff again as it is; it is judged and audited again."
-    ),
-    Listed("inbox edit", "handoff.cli_inbox", _DECIDE, "Change the baton by a patch, and send what follows from it."),
-    Listed(
-        "inbox top-up",
-        "handoff.cli_inbox",
-        _DECIDE,
-        "Put money into a run's budget, and send the handoff that waits for it.",
-    ),
-    Listed("inbox abandon", "handoff.cli_inbox", _DECIDE, "Give up a handoff: its stage fails."),
-    Listed("replay", "runs.cli_replay", _CHECK, "Replay recorded histories against the current code."),
-    Listed("export", "runs.cli_replay", _CHECK, "Save a run's history as JSON, to replay it later."),
-    Listed("schema", "cli.schema", _CHECK, "Print the JSON Schema of a record."),
-    Listed(
-        "doctor", "cli.doctor", _CHECK, "Check the installation, keys and ledger, the server, the workers and the runs."
-    ),
-    Listed("audit trace", "ledger.cli", _PROVE, "Tell everything that happened to a task, from the ledger."),
-    Listed("audit verify", "ledger.cli", _PROVE, "Verify a task, the whole ledger, or an evidence bundle."),
-    Listed("audit export", "ledger.cli", _PROVE, "Write the evidence of a task into one file."),
-    Listed("audit import", "ledger.cli", _PROVE, "Put the records of an evidence bundle into a ledger."),
-    Listed("audit tail", "ledger.cli", _PROVE, "Follow the ledger as records come."),
-    Listed(
-        "audit checkpoint",
-        "ledger.cli",
-        _PROVE,
-        "Make a signed checkpoint of the whole ledger, to keep outside it.",
-    ),
-    Listed(
-        "audit archive",
-        "ledger.cli",
-        _PROVE,
-        "Move old records to the cold tier, where they are read as before.",
-    ),
-    Listed(
-        "audit migrate",
-        "ledger.cli",
-        _PROVE,
-        "Make or upgrade the tables of a ledger in Postgres, as its owner.",
-    ),
-    Listed("erase", "personal.cli", _PROVE, "Erase a person: destroy the keys of all their personal data."),
-    Listed("keys new", "keys.cli", _PROVE, "Make a file of keys, one for every purpose."),
-    Listed("keys decider", "keys.cli", _PROVE, "Make the key with which a person signs decisions."),
-    Listed("keys list", "keys.cli", _PROVE, "List the keys, without their secrets."),
-    Listed("keys rotate", "keys.cli", _PROVE, "Make new keys current; the old ones still open what they sealed."),
-    Listed(
-        "keys rewrap",
-        "ledger.cli",
-        _PROVE,
-        "Wrap the keys of personal data again, after a rotation.",
-    ),
-    Listed("keys public", "keys.cli", _PROVE, "Print the public keys, with which others verify."),
-    Listed("version", "cli.schema", _CHECK, "Print the versions of Baton and its dependencies."),
+    Listed("new", "new.cli", _START),
+    Listed("add stage", "new.cli", _START),
+    Listed("add pipeline", "new.cli", _START),
+    Listed("dev", "cli.dev", _START),
+    Listed("console", "cli.dev", _START),
+    Listed("run", "runs.cli_run", _START),
+    Listed("schedule add", "runs.cli_run", _START),
+    Listed("schedule list", "runs.cli_run", _START),
+    Listed("schedule delete", "runs.cli_run", _START),
+    Listed("mcp", "exchange.cli", _START),
+    Listed("outside serve", "exchange.cli", _START),
+    Listed("list", "runs.cli_list", _LOOK),
+    Listed("show", "runs.cli_show", _LOOK),
+    Listed("history", "runs.cli_history", _LOOK),
+    Listed("diff", "runs.cli_history", _LOOK),
+    Listed("explain", "runs.cli_history", _LOOK),
+    Listed("report", "cli.dev", _LOOK),
+    Listed("bill", "runs.cli_list", _LOOK),
+    Listed("watch", "runs.cli_watch", _LOOK),
+    Listed("artifact list", "artifacts.cli", _LOOK),
+    Listed("artifact cat", "artifacts.cli", _LOOK),
+    Listed("artifact save", "artifacts.cli", _LOOK),
+    Listed("approve", "runs.cli_decide", _DECIDE),
+    Listed("cancel", "runs.cli_rollback", _DECIDE),
+    Listed("deny", "runs.cli_decide", _DECIDE),
+    Listed("rollback", "runs.cli_rollback", _DECIDE),
+    Listed("fork", "runs.cli_run", _DECIDE),
+    Listed("inbox list", "handoff.cli_inbox", _DECIDE),
+    Listed("inbox show", "handoff.cli_inbox", _DECIDE),
+    Listed("inbox release", "handoff.cli_inbox", _DECIDE),
+    Listed("inbox requeue", "handoff.cli_inbox", _DECIDE),
+    Listed("inbox edit", "handoff.cli_inbox", _DECIDE),
+    Listed("inbox top-up", "handoff.cli_inbox", _DECIDE),
+    Listed("inbox abandon", "handoff.cli_inbox", _DECIDE),
+    Listed("replay", "runs.cli_replay", _CHECK),
+    Listed("export", "runs.cli_replay", _CHECK),
+    Listed("schema", "cli.schema", _CHECK),
+    Listed("doctor", "cli.doctor", _CHECK),
+    Listed("audit trace", "ledger.cli", _PROVE),
+    Listed("audit verify", "ledger.cli", _PROVE),
+    Listed("audit export", "ledger.cli", _PROVE),
+    Listed("audit import", "ledger.cli", _PROVE),
+    Listed("audit tail", "ledger.cli", _PROVE),
+    Listed("audit checkpoint", "ledger.cli", _PROVE),
+    Listed("audit archive", "ledger.cli", _PROVE),
+    Listed("audit migrate", "ledger.cli", _PROVE),
+    Listed("erase", "personal.cli", _PROVE),
+    Listed("keys new", "keys.cli", _PROVE),
+    Listed("keys decider", "keys.cli", _PROVE),
+    Listed("keys list", "keys.cli", _PROVE),
+    Listed("keys rotate", "keys.cli", _PROVE),
+    Listed("keys rewrap", "ledger.cli", _PROVE),
+    Listed("keys public", "keys.cli", _PROVE),
+    Listed("version", "cli.schema", _CHECK),
 )
 """Every command, in the order of `--help`."""
 
@@ -246,7 +182,6 @@ def _register(app: typer.Typer, listed: Listed) -> None:
 
 
 def _print_version(wanted: bool) -> None:
-    """Print the version, if that is what is wanted, and exit."""
     if wanted:
         print(f"baton {__version__}")
         raise typer.Exit

@@ -187,7 +187,6 @@ def _role(name: str, hint: str) -> Role:
 
 
 def _proxy(file: Path) -> Proxy:
-    """Return the proxy that a file declares."""
     try:
         told: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

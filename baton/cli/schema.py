@@ -86,17 +86,12 @@ def schema_of(name: str) -> dict[str, Any]:
 _STANDS_ON = ("temporal-baton", "temporalio", "pydantic")
 
 
-def _complete_name(incomplete: str) -> list[str]:
-    """Return the schemas whose names begin like this."""
-    return [name for name in SCHEMAS if name.startswith(incomplete)]
-
-
 @command
 async def schema(
     session: Session,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A record; without one, all are listed.", autocompletion=_complete_name),
+        typer.Argument(metavar="NAME", help="A record; without one, all are listed."),
     ] = None,
 ) -> None:
     """Print the JSON Schema of a record.

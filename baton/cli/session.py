@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.artifacts.store import open_store
 from baton.cli.options import ExitCode, GlobalOptions, with_groups
 from baton.cli.output import json_text, make_console, plain
-from baton.client import Connection, connect, read_run
+from baton.client import Connection, connect
 from baton.codec.encryption import encryption_wanted
 from baton.errors import BatonError, ServerError
 from baton.handoff.errors import MalformedMessageError
@@ -34,7 +34,6 @@ from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.runs.client_list import RunFilter, list_runs
 from baton.wire.json_values import holds_half, loads_strict
 from baton.wire.money import amount_of
 
@@ -264,57 +263,6 @@ def _verdict_on_call(error: RPCError) -> tuple[ExitCode, str]:
     return ExitCode.NO, f"the server refused ({error.status.name.lower()}): {message}"
 
 
-_PATIENCE_SECONDS = 1.5
-_MOST = 50
-
-Completions = list[tuple[str, str]]
-
-
-def complete_run(ctx: typer.Context, incomplete: str) -> Completions:
-    """Return the runs whose workflow id begins like this, each with its pipeline and status."""
-    return _quickly(_runs(_session(ctx), incomplete))
-
-
-def complete_stage(ctx: typer.Context, incomplete: str) -> Completions:
-    """Return the stages of the run that was named before."""
-    # While an option still lacks its value, the line is not parsed yet.
-    named = ctx.params.get("run") or next((word for word in ctx.args if not word.startswith("-")), None)
-    return _quickly(_stages(_session(ctx), named)) if isinstance(named, str) else []
-
-
-async def _runs(session: Session, incomplete: str) -> Completions:
-    runs = await list_runs(await session.client(), RunFilter(every=True, id_prefix=incomplete or None), _MOST)
-    return [(one.workflow_id, f"{one.pipeline} {one.status}") for one in runs]
-
-
-async def _stages(session: Session, workflow_id: str) -> Completions:
-    run = await read_run(await session.client(), workflow_id)
-    return [(step.name, f"step {step.seq}, {step.status.value}") for step in run.steps]
-
-
-def _session(ctx: typer.Context) -> Session:
-    """Return a session with the options that stand on the line so far; no callback has run yet."""
-    said: dict[str, Any] = {}
-    for one in (ctx.parent, ctx):
-        for name in ("address", "namespace", "profile", "config", "artifacts"):
-            value = one.params.get(name) if one else None
-            said |= {name: value} if value else {}
-    return Session(GlobalOptions(json=True, **said))
-
-
-def _quickly(work: Coroutine[Any, Any, Completions]) -> Completions:
-    """Return what the work finds in time; nothing where it fails, because a shell has no place for errors."""
-
-    async def in_time() -> Completions:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            return await work
-
-    try:
-        return asyncio.run(in_time())
-    except Exception:  # whatever it is, the operator's own command will say it better
-        return []
-
-
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 RunArgument = Annotated[
@@ -322,7 +270,6 @@ RunArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A workflow id, for its newest run; WORKFLOW_ID/RUN_ID for one of its runs.",
-        autocompletion=complete_run,
         show_default=False,
     ),
 ]
@@ -331,7 +278,6 @@ OptionalRunArgument = Annotated[
     typer.Argument(
         metavar="[RUN]",
         help="A workflow id, for its newest run; WORKFLOW_ID/RUN_ID for one of its runs. Not with --all.",
-        autocompletion=complete_run,
         show_default=False,
     ),
 ]
@@ -343,7 +289,7 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How 
 STAGE_HELP = "its number, its name, or NAME:2 for the second of that name"
 AtOption = Annotated[
     str | None,
-    typer.Option("--at", metavar="STAGE", help=f"After this stage: {STAGE_HELP}.", autocompletion=complete_stage),
+    typer.Option("--at", metavar="STAGE", help=f"After this stage: {STAGE_HELP}."),
 ]
 WhyOption = Annotated[str, typer.Option("--why", help="The reason, for the history.", show_default=False)]
 WhoOption = Annotated[

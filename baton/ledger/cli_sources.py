@@ -13,7 +13,7 @@ import typer
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.session import KEYS_FOLDER, Session, Target, complete_run
+from baton.cli.session import KEYS_FOLDER, Session, Target
 from baton.client import read_run
 from baton.errors import BatonError, HistoryError, ServerError
 from baton.keys.store_keyring import Keyring
@@ -90,7 +90,6 @@ RunOption = Annotated[
         metavar="WORKFLOW_ID",
         help="Cross-check with the heads that this run's history holds.",
         rich_help_panel=_PANEL,
-        autocompletion=complete_run,
     ),
 ]
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.cli.output import between, dollars, grid, length, make_table, moment, plain, stack
-from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command, complete_stage
+from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind
@@ -139,7 +139,6 @@ def _unfinished(step: Step, record: RunRecord) -> list[Any]:
 
 
 def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
-    """Return when the step of an entry ended."""
     return step.ended if step is not None and step.ended is not None else entry.timestamp
 
 
@@ -202,13 +201,11 @@ async def diff(
     run: RunArgument,
     first: Annotated[
         str,
-        typer.Argument(
-            metavar="STAGE", help=f"A stage: {STAGE_HELP}; or `{BEGINNING}`.", autocompletion=complete_stage
-        ),
+        typer.Argument(metavar="STAGE", help=f"A stage: {STAGE_HELP}; or `{BEGINNING}`."),
     ] = BEGINNING,
     second: Annotated[
         str | None,
-        typer.Argument(metavar="STAGE", help="Another stage; by default the last.", autocompletion=complete_stage),
+        typer.Argument(metavar="STAGE", help="Another stage; by default the last."),
     ] = None,
 ) -> None:
     """Compare the batons after two stages, field by field.

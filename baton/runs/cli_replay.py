@@ -18,7 +18,7 @@ from temporalio.workflow import NondeterminismError
 
 from baton.cli.options import ExitCode, ForceOption, check_new
 from baton.cli.output import plain
-from baton.cli.session import RunArgument, Session, Target, command, complete_run
+from baton.cli.session import RunArgument, Session, Target, command
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
@@ -50,7 +50,6 @@ async def replay(
         typer.Argument(
             metavar="RUN|FILE",
             help="Runs, or files that `baton export` or the Temporal CLI saved.",
-            autocompletion=complete_run,
             show_default=False,
         ),
     ] = None,
@@ -137,7 +136,6 @@ async def export(
 
 
 def _write_whole(file: Path, text: str) -> None:
-    """Write a file that is there whole or not at all, and the folders it is to be in."""
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
@@ -196,7 +194,6 @@ async def _histories(session: Session, sources: list[str]) -> list[tuple[str, Wo
 
 
 def _from_file(file: Path) -> WorkflowHistory:
-    """Return the history in a file."""
     try:
         history = WorkflowHistory.from_json(file.stem, json.loads(file.read_bytes()))
         _started(history.events)
@@ -214,7 +211,6 @@ def _started(events: Any) -> Any:
 
 
 async def _replayed(session: Session, name: str, history: WorkflowHistory, workflows: dict[str, type]) -> _Verdict:
-    """Replay one history."""
     pipeline = _started(history.events).workflow_type.name
     length = len(history.events)
     if pipeline not in workflows:

@@ -25,7 +25,6 @@ from baton.cli.session import (
     WhyOption,
     YesOption,
     command,
-    complete_stage,
     one_or_all,
     who_is,
 )
@@ -51,7 +50,6 @@ async def rollback(
             "--to",
             metavar="STAGE",
             help=f"The first stage to execute again: {STAGE_HELP}.",
-            autocompletion=complete_stage,
             show_default=False,
         ),
     ],
@@ -138,7 +136,6 @@ async def _roll_back_all(
 
 
 def _report(session: Session, workflow_id: str, done: RolledBackRun) -> None:
-    """Report what was done to one run."""
     if session.json:
         session.write_json(
             {

@@ -38,7 +38,6 @@ from baton.cli.session import (
     Target,
     WhoOption,
     command,
-    complete_stage,
     json_object,
     micro_usd_of,
     who_is,
@@ -91,7 +90,14 @@ class StartOptions(OptionGroup):
         """Return the pipeline's input."""
         members = json_object(self.baton, "--baton") if self.baton else {}
         goal = self.goal or members.pop("goal", None)
-        start = _input(goal, members, _params(self.param or []), _inputs(self.input or []))
+        params = _named(self.param or [], "--param", "KEY=JSON")
+        inputs = _named(self.input or [], "--input", "NAME=TEXT or NAME=@FILE")
+        start = _input(
+            goal,
+            members,
+            {name: _json_or_text(text) for name, text in params.items()},
+            {name: _text_of(Path(text[1:])) if text.startswith("@") else text for name, text in inputs.items()},
+        )
         if self.budget is None:
             return start
         return start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(self.budget, "--budget"))})
@@ -104,7 +110,7 @@ async def run(
     options: StartOptions,
     id: IdOption = None,
     task_id: Annotated[
-        str | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
+        UUID | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
     ] = None,
     watch: WatchOption = False,
     here: Annotated[
@@ -123,7 +129,9 @@ async def run(
     """
     start, task_queue = options.pipeline_input(), options.task_queue
     if task_id is not None:
-        start = start.model_copy(update={"task_id": _task(task_id)})
+        if task_id.version != 4:
+            raise typer.BadParameter("handoffs need a random UUID (version 4)", param_hint="--task-id")
+        start = start.model_copy(update={"task_id": str(task_id)})
     workflow_id = id or f"{slug(pipeline)}-{uuid4().hex[:8]}"
     if here:
         # Imported only now: it brings the embedded server, which no other start needs.
@@ -161,7 +169,6 @@ async def fork(
             "--at",
             metavar="STAGE",
             help=f"The first stage to execute again: {STAGE_HELP}.",
-            autocompletion=complete_stage,
             show_default=False,
         ),
     ],
@@ -238,7 +245,6 @@ def _show_output(session: Session, run: RunRecord) -> None:
 
 
 def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
-    """Return the pipeline's input."""
     if not isinstance(goal, str) or not goal.strip():
         raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in the baton's file")
     try:
@@ -258,31 +264,22 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: d
     return start
 
 
-def _params(given: list[str]) -> dict[str, Any]:
-    """Return the parameters that were given as `key=json`."""
-    params: dict[str, Any] = {}
-    for one in given:
-        key, equals, text = one.partition("=")
-        if not equals or not key or key in params:
-            raise typer.BadParameter(f"{one!r}: write each parameter once, as KEY=JSON", param_hint="--param")
-        try:
-            params[key] = json.loads(text)
-        except (ValueError, RecursionError):
-            params[key] = text
-    return params
-
-
-def _inputs(given: list[str]) -> dict[str, str]:
-    """Return the inputs that were given as `name=text` or `name=@file`."""
-    inputs: dict[str, str] = {}
+def _named(given: list[str], option: str, form: str) -> dict[str, str]:
+    """Return texts by the names that they were given with, each once."""
+    found: dict[str, str] = {}
     for one in given:
         name, equals, text = one.partition("=")
-        if not equals or not name or name in inputs:
-            raise typer.BadParameter(
-                f"{one[:80]!r}: write each input once, as NAME=TEXT or NAME=@FILE", param_hint="--input"
-            )
-        inputs[name] = _text_of(Path(text[1:])) if text.startswith("@") else text
-    return inputs
+        if not equals or not name or name in found:
+            raise typer.BadParameter(f"{one[:80]!r}: write each once, as {form}", param_hint=option)
+        found[name] = text
+    return found
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _text_of(file: Path) -> str:
@@ -295,20 +292,6 @@ def _text_of(file: Path) -> str:
         raise typer.BadParameter(
             f"{str(file)!r} is not text in UTF-8; let a stage write it as an artifact", param_hint="--input"
         ) from None
-
-
-def _task(given: str) -> str:
-    """Return the id of a task as handoffs have it."""
-    try:
-        found = UUID(given)
-    except ValueError:
-        found = None
-    if found is None or found.version != 4:
-        raise typer.BadParameter(
-            f"{given!r} is not a random UUID (version 4), which handoffs need; leave it out to generate one",
-            param_hint="--task-id",
-        )
-    return str(found)
 
 
 def slug(pipeline: str) -> str:
@@ -393,7 +376,6 @@ async def delete(
 async def _create(
     client: Client, name: str, pipeline: str, start: PipelineInput, spec: ScheduleSpec, task_queue: str
 ) -> None:
-    """Make the schedule."""
     action = ScheduleActionStartWorkflow(pipeline, start, id=name, task_queue=task_queue)
     try:
         memo = {_CRON: ", ".join(spec.cron_expressions)}
@@ -410,7 +392,6 @@ async def _create(
 
 
 async def _row(one: ScheduleListDescription) -> dict[str, Any]:
-    """Return what is shown of a schedule."""
     action = one.schedule.action if one.schedule else None
     recent = one.info.recent_actions if one.info else []
     last = recent[-1] if recent else None

@@ -113,7 +113,6 @@ def output_rows(record: RunRecord) -> list[RenderableType]:
 
 
 def _as_json(record: RunRecord, waited: Waits | None, step: Step | None) -> dict[str, Any]:
-    """Return the page as JSON."""
     page = record.to_json_object()
     page["output"] = record.result.output if record.result else None
     page["waiting_for"] = waited.pending if waited else []
@@ -251,7 +250,6 @@ def budget_left(run: RunRecord) -> list[str]:
 
 
 def _fork_note(run: RunRecord) -> str:
-    """Return where a forked run comes from."""
     origin = run.start.origin
     assert origin is not None  # noqa: S101 - asked for forked runs only
     by = f" by {origin.by}" if origin.by else ""

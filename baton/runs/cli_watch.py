@@ -73,7 +73,7 @@ async def _as_json(session: Session, updates: AsyncIterator[Followed]) -> RunRec
         run = update.run or run
         if run is not None and update.news:
             place = {"event": run.last_event, "workflow_id": run.workflow_id, "run_id": run.run_id}
-            told = zip(update.cursors(), update.news, strict=True)
+            told = zip(update.cursors, update.news, strict=True)
             session.write_json_lines([{"cursor": str(at), **place, **one.to_json_object()} for at, one in told])
     return run
 

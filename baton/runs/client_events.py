@@ -316,7 +316,6 @@ async def _readable(event: HistoryEvent, converter: DataConverter) -> HistoryEve
 
 
 def _failures(event: HistoryEvent) -> list[Failure]:
-    """Return what an event says of failures."""
     kind = event.WhichOneof("attributes")
     attributes: Any = getattr(event, kind) if kind else None
     return [
@@ -327,7 +326,6 @@ def _failures(event: HistoryEvent) -> list[Failure]:
 
 
 def _is_encoded(failure: Failure) -> bool:
-    """Return whether a failure, or one of its causes, is encoded."""
     return failure.HasField("encoded_attributes") or (failure.HasField("cause") and _is_encoded(failure.cause))
 
 

@@ -81,18 +81,14 @@ class Followed:
         news: What happened since the update before.
         lost: Why the server is out of reach; None while it is not.
         is_last: Whether the run has ended and no other follows it.
-        places: The place after each piece of the news.
+        cursors: The place after each piece of the news.
     """
 
     run: RunRecord | None
     news: list[News]
     lost: str | None = None
     is_last: bool = False
-    places: list[Cursor] = field(default_factory=list)
-
-    def cursors(self) -> list[Cursor]:
-        """Return the place after each piece of the news."""
-        return self.places
+    cursors: list[Cursor] = field(default_factory=list)
 
 
 async def follow(
@@ -117,7 +113,7 @@ async def follow(
     Example:
         ```python
         async for update in follow(client, "notes-1.2", cursor=last_seen):
-            for news, cursor in zip(update.news, update.cursors()):
+            for news, cursor in zip(update.news, update.cursors):
                 await browser.send(news.to_json_object())
                 last_seen = str(cursor)
         ```
@@ -132,7 +128,7 @@ async def follow(
         heard = {activity: (attempt, place) for activity, attempt, place in cursor.heard}
         news = with_streams(news_of(base, told, told.read_at, goes_on=cursor.continues), base, told, heard)
         left = news[cursor.told :]
-        yield Followed(told, left, places=_places(cursor, len(left)))
+        yield Followed(told, left, cursors=_places(cursor, len(left)))
         heard = _of_open(told, heard)
         streaming.set() if _streams_now(told) else streaming.clear()
     run_id = cursor.run_id if cursor else run_id or (await describe(client, workflow_id)).run_id
@@ -162,7 +158,7 @@ async def follow(
             start = Cursor(run_id, run.last_event, 0, read, continues, _as_heard(heard))
             told, heard = run, _of_open(run, heard)
             streaming.set() if _streams_now(run) else streaming.clear()
-            yield Followed(run, news, is_last=has_ended and not continues, places=_places(start, len(news)))
+            yield Followed(run, news, is_last=has_ended and not continues, cursors=_places(start, len(news)))
         if successor is not None:
             run_id = successor
         elif told is None or told.status is not RunStatus.RUNNING:
@@ -186,7 +182,6 @@ def _of_open(run: RunRecord, heard: Heard) -> dict[str, tuple[int, int]]:
 
 
 def _streams_now(run: RunRecord) -> bool:
-    """Return whether a stage of the run streams now."""
     return any(one.event is None for one in run.streams)
 
 
@@ -195,7 +190,7 @@ async def _looked(client: Client, run: RunRecord, heard: dict[str, tuple[int, in
     try:
         streams = await live(client, run.workflow_id, run.run_id, run.streams)
     except RPCError as error:
-        if _passes(error) or _is_starting(error):  # the next reading of the history tells that it is out of reach
+        if _passes(error):  # the next reading of the history tells that it is out of reach
             return None
         raise
     news, places = list[News](), list[Cursor]()
@@ -205,7 +200,7 @@ async def _looked(client: Client, run: RunRecord, heard: dict[str, tuple[int, in
             heard[stream.activity] = place
             news.append(piece)
             places.append(replace(here, heard=_as_heard(heard)))
-    return Followed(run, news, places=places) if news else None
+    return Followed(run, news, cursors=places) if news else None
 
 
 BatchT = TypeVar("BatchT")
@@ -234,7 +229,6 @@ async def _with_looks(batches: AsyncGenerator[BatchT, None], looks: asyncio.Even
 
 
 async def _reading(client: Client, workflow_id: str, run_id: str, event: int) -> RunRecord:
-    """Return a run as it was read up to an event."""
     _, events = await history(client, workflow_id, run_id)
     known = [one for one in events if one.event_id <= event]
     if not known:
@@ -290,7 +284,7 @@ async def _batches(
         try:
             answer = await client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
-            if not (_passes(error) or (events and _is_starting(error))):
+            if not _passes(error) or (not events and _is_starting(error)):
                 raise
             yield error
             # The place in the history may be lost with the server: begin again, and skip what is known.
@@ -317,7 +311,7 @@ async def _until_unpaused(client: Client, workflow_id: str, run_id: str) -> None
         try:
             status = (await describe(client, workflow_id, run_id)).status
         except RPCError as error:
-            if not (_passes(error) or _is_starting(error)):
+            if not _passes(error):
                 raise
 
 
@@ -334,7 +328,7 @@ async def _successor(client: Client, run: RunRecord) -> str | None:
                 return None
             return await _first_of_branch(client, run, newest.run_id)
         except RPCError as error:
-            if not (_passes(error) or _is_starting(error)):
+            if not _passes(error):
                 raise
             await asyncio.sleep(_LONGEST_PAUSE)
             continue
@@ -373,7 +367,7 @@ async def _continued(client: Client, workflow_id: str, run_id: str) -> str | Non
 
 def _passes(error: RPCError) -> bool:
     """Return whether the server may answer the same call later."""
-    return error.status in _PASSES
+    return error.status in _PASSES or _is_starting(error)
 
 
 def _is_starting(error: RPCError) -> bool:

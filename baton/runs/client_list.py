@@ -125,7 +125,6 @@ async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[Liste
 
 
 async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> list[ListedRun]:
-    """Return the runs of a query."""
     runs: dict[str, ListedRun] = {}
     async for found in list_executions(client, query, page=min(1000, 2 * limit)):
         run = _listed(found)

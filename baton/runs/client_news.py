@@ -134,7 +134,6 @@ class _Told:
         self._entries = _by_step(before) if before else {}
 
     def ended(self, after: RunRecord) -> bool:
-        """Whether the end of the run was told."""
         before = self._before
         return before is not None and before.run_id == after.run_id and before.status is after.status
 
@@ -170,7 +169,6 @@ class _Told:
         yield from (News(NewsKind.STEP_UNDONE, at, step=self._steps[seq]) for seq, _ in gone if seq in self._steps)
 
     def steps(self, after: RunRecord) -> Iterator[News]:
-        """Yield what happened to each step."""
         entries = _by_step(after)
         taken = [step for step in after.steps if step.status is StepStatus.TAKEN_OVER]
         if taken and self._before is None:
@@ -183,7 +181,6 @@ class _Told:
             yield from self._step(step, entries.get((step.seq, False), []))
 
     def _step(self, step: Step, entries: list[HistoryEntry]) -> Iterator[News]:
-        """Yield what happened to one step."""
         old = self._steps.get(step.seq)
         was = old.status if old else None
         match step.status:
@@ -218,7 +215,6 @@ class _Told:
         return _timeless(self._entries.get(key, [])) == _timeless(entries)
 
     def notes(self, after: RunRecord) -> Iterator[News]:
-        """Yield the notes that are new."""
         left = list(self._before.notes) if self._before else []
         for note in after.notes:
             known = next((one for one in left if one.endswith(note)), None)  # a run that continues it says it in short
@@ -248,5 +244,4 @@ def _same_failure(old: Step, new: Step) -> bool:
 
 
 def _ending(run: RunRecord) -> str:
-    """Return how a run ended."""
     return f"{run.status.value}: {run.failure}" if run.failure else run.status.value

@@ -286,8 +286,9 @@ class _Fold:
     def task_failed(self, event: HistoryEvent) -> None:
         failed = event.workflow_task_failed_event_attributes
         if failed.base_run_id:
-            told = Reset(event.event_id, failed.base_run_id, failed.failure.message)
-            self._run.is_reset(time_of(event), told)
+            self._run.reset = time_of(event)
+            self._run.resets.append(Reset(event.event_id, failed.base_run_id, failed.failure.message))
+            self._run.notes.append(f"reset from run {failed.base_run_id}: {failed.failure.message}")
         elif failed.cause != _OVERTAKEN:
             self._run.suspended = innermost(failed.failure)
 
@@ -362,7 +363,8 @@ class _Fold:
         outcome = parsed(Outcome, self._text(event))
         if outcome is None:
             if undone := parsed(CompensationRecord, self._text(event)):
-                self._run.is_undone(undone)
+                self._run.undone_since = min(undone.undone_since, self._run.undone_since or undone.undone_since)
+                self._run.notes += [] if undone.by_hand is None else [undone.by_hand]
             return
         if outcome.failure is not None:  # then nothing of what the stage returned was applied
             self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]

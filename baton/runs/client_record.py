@@ -14,7 +14,7 @@ from temporalio.converter import DataConverter
 
 from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
-from baton.core.history import CompensationRecord, HistoryEntry, Spend, StepKind, snapshots
+from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
 from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, parts_of
@@ -277,11 +277,6 @@ class RunRecord:
             return None
         return ceiling - budget.before.micro_usd - self.billed.micro_usd
 
-    @property
-    def open_children(self) -> list[str]:
-        """Workflow ids of the children of which the run does not know the end."""
-        return [child for child, _, initiated in self.children if initiated not in self.ended_children]
-
     def ended_child(self, step: Step) -> int | None:
         """Return the event that tells the end of a step's child, or None if the run does not know it."""
         ends = [
@@ -356,18 +351,6 @@ class RunRecord:
         origin = self.start.origin
         return None if origin is None else (origin.workflow_id, origin.run_id)
 
-    def is_reset(self, at: datetime, told: Reset) -> None:
-        """Note when the run was reset, from which run and why."""
-        self.reset = at
-        self.resets.append(told)
-        self.notes.append(f"reset from run {told.base_run_id}: {told.reason}")
-
-    def is_undone(self, told: CompensationRecord) -> None:
-        """Note that effects outside are undone, or that one has to be undone by hand."""
-        self.undone_since = min(told.undone_since, self.undone_since or told.undone_since)
-        if told.by_hand is not None:
-            self.notes.append(told.by_hand)
-
     def took_over(self, step: Step) -> bool:
         """Return whether a step happened before this run, which was started with its outcome."""
         return any(outcome.seq == step.seq for outcome in self.start.outcomes)
@@ -385,7 +368,6 @@ class RunRecord:
         return self._baton_at(step, after=False)
 
     def _baton_at(self, step: Step, *, after: bool) -> Baton:
-        """Return the baton around a step."""
         baton, found = self.state.initial, False
         for entry, following in self.history:
             mine = entry.seq == step.seq and entry.kind is not StepKind.EDIT
@@ -401,21 +383,16 @@ class RunRecord:
     def to_json_object(self) -> dict[str, Any]:
         """Return the record as JSON, for `--json` and for other programs."""
         plain = {name: getattr(self, name) for name in _PLAIN}
+        budget = {"micro_usd": self.ceiling_micro_usd, "left_micro_usd": self.left_micro_usd}
         return {
             **to_jsonable_python(plain),
             "task_id": self.task_id,
             "pending_handoffs": to_jsonable_python(self.pending_handoffs),
-            "budget": self._budget(),
+            "budget": budget if self.start.budget else None,
             "spend": self.state.spend.model_dump(mode="json"),
             "steps": to_jsonable_python(self.steps),
             "baton": self.baton.to_json_object(),
         }
-
-    def _budget(self) -> dict[str, Any] | None:
-        """Return the budget as JSON."""
-        if self.start.budget is None:
-            return None
-        return {"micro_usd": self.ceiling_micro_usd, "left_micro_usd": self.left_micro_usd}
 
 
 _PLAIN = (

@@ -263,7 +263,6 @@ async def rolled_back(told: int) -> RollBacks:
 
 
 async def _settled(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
-    """Return what one reset left."""
     base = await read_run(client, run.workflow_id, reset.base_run_id)
     newest, known = await _newest(client, base, run.run_id), base.billed_by(reset.event)
     # Each of them has settled what was left before it, or has spent nothing.

@@ -240,7 +240,6 @@ def _stages(step: Step, description: Execution) -> list[Pending]:
 
 
 def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
-    """Return what is pending of one activity."""
     return Pending(
         seq=step.seq,
         name=activity.activity_type.name,

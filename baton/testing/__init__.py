@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from baton.testing.cassettes import CassetteMissError as CassetteMissError
     from baton.testing.cassettes import RecordedAgent as RecordedAgent
     from baton.testing.cassettes import normalised as normalised
-    from baton.testing.chains import CHAIN_ATTACKS as CHAIN_ATTACKS
-    from baton.testing.chains import edited as edited
-    from baton.testing.chains import opened_past_guards as opened_past_guards
+    from baton.testing.ledger_attacks import opened_past_guards as opened_past_guards
     from baton.testing.running import TEST_OPTIONS as TEST_OPTIONS
     from baton.testing.running import TEST_SETTINGS as TEST_SETTINGS
     from baton.testing.running import BackgroundLoop as BackgroundLoop

@@ -5,8 +5,8 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,6 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import SqliteConnection
 from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_schema import StoredRecord, insert
-from baton.testing.chains import opened_past_guards
 
 COMMANDS = ("verify --all", "verify --all --anchors", "verify TASK", "checkpoint", "bundle", "append")
 """The columns of the table: what is asked after an attack. `append` is a worker that continues the task."""
@@ -45,6 +44,29 @@ class Target:
 
 
 Attack = Callable[[Target], None]
+
+
+@contextmanager
+def opened_past_guards(ledger: Path) -> Iterator[sqlite3.Connection]:
+    """Open a ledger's file as its owner can: the triggers that refuse changes are dropped for good.
+
+    Args:
+        ledger: The SQLite file. Close the ledger first, and take a copy if you need it whole.
+
+    Yields:
+        A connection, committed when the block ends without an exception.
+
+    Example:
+        ```python
+        with opened_past_guards(path) as database:
+            database.execute("DELETE FROM handoff_audit WHERE sequence > 3")
+        ```
+    """
+    with closing(sqlite3.connect(ledger)) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        yield connection
+        connection.commit()
 
 
 def forge_the_next_record(target: Target) -> None:

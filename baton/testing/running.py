@@ -423,7 +423,6 @@ async def assert_replays(
 
 
 def _plugin_of(handle: WorkflowHandle[Any, Any]) -> BatonPlugin | None:
-    """Return the plugin of the client that a handle is of."""
     plugins = handle._client.config(active_config=True)["plugins"]
     return next((one for one in plugins if isinstance(one, BatonPlugin)), None)
 

@@ -209,7 +209,6 @@ async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> s
 
 
 async def _decoded(client: Client, payload: Payload, place: str) -> bytes:
-    """Return what a payload holds."""
     try:
         [value] = await client.data_converter.decode([payload], [RawValue])
     except Exception as error:
@@ -329,7 +328,6 @@ def sightings(marker: str, *where: Searched) -> list[tuple[str, str]]:
 
 
 def _pieces(where: tuple[Searched, ...]) -> Mapping[str, bytes]:
-    """Return what is searched, by name."""
     pieces: dict[str, bytes] = {}
     for number, one in enumerate(where, 1):
         if isinstance(one, Surfaces):

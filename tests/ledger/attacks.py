@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from baton.ledger.records import AuditRecord, ChainLink
-from baton.testing.chains import MIDDLE
+from tests.ledger.chain_attacks import MIDDLE
 from tests.ledger.material import KEY, LEDGER, NOW, TASK, Key, bare, chain, entry, joined
 
 Records = Sequence[AuditRecord]

@@ -22,9 +22,9 @@ from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_schema import StoredRecord
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions
-from baton.testing import chains
-from baton.testing.chains import MIDDLE, Attack
 from tests.ledger import attacks
+from tests.ledger import chain_attacks as chains
+from tests.ledger.chain_attacks import MIDDLE, Attack
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, PublicKeys, bare, chain, entry, joined
 from tests.personal.material import MARKER, SUBJECT, found_in
 

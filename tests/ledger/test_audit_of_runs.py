@@ -19,7 +19,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.cli import record_line
 from baton.ledger.records import Kind
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.testing.chains import opened_past_guards
+from baton.testing import opened_past_guards
 from tests.handoff.handoff_pipelines import PIPELINES, FourAgents, SignedOff
 from tests.handoff.handoff_stages import STAGES
 from tests.support import Handle, approve, sealing_worker, start

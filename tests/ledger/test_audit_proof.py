@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.proof import verify_chain
 from baton.ledger.records import AuditRecord
-from baton.testing import chains
-from baton.testing.chains import MIDDLE, Attack
 from tests.ledger import attacks
+from tests.ledger import chain_attacks as chains
+from tests.ledger.chain_attacks import MIDDLE, Attack
 from tests.ledger.material import KEYS, LEDGER, NOW, TASK, Key, PublicKeys, bare, chain, entry, head, joined
 from tests.ledger.proving import checkpoint_of, verify, walked
 

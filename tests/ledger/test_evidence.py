@@ -20,9 +20,9 @@ from baton.ledger.evidence import (
 )
 from baton.ledger.proof import Checkpoint, inclusion_proofs, leaf_hash, root_of
 from baton.ledger.records import AuditRecord, EvidenceError
-from baton.testing import chains
 from baton.wire.json_values import digest_of, hash_of
 from tests.ledger import attacks
+from tests.ledger import chain_attacks as chains
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID

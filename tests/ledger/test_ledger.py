@@ -28,7 +28,7 @@ from baton.ledger.records import (
 )
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
-from baton.testing.chains import opened_past_guards
+from baton.testing import opened_past_guards
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, completion_entry, entry, message
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID

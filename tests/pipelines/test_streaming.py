@@ -74,7 +74,7 @@ async def pieces(
     heard: list[tuple[News, str]] = []
     async with aclosing(follow(client, handle.id, cursor=cursor)) as updates:  # type: ignore[type-var]
         async for update in updates:
-            for news, at in zip(update.news, update.cursors(), strict=True):
+            for news, at in zip(update.news, update.cursors, strict=True):
                 heard.append((news, str(at)))
                 if until is not None and until(text_of(heard)):
                     return heard

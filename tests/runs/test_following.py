@@ -34,7 +34,7 @@ async def heard(
 
 async def assert_resumes(client: Client, handle: Handle, updates: list[Followed]) -> None:
     """Check that who resumes after any piece of news is told exactly the others."""
-    cursors = [Cursor.parse(str(one)) for update in updates for one in update.cursors()]
+    cursors = [Cursor.parse(str(one)) for update in updates for one in update.cursors]
     whole = whats(updates)
     assert len(cursors) == len(whole)
     for place, cursor in enumerate(cursors):
@@ -139,7 +139,7 @@ class TestFollow:
         handle = await start(worker, Long.run)
         await approve(client, handle)
         await handle.result()
-        last = (await heard(client, handle, run_id=handle.first_execution_run_id))[-1].cursors()[-1]
+        last = (await heard(client, handle, run_id=handle.first_execution_run_id))[-1].cursors[-1]
         done = await roll_back(client, handle.id, "2", by="bob", why="wrong plan")
         await approve(client, client.get_workflow_handle(handle.id))
         await client.get_workflow_handle(handle.id).result()
@@ -148,7 +148,7 @@ class TestFollow:
         told = whats(more)
         assert ("step_done", 1) not in told
         assert [told.count(("step_done", seq)) for seq in range(2, 11)] == [1] * 9
-        assert next(one.run_id for update in more for one in update.cursors()) == done.run_id != last.run_id
+        assert next(one.run_id for update in more for one in update.cursors) == done.run_id != last.run_id
         await assert_resumes(client, handle, more)
 
     async def test_a_run_that_is_none_is_an_error(self, client: Client) -> None:

@@ -8,7 +8,8 @@ from fpdf import FPDF
 from activities.contract_review.clauses import check_contract, extract, read_document
 from activities.contract_review.records import ReviewError
 from activities.contract_review.report import DATA, MARKS, REPORT, to_markdown, write_report
-from activities.pages import check_folder, plain
+from activities.pages import check_folder
+from activities.pages import text as escaped
 from tests.shipped.contract_review.material import NDA, SAAS, SERVICES, pdf_of, reviewed, reviewed_text
 
 
@@ -172,4 +173,4 @@ def test_words_of_the_contract_are_no_markup_of_the_report(tmp_path: Path) -> No
     shown = to_markdown(reviewed_text(tmp_path, f"AGREEMENT\n\nBetween two.\n\n{hostile}"))
     assert "y](http" not in shown
     assert "\\<script>" in shown
-    assert plain("a|b") == "a\\|b"
+    assert escaped("a|b") == "a\\|b"

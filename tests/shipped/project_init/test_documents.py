@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from activities.pages import code, table, text
 from activities.project_init.__main__ import main
 from activities.project_init.knowledge import LONGEST, WINDOW, cut, query
-from activities.project_init.markdown import code, fence, parse, prose, slug, table, text
+from activities.project_init.markdown import fence, parse, prose, slug
 from activities.project_init.records import Check, ProjectError, Verification
 from tests.shipped.project_init.conftest import Files, Run, run_stages, write_files
 from tests.shipped.project_init.projects import GO, HOSTILE, PROJECTS, PYTHON

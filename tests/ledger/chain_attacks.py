@@ -5,11 +5,8 @@ from a task's records, four or more, to the attacker's. A verifier with the publ
 chain's last head refuses every one but `drop_the_signature`, after which the chain is whole and only signed less far.
 """
 
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from baton.ledger.records import AuditRecord
 
@@ -17,29 +14,6 @@ Attack = Callable[[Sequence[AuditRecord]], list[AuditRecord]]
 
 MIDDLE = 3
 """The record that most attacks are about, by its number."""
-
-
-@contextmanager
-def opened_past_guards(ledger: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger's file as its owner can: the triggers that refuse changes are dropped for good.
-
-    Args:
-        ledger: The SQLite file. Close the ledger first, and take a copy if you need it whole.
-
-    Yields:
-        A connection, committed when the block ends without an exception.
-
-    Example:
-        ```python
-        with opened_past_guards(path) as database:
-            database.execute("DELETE FROM handoff_audit WHERE sequence > 3")
-        ```
-    """
-    with closing(sqlite3.connect(ledger)) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f"DROP TRIGGER {name}")
-        yield connection
-        connection.commit()
 
 
 def edited(record: AuditRecord, old: bytes, new: bytes) -> AuditRecord:
