@@ -27,7 +27,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.records import Budget
-from baton.cli.doctor_checks import given_no_runs
+from baton.cli.doctor import given_no_runs
 from baton.cli.options import OptionGroup
 from baton.cli.output import Command, ago, json_text, make_table, plain
 from baton.cli.session import (

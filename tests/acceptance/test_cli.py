@@ -15,7 +15,7 @@ from temporalio.common import VersioningBehavior
 
 from baton import WorkerParts
 from baton.artifacts.store import open_store
-from baton.cli.doctor_checks import given_no_runs
+from baton.cli.doctor import given_no_runs
 from baton.client import read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions

@@ -9,8 +9,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
-from baton.cli.doctor import _in_time
-from baton.cli.doctor_checks import Finding, Mark, installation, store, trust
+from baton.cli.doctor import Finding, Mark, _in_time, installation, store, trust
 
 
 class TestTrust:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli import doctor_checks as guard_checks
-from baton.cli.doctor_checks import Mark
+from baton.cli import doctor as guard_checks
+from baton.cli.doctor import Mark
 from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from tests.ledger.material import entry

@@ -8,8 +8,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from baton.cli import doctor_checks as guard_checks
-from baton.cli.doctor_checks import Mark
+from baton.cli import doctor as guard_checks
+from baton.cli.doctor import Mark
 from baton.ledger import store_postgres as postgres
 from baton.ledger.chain import ChainHead, Verdict
 from baton.ledger.records import (

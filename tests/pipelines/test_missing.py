@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from baton import Baton, BatonPatch, ConfigurationError, PipelineInput, Safeguards, stage
 from baton.cli.app import make_app
-from baton.cli.doctor_checks import Mark, blocked, suspended
+from baton.cli.doctor import Mark, blocked, suspended
 from baton.client import RunRecord, RunStatus, read_run
 from baton.console.standing import standing
 from baton.core.messages import Overview, PipelineStatus

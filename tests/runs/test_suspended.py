@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from baton import Baton, BatonPatch, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.doctor_checks import Mark, suspended
+from baton.cli.doctor import Mark, suspended
 from baton.client import RunRecord, RunStatus, read_run
 from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput

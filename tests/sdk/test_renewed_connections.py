@@ -9,7 +9,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from baton.cli.doctor_checks import namespace, search_attributes
+from baton.cli.doctor import namespace, search_attributes
 from baton.devserver import DevServer, DevServerOptions
 from baton.runs.client_waiting import described_queue
 from baton.testing import signal_raw
