@@ -6,12 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from activities.delivery.records import Change, DeliveryError, Draft, Edit, Plan, TestRun, shown
+from activities.delivery.records import Change, DeliveryError, Draft, Edit, Plan, TestRun, matches, shown
 from activities.delivery.repository import Checkout, GitError, Repository, git
 from activities.delivery.review import may_hold_secrets
 from activities.delivery.sandbox import Ran, Sandbox, environment_for, run_program
@@ -106,16 +105,6 @@ async def run_tests(repository: Repository, plan: Plan, commit: str) -> TestRun:
         output=ran.output.decode("utf-8", "replace"),
         prepared=prepared,
     )
-
-
-def matches(path: str, pattern: str) -> bool:
-    """Return whether a pattern means a path; `**` stands for any number of folders.
-
-    Example:
-        >>> matches("src/a/b.py", "src/**/*.py"), matches("src/b.py", "src/**/*.py"), matches("x/b.py", "*.py")
-        (True, True, False)
-    """
-    return _fits(path.split("/"), pattern.split("/"))
 
 
 def environment_of(plan: Plan, checkout: Checkout) -> dict[str, str]:
@@ -225,14 +214,6 @@ def _write_new(folder: Path, edit: Edit) -> None:
         place.write_bytes(edit.replace.encode())
     except OSError as error:
         raise DeliveryError(f"an edit cannot write {edit.path!r} ({error.strerror}); correct it") from None
-
-
-def _fits(parts: list[str], patterns: list[str]) -> bool:
-    if not patterns:
-        return not parts
-    if patterns[0] == "**":
-        return any(_fits(parts[start:], patterns[1:]) for start in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _fits(parts[1:], patterns[1:])
 
 
 _TASK = (

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
@@ -229,3 +230,21 @@ def shown(command: tuple[str, ...]) -> str:
         ('make test && make lint', "ruff check 'my file.py'")
     """
     return command[2] if command[:2] == ("sh", "-c") and len(command) == 3 else shlex.join(command)
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Return whether a pattern means a path; `**` stands for any number of folders.
+
+    Example:
+        >>> matches("src/a/b.py", "src/**/*.py"), matches("src/b.py", "src/**/*.py"), matches("x/b.py", "*.py")
+        (True, True, False)
+    """
+    return _fits(path.split("/"), pattern.split("/"))
+
+
+def _fits(parts: list[str], patterns: list[str]) -> bool:
+    if not patterns:
+        return not parts
+    if patterns[0] == "**":
+        return any(_fits(parts[start:], patterns[1:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _fits(parts[1:], patterns[1:])

@@ -7,8 +7,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from activities.delivery.changes import matches
-from activities.delivery.records import Order, Remark
+from activities.delivery.records import Order, Remark, matches
 from activities.delivery.repository import FileDiff, Repository
 
 _LINE_RULES: tuple[tuple[str, str, str, str], ...] = (
