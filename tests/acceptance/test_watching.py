@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 
 from baton.devserver import DevServer
-from tests.acceptance.operating import Operator
+from tests.acceptance.operating import PATIENCE_SECONDS, Operator
 from tests.pipelines.test_streaming import TOKENS, Pace, begun, speaking, worker_of
 from tests.support import Handle
 
@@ -32,18 +32,21 @@ async def run(client: Client, pace: Pace, request: pytest.FixtureRequest) -> Asy
     """Yield a run whose stage has said two words and waits."""
     queue = request.node.name
     async with worker_of(client, queue, speaking(pace, TOKENS)):
-        yield await begun(client, queue)
+        handle = await begun(client, queue)
+        yield handle
         pace.may_go_on.set()
+        await handle.result()  # so that what still watches it ends
 
 
 async def lines(process: asyncio.subprocess.Process, until: Callable[[str], bool] | None = None) -> list[str]:
     """Return the lines that a process writes, to its end or until all of them together are as wanted."""
     assert process.stdout is not None
     written: list[str] = []
-    async for line in process.stdout:
-        written.append(line.decode())
-        if until is not None and until("".join(written)):
-            break
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for line in process.stdout:
+            written.append(line.decode())
+            if until is not None and until("".join(written)):
+                break
     return written
 
 
@@ -81,6 +84,7 @@ async def test_a_pipe_gets_a_line_for_each_piece(operator: Operator, run: Handle
 
 async def test_a_terminal_shows_the_text_while_the_stage_works(operator: Operator, run: Handle) -> None:
     """The page has what was said so far, and the stage has not ended: only the test lets it."""
-    _, screen = await operator.terminated_on_a_terminal("watch", run.id, once=SAID.strip())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        _, screen = await operator.terminated_on_a_terminal("watch", run.id, once=SAID.strip())
 
     assert TOKENS[2].strip() not in screen
