@@ -41,7 +41,7 @@ from baton.pipelines.activity_errors import as_failure
 from baton.pipelines.activity_missing import MissingParts
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.runs.client_rollback import rolled_back
-from baton.sdk.early_queries import AskingAgain, EarlyQueries
+from baton.sdk.early_queries import RunCache
 from baton.sdk.runner import (
     FAILED_THE_RUN,
     AnyFault,
@@ -128,10 +128,7 @@ class BatonPlugin(SimplePlugin):
         parts = parts or WorkerParts(artifacts=default_store())
         self._providing = _Providing(parts, _Guarding(safeguards, keyring))
         self._stores_here = is_on_this_machine(parts.artifacts)
-        interceptors: list[client.Interceptor | worker.Interceptor] = [
-            _WorkerInterceptor(self._providing),
-            AskingAgain(),
-        ]
+        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(self._providing)]
         if tracing is not None:
             interceptors[:0] = [TracedClient(tracing), TracedWorker(tracing)]
         if searchable:
@@ -189,10 +186,10 @@ class BatonPlugin(SimplePlugin):
         config["activities"] = [*given, *(one for one in own if _activity_name(one) not in names)]
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
-        early = EarlyQueries()
-        config["workflow_runner"] = _refusing(config.get("workflow_runner"), early)
-        config["unsandboxed_workflow_runner"] = _refusing(
-            _unsandboxed(config.get("unsandboxed_workflow_runner")), early
+        kept_in = RunCache()
+        config["workflow_runner"] = _keeping(config.get("workflow_runner"), kept_in)
+        config["unsandboxed_workflow_runner"] = _keeping(
+            _unsandboxed(config.get("unsandboxed_workflow_runner")), kept_in
         )
         tell_of_clear_text(config["client"].data_converter)
         serves_workers(config["client"].data_converter)
@@ -228,6 +225,9 @@ class BatonPlugin(SimplePlugin):
                 await stopping
                 raise
             stack.enter_context(event_loop_watchdog())
+            runner = worker.config(active_config=True).get("workflow_runner")
+            if isinstance(runner, GuardedRunner | PipelineRunner) and runner.kept_in is not None:
+                runner.kept_in.belongs_to(worker)
             await next(worker)
 
 
@@ -312,10 +312,10 @@ def _unsandboxed(given: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
     return given if isinstance(given, GuardedRunner) else GuardedRunner(given or worker.UnsandboxedWorkflowRunner())
 
 
-def _refusing(runner: worker.WorkflowRunner | None, early: EarlyQueries) -> worker.WorkflowRunner:
+def _keeping(runner: worker.WorkflowRunner | None, kept_in: RunCache) -> worker.WorkflowRunner:
     """Return one of Baton's runners as a worker has it."""
     assert isinstance(runner, GuardedRunner | PipelineRunner)  # noqa: S101 - the plugin has put it there
-    return dataclasses.replace(runner, early=early)
+    return dataclasses.replace(runner, kept_in=kept_in)
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:

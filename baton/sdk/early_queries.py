@@ -1,66 +1,80 @@
-"""A guard against queries that bring a run news ahead of its workflow task.
+"""A guard against queries that bring a run events ahead of its workflow task.
 
-A query that waits for a worker arrives with everything that happened meanwhile: signals, updates, results, fired
-timers. The SDK applies that at once, at the time of the task before. A replay applies it in the next workflow task, so
-the run no longer fits its own history (see docs/limits.md for a reproduction without Baton). A worker with this guard
-refuses such a query and evicts the run, which its workflow task loads again; clients with Baton's plugin ask again.
+A query that waits for a worker arrives with everything that happened meanwhile: signals, results, fired timers, the
+start of a task that another worker is at. The SDK applies that at once. A replay applies it in the next task, at
+another time and beside other events, so a run that goes on from there no longer fits its own history (docs/limits.md
+has a reproduction without Baton). With this guard the answer to such a query is the last thing that a worker's copy of
+the run does: the worker drops it, and the next task loads the run from its history.
 """
 
 import asyncio
-import threading
-import time
+from datetime import timedelta
 from typing import Any
 
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.client import Interceptor, OutboundInterceptor, QueryWorkflowInput, WorkflowQueryFailedError
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
-from temporalio.worker import WorkflowInstance
+from temporalio.worker import Worker, WorkflowInstance
 
-ASK_AGAIN = "this query came before the run's next workflow task; ask again"
-"""The message of a refused query."""
-IN_ITS_TASK = 10.0
-"""Seconds after which no workflow task will come for the news, because the run was closed with it."""
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-_MOST_RUNS = 1000
+_WITHOUT_TASK = "legacy_query"  # the SDK's id of a query that does not come with a workflow task
+_SOON = timedelta(seconds=1)  # the SDK takes a run for stuck after two
 
 
-class EarlyQueries:
-    """The queries that a worker has refused, by run."""
+class RunCache:
+    """The runs that a worker keeps in memory."""
 
     def __init__(self) -> None:
-        """Begin with none."""
-        self._refused: dict[str, tuple[int, float]] = {}
-        self._lock = threading.Lock()  # activations run in threads
+        """Begin without a worker, and with no runs."""
+        self._worker: Worker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def refuses(self, activation: WorkflowActivation, length: int, at: int) -> bool:
-        """Return whether an activation is news that a query brings."""
-        if activation.is_replaying or activation.history_length <= length or activation.timestamp.ToNanoseconds() != at:
+    def belongs_to(self, worker: Worker) -> None:
+        """Tell whose it is, in the event loop in which that works."""
+        self._worker, self._loop = worker, asyncio.get_running_loop()
+
+    def drop(self, run_id: str) -> None:
+        """Have a run forgotten once it has done what it is doing."""
+        if self._worker is not None:
+            self._worker._bridge_worker.request_workflow_eviction(run_id)  # the SDK has no public way
+
+    def has_task(self, workflow_id: str, run_id: str) -> bool:
+        """Return whether a workflow task of a run is under way or to come, as far as is known; called in a thread."""
+        if self._worker is None or self._loop is None:
             return False
-        now = time.monotonic()
-        with self._lock:
-            before, since = self._refused.pop(activation.run_id, (0, now))
-            again = before == activation.history_length
-            self._refused[activation.run_id] = (activation.history_length, since if again else now)
-            if len(self._refused) > _MOST_RUNS:
-                del self._refused[next(iter(self._refused))]
-        return not again or now - since < IN_ITS_TASK
+        client = self._worker.client
+        asking = client.workflow_service.describe_workflow_execution(
+            DescribeWorkflowExecutionRequest(
+                namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
+            ),
+            timeout=_SOON,
+        )
+        try:
+            described = asyncio.run_coroutine_threadsafe(asking, self._loop).result(_SOON.total_seconds())
+        except Exception:  # whatever it is, the run is loaded again
+            return True
+        return described.HasField("pending_workflow_task")
 
 
 class GuardedInstance(WorkflowInstance):
-    """A workflow instance that refuses early queries and forwards everything else."""
+    """A workflow instance that is dropped after a query that came early; it forwards everything else."""
 
-    def __init__(self, inner: WorkflowInstance, early: EarlyQueries | None) -> None:
+    def __init__(self, inner: WorkflowInstance, kept_in: RunCache | None) -> None:
         self._inner = inner
-        self._early = early
-        self._last = (0, 0)  # the history's length and the time at the last activation
+        self._kept_in = kept_in
+        self._at = 0  # the time of its last task
+        self._is_ahead: bool | None = False  # None: a worker's own task looks like one that a query has brought
 
     def activate(self, act: Any) -> Any:
-        """Refuse an early query."""
-        if self._early is not None and self._early.refuses(act, *self._last):
-            return _refusal(act.run_id)
-        self._last = (act.history_length, act.timestamp.ToNanoseconds())
+        """Forward; only a query without a task can have brought the events just before it."""
+        asked = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
+        if not asked:
+            before, self._at = self._at, act.timestamp.ToNanoseconds()
+            self._is_ahead = False if act.is_replaying else self._at == before or None
+        elif self._kept_in is not None and _WITHOUT_TASK in asked:
+            if self._is_ahead is None:
+                self._is_ahead = self._kept_in.has_task(self._inner.get_info().workflow_id, act.run_id)
+            if self._is_ahead:
+                self._kept_in.drop(act.run_id)
         return self._inner.activate(act)
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
@@ -78,33 +92,3 @@ class GuardedInstance(WorkflowInstance):
     def get_thread_id(self) -> int | None:
         """Forward."""
         return self._inner.get_thread_id()
-
-
-def _refusal(run_id: str) -> WorkflowActivationCompletion:
-    """Return the completion that fails the query and evicts the run from the worker's cache."""
-    completion = WorkflowActivationCompletion(run_id=run_id)
-    completion.failed.failure.message = ASK_AGAIN
-    completion.failed.failure.application_failure_info.type = "AskAgain"
-    return completion
-
-
-class AskingAgain(Interceptor):
-    """A client interceptor that repeats a refused query for as long as the client would wait for an answer."""
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Return the interceptor of the client's queries."""
-        return _AskingAgain(next)
-
-
-class _AskingAgain(OutboundInterceptor):
-    async def query_workflow(self, input: QueryWorkflowInput) -> Any:
-        limit = IN_ITS_TASK + _LONGEST_PAUSE if input.rpc_timeout is None else input.rpc_timeout.total_seconds()
-        waited, pause = 0.0, _FIRST_PAUSE
-        while True:
-            try:
-                return await super().query_workflow(input)
-            except WorkflowQueryFailedError as error:
-                if ASK_AGAIN not in str(error) or waited >= limit:
-                    raise
-            await asyncio.sleep(pause)
-            waited, pause = waited + pause, min(pause * 2, _LONGEST_PAUSE)

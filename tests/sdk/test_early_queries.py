@@ -1,37 +1,112 @@
-"""How long a client asks again."""
+"""Queries that wait for a worker, and bring their run what came meanwhile ahead of its workflow task."""
 
-from datetime import timedelta
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from temporalio.client import OutboundInterceptor, QueryWorkflowInput, WorkflowQueryFailedError
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RespondWorkflowTaskFailedRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
 
-from baton.sdk.early_queries import ASK_AGAIN, AskingAgain
+from baton.devserver import DevServer
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from tests.patience import IN_TIME
+from tests.pipelines.stages import sort
+from tests.pipelines.working_pipelines import TellsWhen
+from tests.support import Handle, event, start
+
+RUNS = 8
+"""So many that a query of at least one of them comes before its task, which no test can arrange."""
 
 
-class Refuses(OutboundInterceptor):
-    """What a server answers that has only refusals."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-        self.asked = 0
-
-    async def query_workflow(self, input: QueryWorkflowInput) -> Any:
-        self.asked += 1
-        raise WorkflowQueryFailedError(self.why)
+@pytest.fixture
+async def plain(server: DevServer) -> Client:
+    """Return a client without Baton, as the Temporal UI is one."""
+    return await Client.connect(server.address)
 
 
-@pytest.mark.parametrize(
-    ("why", "times"),
-    [
-        pytest.param(ASK_AGAIN, 4, id="in vain"),  # after pauses of 0.05, 0.1 and 0.2 seconds
-        pytest.param("its code fails", 1, id="for another reason"),
-    ],
-)
-async def test_it_is_not_asked_for_longer_than_an_answer_would_be_awaited(why: str, times: int) -> None:
-    """The refusal is the caller's then; and any other is at once."""
-    refuses, within = Refuses(why), timedelta(seconds=0.3)
-    asked = QueryWorkflowInput("run", None, "status", [], None, {}, None, {}, within)
-    with pytest.raises(WorkflowQueryFailedError, match=why):
-        await AskingAgain().intercept_client(refuses).query_workflow(asked)
-    assert refuses.asked == times
+async def begun(client: Client, queue: str, count: int = RUNS) -> list[Handle]:
+    """Return runs that wait for a note, and whose worker is gone."""
+    async with pipeline_worker(client, [TellsWhen], [sort], task_queue=queue) as gone:
+        runs = [await start(gone, TellsWhen.run) for _ in range(count)]
+        assert [await run.query(TellsWhen.noted) for run in runs] == [0] * count
+    return runs
+
+
+async def asked(asker: Client, runs: Sequence[Handle]) -> list[asyncio.Task[Any]]:
+    """Have all runs asked while there is no worker; return the questions."""
+    asking = [
+        asyncio.create_task(asker.get_workflow_handle(run.id).query(TellsWhen.noted, rpc_timeout=IN_TIME))
+        for run in runs
+    ]
+    await asyncio.sleep(0.5)
+    return asking
+
+
+async def first_answer(asking: Sequence[asyncio.Task[Any]]) -> Any:
+    """Return what a question was answered that this worker got; those of the other one fail in time."""
+    for answering in asyncio.as_completed(asking):
+        with suppress(RPCError):
+            return await answering
+    raise AssertionError("no question is answered")
+
+
+async def test_nothing_is_told_ahead_of_its_task(client: Client, plain: Client) -> None:
+    """The SDK told a run what came after its last task at the time of that task; it would not have fitted a replay."""
+    queue = f"early-{uuid4()}"
+    runs = await begun(client, queue)
+    asking = await asked(plain, runs)
+    for run in runs:
+        await run.signal(TellsWhen.note)
+    async with pipeline_worker(client, [TellsWhen], [sort], task_queue=queue):
+        results = [await run.result() for run in runs]
+        assert await asyncio.gather(*asking) == [1] * RUNS
+
+    for run, result in zip(runs, results, strict=True):
+        note = await event(run, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+        assert datetime.fromisoformat(result.output).timestamp() > note.event_time.ToNanoseconds() / 1e9
+        await assert_replays(run, [TellsWhen], plugin=BatonPlugin())
+
+
+async def test_a_task_that_another_worker_is_at_tells_nothing(client: Client, plain: Client) -> None:
+    """A query brought its start; if that worker failed, what came meanwhile was told apart from what came later."""
+    for _ in range(9):  # more than once only where the other worker gets all queries before the task
+        queue = f"early-{uuid4()}"
+        [run] = await begun(client, queue, 1)
+        asking = await asked(plain, [run] * RUNS)
+        await run.signal(TellsWhen.note)
+        polling = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue))
+        left = RUNS
+        while (held := await plain.workflow_service.poll_workflow_task_queue(polling)).HasField("query"):
+            left -= 1
+        if left:
+            break
+    async with pipeline_worker(client, [TellsWhen], [sort], task_queue=queue):
+        assert await first_answer(asking) == 1
+        failing = RespondWorkflowTaskFailedRequest(namespace=client.namespace, task_token=held.task_token)
+        await plain.workflow_service.respond_workflow_task_failed(failing)
+        result = await run.result()
+    for one in asking:
+        one.cancel()
+
+    failed = await event(run, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+    assert datetime.fromisoformat(result.output).timestamp() > failed.event_time.ToNanoseconds() / 1e9
+    await assert_replays(run, [TellsWhen], plugin=BatonPlugin())
+
+
+async def test_a_run_that_was_closed_with_news_can_be_asked(client: Client, plain: Client) -> None:
+    """No task will ever tell it of them."""
+    queue = f"early-{uuid4()}"
+    [run] = await begun(client, queue, 1)
+    await run.signal(TellsWhen.note)
+    await run.terminate()
+    async with pipeline_worker(client, [TellsWhen], [sort], task_queue=queue):
+        assert await plain.get_workflow_handle(run.id).query(TellsWhen.noted) == 1
+    await assert_replays(run, [TellsWhen], plugin=BatonPlugin())

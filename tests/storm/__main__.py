@@ -1,6 +1,7 @@
 """`python -m tests.storm --runs 200 --seed 1`: prints a line for each kind of run; exits with 1 on a fault.
 
-With `--approvals` all runs ask people, who decide late, twice, against each other and about other questions.
+With `--approvals` all runs ask people, who decide late, twice, against each other and about other questions. After a
+fault the folder with the histories that do not replay and the output of the workers is kept, and named.
 """
 
 import argparse
@@ -8,6 +9,7 @@ import asyncio
 import dataclasses
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -28,10 +30,14 @@ async def main() -> int:
     kind = ApprovalStorm if given.pop("approvals") else Storm
     options = Options(**given)
     logging.disable(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder:
-        async with local_server() as server:
-            report = await kind(server, Path(folder), options).run()
+    folder = Path(tempfile.mkdtemp(prefix="storm-"))
+    async with local_server() as server:
+        report = await kind(server, folder, options).run()
     print(*report.lines(), sep="\n")
+    if report.is_sound:
+        shutil.rmtree(folder)
+    else:
+        print(f"kept: {folder}")
     return 0 if report.is_sound else 1
 
 

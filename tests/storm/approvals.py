@@ -30,6 +30,7 @@ CREW = ("ann", "bob", "carol")
 _SOON = timedelta(seconds=6)
 _MOST_ROLL_BACKS = 2
 _FORGED = "forged"
+_AT_ONCE = 4
 
 Made = tuple[str, str | None, str | None, str, str, bool]
 """What a decision was made on and says: the run, question, digest, title, who, yes or no."""
@@ -88,38 +89,34 @@ class ApprovalStorm(Storm):
             await asyncio.sleep(random.uniform(0.1, 0.8))
 
     async def _meddler(self, id: str) -> None:
-        """Send what counts for nothing: old decisions again, and ones with a member of another."""
+        """Send what counts for nothing, many at once: old decisions again, and ones with a member of another."""
         handle = self._client.get_workflow_handle(id)
         while True:
             await asyncio.sleep(random.uniform(0, 0.1))
-            if not self._sent:
-                continue
+            old = [decision for run, decision in self._sent if run == id]
+            sending = random.sample(old, min(len(old), random.choice((0, 0, 1, 2))))
+            self._report.counts["old decisions sent again"] += len(sending)
             with suppress(TemporalError, BatonError):
-                run, decision = random.choice(self._sent)
-                if run == id and random.random() < 0.3:
-                    self._report.counts["old decisions sent again"] += 1
-                    await self._send(handle, decision)
-                    continue
                 for one in await self._open(handle):
-                    forged = random.choice(
-                        (
-                            {"question": decision.question, "digest": one["digest"]},
-                            {"question": one["question"], "digest": decision.digest},
-                            {"question": decision.question, "digest": decision.digest},
-                            {"question": None, "digest": one["digest"]},
-                            {"question": one["question"], "digest": None},
-                        )
-                    )
-                    if run == id and (forged["question"], forged["digest"]) == (decision.question, decision.digest):
-                        continue  # that is a decision on it
-                    if (forged["question"], forged["digest"]) == (one["question"], one["digest"]):
-                        continue
-                    self._report.counts["forged decisions"] += 1
-                    members = {"approval": one["name"], "why": _FORGED, **forged}
-                    await self._send(handle, decision.model_copy(update=members))
-                    if one["who"]:
-                        outsider = {"question": one["question"], "digest": one["digest"], "who": "mallory"}
-                        await self._send(handle, decision.model_copy(update=members | outsider))
+                    forged = [made for _ in range(_AT_ONCE) if (made := self._forged(id, one)) is not None]
+                    self._report.counts["forged decisions"] += len(forged)
+                    sending += forged
+            await asyncio.gather(*(self._send(handle, each) for each in sending), return_exceptions=True)
+
+    def _forged(self, id: str, one: dict[str, Any]) -> Decision | None:
+        """Return a decision that was not made on a question of a run; None if it would be one on it."""
+        if not self._sent:
+            return None
+        run, decision = random.choice(self._sent)
+        asked, given = (one["question"], one["digest"]), (decision.question, decision.digest)
+        question, digest = random.choice(
+            ((given[0], asked[1]), (asked[0], given[1]), given, (None, asked[1]), (asked[0], None), asked)
+        )
+        who = "mallory" if (question, digest) == asked else decision.who
+        if ((question, digest) == asked and not one["who"]) or (run == id and (question, digest) == given):
+            return None
+        members = {"approval": one["name"], "why": _FORGED, "question": question, "digest": digest, "who": who}
+        return decision.model_copy(update=members)
 
     async def _operator(self, id: str) -> None:
         """Roll the run back now and then."""
@@ -146,6 +143,7 @@ class ApprovalStorm(Storm):
 
     async def _send(self, handle: Handle, decision: Decision) -> None:
         """Send a decision by signal or update; what an update is answered is kept."""
+        self._report.counts["decisions sent"] += 1
         if random.random() < 0.4:
             await handle.signal(DECIDE, decision)
             return

@@ -2,7 +2,7 @@
 
 A workflow is signalled and sent updates, and queried all the time, by two workers with small caches that are stopped
 by SIGSTOP and killed at random. Some runs then do not fit their own history, and some never end. With `guarded` the
-workers refuse early queries (`baton.sdk.early_queries`), and neither happens.
+workers drop a run that they were asked early about (`baton.sdk.early_queries`), and neither happens.
 """
 
 import asyncio
@@ -51,6 +51,12 @@ class Listens:
         self.heard.append(await self._check(text))
         return len(self.heard)
 
+    @put.validator
+    def refuse(self, text: str) -> None:
+        """Refuse a message: its workflow task leaves no trace in the history."""
+        if text.startswith("refused"):
+            raise ValueError(text)
+
     @workflow.query
     def count(self) -> int:
         """Say how many messages there are."""
@@ -70,19 +76,22 @@ class Listens:
 
 async def work(address: str, guarded: bool) -> None:
     """Work until killed."""
-    from baton.sdk.early_queries import EarlyQueries  # noqa: PLC0415 - without the guard nothing of Baton runs
+    from baton.sdk.early_queries import RunCache  # noqa: PLC0415 - without the guard nothing of Baton runs
     from baton.sdk.runner import GuardedRunner  # noqa: PLC0415
 
-    plain = UnsandboxedWorkflowRunner()
-    async with Worker(
+    plain, kept_in = UnsandboxedWorkflowRunner(), RunCache()
+    worker = Worker(
         await Client.connect(address),
         task_queue=QUEUE,
         workflows=[Listens],
         activities=[check],
-        workflow_runner=GuardedRunner(plain, EarlyQueries()) if guarded else plain,
+        workflow_runner=GuardedRunner(plain, kept_in) if guarded else plain,
         max_cached_workflows=3,
-    ):
+    )
+    kept_in.belongs_to(worker)
+    async with worker:
         print("up", flush=True)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the SDK logs there too, and nobody reads more of it
         await asyncio.Event().wait()
 
 
@@ -125,6 +134,8 @@ async def one(client: Client, number: int) -> WorkflowHandle[Any, Any]:
         if message % 3 == 2:
             putting = handle.start_update(Listens.put, f"update {message}", wait_for_stage=WorkflowUpdateStage.ACCEPTED)
             beside.append(asyncio.ensure_future(putting))
+            with suppress(TemporalError):
+                await handle.execute_update(Listens.put, "refused", rpc_timeout=timedelta(seconds=6))
         else:
             await handle.signal(Listens.say, f"signal {message}")
         await asyncio.sleep(random.random() * 0.1)

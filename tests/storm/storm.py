@@ -61,7 +61,7 @@ class Kind:
     Attributes:
         runs: How many there were.
         stuck: Those that did not end.
-        unfit: Those that do not replay.
+        unfit: Those that do not replay, and the files in which their histories are kept.
         differ: Those that read back otherwise than their result.
         wrong: What else is wrong with them.
         seconds: How long each took.
@@ -108,7 +108,7 @@ class Report:
 
 
 class Storm:
-    """One storm on one server.
+    """One storm on one server; its folder gets the output of the workers, and the histories that do not replay.
 
     Attributes:
         kinds: What is started of each kind.
@@ -123,6 +123,7 @@ class Storm:
         self._random = random.Random(options.seed)
         self._safeguards = Safeguards.development(folder)
         self._workers: list[asyncio.subprocess.Process] = []
+        self._started = 0
         self._report = Report({name: Kind() for name in self.kinds}, Counter())
 
     async def run(self) -> Report:
@@ -143,8 +144,8 @@ class Storm:
             with suppress(asyncio.CancelledError):
                 await trouble
             for worker in self._workers:
-                worker.send_signal(signal.SIGCONT)
-                worker.kill()
+                with suppress(ProcessLookupError):  # it ended by itself
+                    worker.kill()
                 await worker.wait()
         await self._look()
         return self._report
@@ -152,9 +153,11 @@ class Storm:
     async def _worker(self) -> asyncio.subprocess.Process:
         """Start a worker process."""
         command = [sys.executable, "-m", "tests.storm.worker", self._server.address, str(self._folder)]
-        worker = await asyncio.create_subprocess_exec(
-            *command, str(self._options.cache), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-        )
+        self._started += 1
+        with (self._folder / f"worker-{self._started}.log").open("wb") as log:
+            worker = await asyncio.create_subprocess_exec(
+                *command, str(self._options.cache), stdout=asyncio.subprocess.PIPE, stderr=log
+            )
         assert worker.stdout is not None
         await worker.stdout.readline()
         return worker
@@ -165,19 +168,20 @@ class Storm:
             await asyncio.sleep(self._random.uniform(0.5, 2.5))
             place = self._random.randrange(len(self._workers))
             worker = self._workers[place]
-            if worker.returncode is not None:  # it ended by itself, as a process of the SDK may
+            try:
+                if self._random.random() < 0.15:
+                    worker.kill()
+                    await worker.wait()
+                    self._harmed("workers killed")
+                    self._workers[place] = await self._worker()
+                else:
+                    worker.send_signal(signal.SIGSTOP)
+                    self._harmed("workers stopped")
+                    await asyncio.sleep(self._random.uniform(0.3, 4))
+                    worker.send_signal(signal.SIGCONT)
+            except ProcessLookupError:  # it ended by itself, as a process of the SDK may
                 self._harmed("workers crashed")
                 self._workers[place] = await self._worker()
-            elif self._random.random() < 0.15:
-                worker.kill()
-                await worker.wait()
-                self._harmed("workers killed")
-                self._workers[place] = await self._worker()
-            else:
-                worker.send_signal(signal.SIGSTOP)
-                self._harmed("workers stopped")
-                await asyncio.sleep(self._random.uniform(0.3, 4))
-                worker.send_signal(signal.SIGCONT)
 
     def _harmed(self, how: str) -> None:
         """Count what was done to a worker."""
@@ -289,9 +293,12 @@ class Storm:
                 kind.stuck.append(f"{run.id}: still running")
             handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
             replayer = Replayer(workflows=PIPELINES, plugins=[plugin])
-            replay = await replayer.replay_workflow(await handle.fetch_history(), raise_on_replay_failure=False)
+            history = await handle.fetch_history()
+            replay = await replayer.replay_workflow(history, raise_on_replay_failure=False)
             if replay.replay_failure is not None:
-                kind.unfit.append(f"{run.id} {run.run_id}: {replay.replay_failure}")
+                kept = self._folder / f"{run.id}-{run.run_id}.json"
+                kept.write_text(history.to_json(), encoding="utf-8")
+                kind.unfit.append(f"{run.id} {run.run_id}: {replay.replay_failure} (in {kept})")
             read = await read_run(self._client, run.id, run.run_id)
             if read.result is not None and read.result.baton != read.baton.to_json_object():
                 kind.differ.append(f"{run.id} {run.run_id}: {read.baton} is not {read.result.baton}")

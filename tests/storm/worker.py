@@ -1,6 +1,7 @@
 """A worker of the storm as a process of its own: `python -m tests.storm.worker ADDRESS FOLDER CACHE`."""
 
 import asyncio
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ async def main(address: str, folder: str, cache: str) -> None:
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     ):
         print("up", flush=True)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the SDK logs there too, and nobody reads more of it
         await asyncio.Event().wait()
 
 
