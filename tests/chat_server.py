@@ -89,6 +89,69 @@ def chunks(name: str, arguments: Any, *, read: int = 1_000, written: int = 100) 
     ]
 
 
+def text_chunks(*pieces: str, measured: bool = True) -> list[dict[str, Any]]:
+    """Return the chunks of a streamed text, the usage in the last one if it is measured."""
+    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_763_700_000, "model": "gpt-4o"}
+    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
+    made: list[dict[str, Any]] = [
+        {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+    ]
+    made.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    usage = {"prompt_tokens": 1_000, "completion_tokens": 100, "total_tokens": 1_100}
+    return [*made, {**base, "choices": [], "usage": usage}] if measured else made
+
+
+def responses_text(*pieces: str, measured: bool = True) -> list[dict[str, Any]]:
+    """Return the events of a streamed text in the format of responses."""
+    part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+    message = {"id": "m", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    at = {"item_id": "m", "output_index": 0, "content_index": 0}
+    whole = {**message, "status": "completed", "content": [{**part, "text": "".join(pieces)}]}
+    return _response_events(
+        [
+            {"type": "response.output_item.added", "output_index": 0, "item": message},
+            {"type": "response.content_part.added", **at, "part": part},
+            *({"type": "response.output_text.delta", **at, "delta": piece, "logprobs": []} for piece in pieces),
+            {"type": "response.output_text.done", **at, "text": "".join(pieces), "logprobs": []},
+            {"type": "response.output_item.done", "output_index": 0, "item": whole},
+        ],
+        whole,
+        measured=measured,
+    )
+
+
+def responses_call(name: str, arguments: Any) -> list[dict[str, Any]]:
+    """Return the events of a streamed tool call in the format of responses."""
+    call = {"id": "f", "type": "function_call", "call_id": "call_1", "name": name, "status": "completed"}
+    call["arguments"] = json.dumps(arguments)
+    added = {**call, "arguments": "", "status": "in_progress"}
+    return _response_events(
+        [
+            {"type": "response.output_item.added", "output_index": 0, "item": added},
+            {"type": "response.output_item.done", "output_index": 0, "item": call},
+        ],
+        call,
+        measured=True,
+    )
+
+
+def _response_events(
+    events: Sequence[dict[str, Any]], item: Mapping[str, Any], *, measured: bool
+) -> list[dict[str, Any]]:
+    """Return the events of a response, with those that begin and end it."""
+    rest = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "created_at": 1, "model": "gpt-4o"}
+    base: dict[str, Any] = {"id": "r", "object": "response", "status": "in_progress", "output": [], **rest}
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    usage = {"input_tokens": 1_000, "output_tokens": 100, "total_tokens": 1_100, **details} if measured else None
+    done = {**base, "status": "completed", "output": [item], "usage": usage}
+    numbered = [
+        {"type": "response.created", "response": base},
+        *events,
+        {"type": "response.completed", "response": done},
+    ]
+    return [{**event, "sequence_number": number} for number, event in enumerate(numbered)]
+
+
 def refusal(status: int, code: str, message: str = "", **headers: str) -> Reply:
     return Reply({"error": {"message": message, "type": "invalid_request_error", "code": code}}, status, headers)
 

@@ -3,9 +3,12 @@
 import asyncio
 import importlib.util
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cache
+from typing import Any
+
+from pydantic_core import to_json
 
 from baton.agents.port import AgentWork
 from baton.core.history import Spend
@@ -54,6 +57,13 @@ class UsageMeter:
         self._work.charge(spend, model)
         if (span := current_stage.get()) is not None:
             span.used(model, self.used)
+
+    def estimated(self, read: Iterable[Any], written: Any) -> Usage:
+        """Return the usage of a request that its provider did not measure, by the messages and the answer."""
+        counter = self._work.context.parts.counter
+        texts = (to_json(one, fallback=str).decode() for one in (*read, written))
+        *tokens, output = map(counter, texts)
+        return Usage(input=sum(tokens), output=output)
 
     def settle(self, total: Usage, model: str, *, cost: int | None = None) -> None:
         """Charge what a run used beyond the requests that were charged, such as answers its framework refused."""

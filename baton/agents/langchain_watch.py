@@ -42,6 +42,9 @@ class GuardCallback(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
+        self._named: dict[UUID, str] = {}
+        self._read: dict[UUID, list[Any]] = {}
+        self._spoke: set[UUID] = set()
         self._reader = next((one for one in work.tools if one.name == READ_ARTIFACT), None)
         self._ended: AgentError | ToolDeniedError | None = None
         self._over = False
@@ -74,16 +77,22 @@ class GuardCallback(BaseCallbackHandler):
         if self._ended is not None:
             raise self._ended from None
 
-    def on_chat_model_start(self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any) -> None:
+    def on_chat_model_start(
+        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], *, run_id: UUID, **kwargs: Any
+    ) -> None:
         """Count a request to a chat model."""
         self._in_loop(self._ask)
+        self._read[run_id] = [one.content for turn in messages for one in turn]
 
-    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **kwargs: Any) -> None:
+    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any) -> None:
         """Count a request to a model of texts."""
         self._in_loop(self._ask)
+        self._read[run_id] = [*prompts]
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
-        """Keep the usage in a chunk: LangChain adds up what a server restates in each one."""
+        """Tell a piece of text; and keep the usage in a chunk: LangChain adds up what a server restates in each one."""
+        self._spoke.add(run_id)
+        self._work.context.stream.text(getattr(chunk, "text", None) or (token if isinstance(token, str) else ""))
         told = getattr(getattr(chunk, "message", None), "usage_metadata", None)
         if told and (usage := Usage.read(told)):
             before = self._streamed.get(run_id)
@@ -95,7 +104,13 @@ class GuardCallback(BaseCallbackHandler):
             self.message = getattr(choice, "message", None) or self.message
             if choice.text.strip():
                 self._in_loop(self._said.append, choice.text)
+                if run_id not in self._spoke:
+                    self._work.context.stream.text(choice.text)
         model, usage = _used(response)
+        read = self._read.pop(run_id, [])
+        if not usage and run_id in self._spoke:  # many servers measure only what they do not stream
+            usage = self._meter.estimated(read, [one.text for one in response.generations[0]])
+        self._spoke.discard(run_id)
         streamed = self._streamed.pop(run_id, usage)
         self._in_loop(self._charge, model, min(usage, streamed, key=lambda one: one.total))
 
@@ -120,6 +135,8 @@ class GuardCallback(BaseCallbackHandler):
         name = str((serialized or {}).get("name") or kwargs.get("name") or "unnamed")
         shown = {key: repr(value) for key, value in (inputs or {"input": input_str}).items()}
         self._in_loop(self._begin, run_id, name, shown)
+        self._named[run_id] = name
+        self._work.context.stream.tool_called(name, inputs or input_str)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record what a tool returned; a message that says that it failed is a failure."""
@@ -160,7 +177,8 @@ class GuardCallback(BaseCallbackHandler):
         self._calls[run_id] = name, self._work.context.session.tool_call(name, shown)
 
     def _end(self, run_id: UUID, text: str, success: bool) -> None:
-        """Record the result of a call that was begun."""
+        """Record and tell the result of a call that was begun."""
+        self._work.context.stream.tool_answered(self._named.pop(run_id, ""), text)
         if run_id in self._calls:
             name, call_id = self._calls.pop(run_id)
             session = self._work.context.session

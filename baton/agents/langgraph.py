@@ -102,6 +102,7 @@ class LangGraphAgent:
 
     Args:
         node: As in `node_stage`, and so are the others.
+        stream: Stream what its models say to those who follow the run, as `p.stage(…, stream=True)` does.
 
     Attributes:
         name: The node's name.
@@ -117,6 +118,7 @@ class LangGraphAgent:
         out: StateOut | None = None,
         uses: Iterable[str] = (),
         price: Price | None = None,
+        stream: bool = False,
     ) -> None:
         self.name = _name_of(node)
         names = frozenset(uses)
@@ -125,6 +127,7 @@ class LangGraphAgent:
         self._into = into
         self._out = out
         self._price = price
+        self.stream = stream
         self._is_graph = isinstance(node, StateGraph | Pregel)
         self._runnable = _runnable(node)
 
@@ -145,7 +148,7 @@ class LangGraphAgent:
         try:
             with watch.watching():
                 async with in_time(work, self.name):
-                    returned = await self._runnable.ainvoke(given, config)
+                    returned = await self._ran(given, config, streams=work.context.stream.wanted)
         except GraphRecursionError as error:
             raise AgentError(f"the graph {self.name!r} took too many steps; raise its recursion_limit") from error
         except ParentCommand as error:
@@ -172,6 +175,21 @@ class LangGraphAgent:
         answer = self._answer(work, before, state, goto)
         watch.tell(besides=self._answered_with(state))
         return answer
+
+    async def _ran(self, given: Any, config: RunnableConfig, *, streams: bool) -> Any:
+        """Run the node or graph to its end, and return its state; its watch tells what models and tools say."""
+        if not (streams and isinstance(self._runnable, Pregel)):
+            return await self._runnable.ainvoke(given, config)
+        state = None
+        # The mode `messages` has the models of a graph stream.
+        modes: Any = ["messages", "updates", "values"]
+        keys = self._runnable.output_channels
+        async for mode, told in self._runnable.astream(given, config, stream_mode=modes, output_keys=keys):
+            if mode == "values":
+                state = told
+            elif mode == "updates" and _INTERRUPT in told:
+                raise self._interrupted()
+        return state
 
     def _interrupted(self) -> AgentError:
         """Return the error for a node or graph that asks a person."""

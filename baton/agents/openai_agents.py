@@ -18,6 +18,8 @@ with needs_extra("openai-agents", __name__):
         OpenAIProvider,
         RunConfig,
         Runner,
+        RunResult,
+        RunResultStreaming,
     )
     from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
     from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
@@ -26,10 +28,12 @@ from baton.agents.billing import in_time, window_of
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
 from baton.agents.openai_agents_run import (
     AgentGraph,
+    EventSpeaker,
     GuardedCopies,
     RecordingHooks,
     ToolRaisedError,
     contract_input_filter,
+    ended,
 )
 from baton.agents.port import AgentAnswer, AgentWork
 from baton.contract.records import ToolDeniedError
@@ -72,6 +76,7 @@ class OpenAIAgent:
         price: What the model costs, where the public price list does not know it.
         mcp_tools: The tools of its MCP servers that it may use; others are not offered.
         context: What the agent's own tools find as their context.
+        stream: Stream the model's answers to those who follow the run, as `p.stage(…, stream=True)` does.
 
     Raises:
         ValueError: The agent has an `output_type` and nothing makes an answer of it.
@@ -87,6 +92,7 @@ class OpenAIAgent:
         price: Price | None = None,
         mcp_tools: Iterable[str] = (),
         context: Any = None,
+        stream: bool = False,
     ) -> None:
         if agent.output_type is not None and of_output is None:
             raise ValueError(
@@ -100,6 +106,7 @@ class OpenAIAgent:
         self._price = price
         self._mcp_tools = frozenset(mcp_tools)
         self._context = context
+        self.stream = stream
 
     @property
     def name(self) -> str:
@@ -134,13 +141,8 @@ class OpenAIAgent:
         try:
             config = self._config(work, contract_input_filter(work, copies.tools_of, turn))
             async with in_time(work, self.name):
-                result = await Runner.run(
-                    await copies.agent(self._graph.first, self._context),
-                    turn(),
-                    context=self._context,
-                    max_turns=None,  # the meter keeps the limits
-                    hooks=record,
-                    run_config=config,
+                result = await self._run(
+                    await copies.agent(self._graph.first, self._context), work, turn(), record, config
                 )
         except Exception as error:
             raise _reported(error, self.name) from None
@@ -155,6 +157,27 @@ class OpenAIAgent:
             return self._of_output(result.final_output)
         answer = result.final_output
         return answer if isinstance(answer, AgentAnswer) else work.read(str(answer))
+
+    async def _run(
+        self, agent: Agent[Any], work: AgentWork, turn: str, hooks: RecordingHooks, config: RunConfig
+    ) -> RunResult | RunResultStreaming:
+        """Run the SDK to its end; where people follow the run, tell them what its events say."""
+        terms: Any = {
+            "context": self._context,
+            "max_turns": None,
+            "hooks": hooks,
+            "run_config": config,
+        }  # the meter keeps the limits
+        if not work.context.stream.wanted:
+            return await Runner.run(agent, turn, **terms)
+        running = Runner.run_streamed(agent, turn, **terms)
+        speaker = EventSpeaker(work.context.stream)
+        try:
+            async for event in running.stream_events():
+                speaker.tell(event)
+        finally:
+            await ended(running)
+        return running
 
     def _config(self, work: AgentWork, passed_on: HandoffInputFilter) -> RunConfig:
         """Return the terms of a run."""

@@ -1,5 +1,6 @@
 """One run of the OpenAI Agents SDK under a handoff: who takes part with which tools, what is charged, what crosses."""
 
+import asyncio
 import copy
 import json
 import secrets
@@ -17,6 +18,8 @@ from agents import (
     ModelSettings,
     RunContextWrapper,
     RunHooks,
+    RunResultStreaming,
+    StreamEvent,
     Tool,
     ToolOutputFileContent,
     ToolOutputImage,
@@ -25,15 +28,21 @@ from agents import (
 from agents import (
     Usage as SdkUsage,
 )
-from agents.items import HandoffOutputItem
+from agents.items import HandoffOutputItem, ToolCallItem, ToolCallOutputItem
 from agents.models import get_default_model
+from agents.stream_events import RawResponsesStreamEvent, RunItemStreamEvent
 from agents.tool import (
     FunctionTool,
     maybe_invoke_function_tool_failure_error_function,
     set_function_tool_failure_error_function,
 )
 from agents.tool_context import ToolContext
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseReasoningItem,
+    ResponseTextDeltaEvent,
+)
 from pydantic import ValidationError
 
 from baton.agents.billing import UsageMeter
@@ -44,6 +53,7 @@ from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import LONGEST_TASK, ToolDeniedError
 from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
+from baton.pipelines.activity_stream import StageStream
 from baton.wire.money import Price, Usage
 from baton.wire.text import fence, mismatch
 
@@ -151,6 +161,8 @@ class GuardedCopies:
         """Return an agent's own settings; its requests name the handoff, beside headers that it has itself."""
         made = copy.copy(agent.model_settings)
         made.preserve_raw_usage = True
+        if made.include_usage is None and self._work.context.stream.wanted:
+            made.include_usage = True  # else a server of chat completions that streams tells no usage
         made.extra_headers = {**(made.extra_headers or {}), HANDOFF_HEADER: self._work.handoff_id}
         return made
 
@@ -187,12 +199,14 @@ class RecordingHooks(RunHooks[Any]):
         self._copies_of_run = copies
         self._meter = UsageMeter(work, agent, price)
         self._asked: tuple[RunContextWrapper[Any], Agent[Any]] | None = None
+        self._read: list[Any] = []
 
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: list[Any]
     ) -> None:
         """Count the request, and keep what counts the tokens of the run."""
         self._asked = context, agent
+        self._read = [system_prompt, *input_items]
         self._meter.request()
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
@@ -206,6 +220,8 @@ class RecordingHooks(RunHooks[Any]):
                 for part in item.summary:
                     session.internal_note(part.text)
         usage = Usage.read(response.raw_usage or {}) or _usage(response.usage)
+        if not usage and self._work.context.stream.wanted:  # many servers measure only what they do not stream
+            usage = self._meter.estimated(self._read, response.output)
         self._meter.charge(usage, _model_of(agent))
         denied = {name: name for name in self._copies_of_run.added(agent)} | self._copies_of_run.hidden()
         for name in calls:
@@ -222,6 +238,32 @@ class RecordingHooks(RunHooks[Any]):
             return
         run, agent = self._asked
         self._meter.settle(_usage(run.usage), _model_of(agent))
+
+
+class EventSpeaker:
+    """Tells those who follow the run what the events of a streamed run say."""
+
+    def __init__(self, stream: StageStream) -> None:
+        self._stream = stream
+        self._called: dict[str, str] = {}
+
+    def tell(self, event: StreamEvent) -> None:
+        """Tell what one event says: a piece of a text, the call of a tool, or its answer."""
+        match event:
+            case RawResponsesStreamEvent(data=ResponseTextDeltaEvent(delta=text)):
+                self._stream.text(text)
+            case RunItemStreamEvent(item=ToolCallItem(raw_item=ResponseFunctionToolCall() as call)):
+                self._called[call.call_id] = call.name
+                self._stream.tool_called(call.name, call.arguments)
+            case RunItemStreamEvent(item=ToolCallOutputItem(raw_item={"call_id": str(call_id)}, output=output)):
+                self._stream.tool_answered(self._called.get(call_id, ""), as_text(output))
+
+
+async def ended(running: RunResultStreaming) -> None:
+    """Wait until nothing of a streamed run is left running, also where it was given up."""
+    running.cancel()
+    if running.run_loop_task is not None:
+        await asyncio.wait([running.run_loop_task])
 
 
 def contract_input_filter(

@@ -39,7 +39,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError
 
 from baton.agents.billing import UsageMeter
 from baton.agents.failures import (
@@ -164,11 +164,9 @@ class RecordingCapability(AbstractCapability[Any]):
 
     def _charge(self, response: ModelResponse, messages: list[ModelMessage]) -> None:
         """Charge a response; what its provider did not measure is estimated."""
-        usage, counter = usage_of(response.usage), self._work.context.parts.counter
+        usage = usage_of(response.usage)
         if response.usage.unmeasured_requests:
-            texts = [to_json(part, fallback=str).decode() for one in messages for part in one.parts]
-            written = to_json(response.parts, fallback=str).decode()
-            usage = Usage(input=sum(map(counter, texts)), output=counter(written))
+            usage = self._meter.estimated((part for one in messages for part in one.parts), response.parts)
         self._model = response.model_name or ""
         # The framework prices nothing that a provider counts in its cache beyond what was read.
         known = response.usage.cache_read_tokens <= response.usage.input_tokens

@@ -53,6 +53,7 @@ class SubprocessAgent:
         grace: How many seconds it gets to end by itself once it was asked to.
         most_bytes: How much it may write, on stdout and on stderr each.
         permanent: The exit codes after which another run would not help.
+        stream: Show the lines that it writes on stdout to those who follow the run, as `p.stage(…, stream=True)` does.
         of_output: Makes the answer of what it wrote on stdout, for a program with a form of its own.
     """
 
@@ -66,6 +67,7 @@ class SubprocessAgent:
     most_bytes: int = 4 * 1024 * 1024
     permanent: frozenset[int] = frozenset({2, 126, 127})
     of_output: Callable[[str], AgentAnswer] | None = None
+    stream: bool = False
     reads: ClassVar[Reads] = "files"
 
     def __post_init__(self) -> None:
@@ -90,10 +92,10 @@ class SubprocessAgent:
                 await asyncio.to_thread(path.write_text, prompt, encoding="utf-8")
             command = self._command(work, path)
             environment = {**self._environment(work), **await _files(work, Path(folder, "files"))}
-            written = _Written(self.most_bytes, work)
+            secrets = [environment[name] for name in self.environment if name in environment]
+            written = _Written(self.most_bytes, work, secrets)
             data = prompt.encode() if self.prompt_by == "stdin" else b""
             code = await self._executed(command, environment, data, written, work)
-        secrets = [environment[name] for name in self.environment if name in environment]
         # What it wrote goes into the history, where no key may stand.
         said, aside = (_without(written.text(fd), secrets) for fd in (1, 2))
         if code != 0:
@@ -200,9 +202,11 @@ class SubprocessAgent:
 class _Written(asyncio.SubprocessProtocol):
     """What a program writes; ``ended`` is set when it exits, or has written too much."""
 
-    def __init__(self, most: int, work: AgentWork) -> None:
+    def __init__(self, most: int, work: AgentWork, secrets: Sequence[str]) -> None:
         self._most = most
         self._work = work
+        self._secrets = [line for one in secrets for line in one.splitlines()]  # output is told by lines
+        self._line = b""
         self._pieces: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
         self._told = time.monotonic()
         self._transport: Any = None
@@ -229,9 +233,21 @@ class _Written(asyncio.SubprocessProtocol):
         if len(kept) > self._most:
             self.too_much = True
             self.ended.set()
+        elif fd == 1 and self._work.context.stream.wanted:
+            lines, newline, self._line = (self._line + data).rpartition(b"\n")
+            self._say(lines + newline)
         if time.monotonic() - self._told >= _BEAT:
             self._told = time.monotonic()
             self._work.context.heartbeat({"stdout": len(self._pieces[1]), "stderr": len(self._pieces[2])})
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Tell the last line, which may have no end."""
+        if fd == 1:
+            self._say(self._line)
+
+    def _say(self, lines: bytes) -> None:
+        """Tell those who follow the run what the program wrote, without colours and keys."""
+        self._work.context.stream.text(_without(_plain(lines.decode(errors="replace")), self._secrets))
 
     def process_exited(self) -> None:
         """Note that the program itself has ended; others of its group may still hold its pipes."""

@@ -1,0 +1,283 @@
+"""What an adapter tells while its agent works: one suite for all five, against servers that speak the wire format.
+
+`plain` is `chat_agent`, `pydantic` Pydantic AI, `sdk` and `responses` are the OpenAI Agents SDK with both of OpenAI's
+interfaces, `graph` is a LangGraph graph, `program` a command.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic_ai.models
+import pytest
+from agents import Agent as OpenAISdkAgent
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from temporalio.exceptions import ApplicationError
+
+from baton.agents.chat_completions import chat_agent
+from baton.agents.langgraph import LangGraphAgent
+from baton.agents.openai_agents import OpenAIAgent, provider
+from baton.agents.port import Agent as Port
+from baton.agents.port import AgentTool, AnswerForm, agent_stage
+from baton.agents.pydantic_ai import PydanticAgent
+from baton.agents.subprocess_agent import SubprocessAgent
+from baton.core.history import Spend
+from baton.core.streaming import Part, PartKind
+from baton.pipelines.activity_stream import StageStream
+from tests.agents.material import context, contract, lookup
+from tests.agents.wire_model import WireModel
+from tests.chat_server import (
+    ChatServer,
+    Reply,
+    chat_server,
+    chunks,
+    completion,
+    refusal,
+    responses_call,
+    responses_text,
+    text_chunks,
+)
+
+CRM = AgentTool.of(lookup, name="crm.lookup")
+PIECES = ["Batons ", "travel."]
+TOOL = {"name": "crm_lookup", "parameters": dict(CRM.parameters)}
+
+
+def plain(server: ChatServer) -> Port:
+    """Return an agent behind a plain endpoint."""
+    return chat_agent("plan", server.url, "gpt-4o", retries=0)
+
+
+def pydantic(server: ChatServer) -> Port:
+    """Return an agent of Pydantic AI."""
+    model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=server.base, api_key="key"))
+    return PydanticAgent(Agent(model, name="plan"))
+
+
+def sdk(server: ChatServer) -> Port:
+    """Return an agent of the OpenAI Agents SDK that asks for chat completions."""
+    models = provider(base_url=server.base, api_key="key", api="chat")
+    return OpenAIAgent(OpenAISdkAgent("plan", model="gpt-4o"), provider=models)
+
+
+def responses(server: ChatServer) -> Port:
+    """Return one that speaks OpenAI's own interface."""
+    models = provider(base_url=server.base, api_key="key")
+    return OpenAIAgent(OpenAISdkAgent("plan", model="gpt-4o"), provider=models)
+
+
+@tool("crm_lookup")
+def crm_lookup(customer: str) -> str:
+    """Find what a customer pays."""
+    return lookup(customer)
+
+
+def graph(server: ChatServer) -> Port:
+    """Return a graph of a model and its tools."""
+    model = WireModel(base=server.base, tools=(TOOL,))
+
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    made = StateGraph(MessagesState).add_node("ask", ask).add_node("tools", ToolNode([crm_lookup]))
+    made.add_edge(START, "ask").add_conditional_edges("ask", tools_condition).add_edge("tools", "ask")
+    return LangGraphAgent(
+        made.compile(), into={"messages": "messages"}, out={"answer": "messages"}, uses=["crm_lookup"]
+    )
+
+
+Maker = Callable[[ChatServer], Port]
+ALL = [plain, pydantic, sdk, responses, graph]
+
+
+def calling(agent: Maker) -> Reply:
+    """Return the stream of a call of the tool, as the agent's interface has it."""
+    made = responses_call if agent is responses else chunks
+    return Reply(events=made("crm_lookup", {"customer": "c-1"}))
+
+
+def answering(agent: Maker, gate: threading.Event | None = None, *, measured: bool = True) -> Reply:
+    """Return the stream of a text."""
+    made = responses_text if agent is responses else text_chunks
+    return Reply(events=made(*PIECES, measured=measured), gate=gate)
+
+
+class Watched:
+    """A stage's context, what was said in it, and a way to wait for a text."""
+
+    def __init__(self) -> None:
+        self.context = context(contract(["crm.lookup", "crm_lookup"]))
+        self.context.given = self.context.given.model_copy(update={"stream": True})
+        self._loop, self._said = asyncio.get_running_loop(), asyncio.Event()
+        self.context.__dict__["stream"] = StageStream(True, self._tell)
+
+    def _tell(self) -> None:
+        self._loop.call_soon_threadsafe(self._said.set)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """What was said so far."""
+        return tuple(self.context.stream.said(1).parts)
+
+    async def until(self, text: str) -> None:
+        """Wait until a text was said."""
+        while not any(text in part.text for part in self.parts):
+            self._said.clear()
+            await self._said.wait()
+
+
+def staged(agent: Port, *tools: AgentTool) -> Any:
+    """Return the stage of an agent that answers with a text."""
+    return agent_stage(agent, answers=AnswerForm.TEXT, tools=tools)
+
+
+@pytest.fixture(autouse=True)
+def own_server() -> Iterator[None]:
+    """Allow requests; they go to this machine."""
+    with pydantic_ai.models.override_allow_model_requests(True):
+        yield
+
+
+@pytest.mark.parametrize("agent", ALL)
+class TestModels:
+    """An adapter must ..."""
+
+    async def test_tell_tokens_and_tool_calls_as_they_come(self, agent: Maker) -> None:
+        """Before the answer is there; the answer and the bill are those of an agent that does not stream (issue 35)."""
+        gate, watched = threading.Event(), Watched()
+        with chat_server(calling(agent), answering(agent, gate)) as server:
+            running = asyncio.create_task(staged(agent(server), *([] if agent is graph else [CRM]))(watched.context))
+            await watched.until(PIECES[0])
+            before = watched.parts
+            gate.set()
+            result = await running
+
+        assert not running.cancelled()
+        assert all(one.body["stream"] for one in server.asked)
+        called, answered, text = watched.parts
+        assert (called.kind, called.tool, json.loads(called.text)) == (
+            PartKind.TOOL_CALLED,
+            "crm_lookup",
+            {"customer": "c-1"},
+        )
+        assert answered == Part(PartKind.TOOL_ANSWERED, "c-1 pays 20 USD", "crm_lookup")
+        assert text == Part(PartKind.TEXT, "".join(PIECES))
+        assert before[:2] == (called, answered)
+        assert result.output == "".join(PIECES)
+        assert watched.context.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
+
+    async def test_stream_nothing_that_nobody_follows(self, agent: Maker) -> None:
+        """The provider is asked as always."""
+        of = context()
+        with chat_server(refusal(503, "overloaded")) as server, pytest.raises(ApplicationError):
+            await staged(agent(server))(of)
+        assert not server.asked[0].body.get("stream")
+        assert of.stream.said(1).parts == ()
+
+    async def test_charge_a_stream_that_nobody_measured(self, agent: Maker) -> None:
+        """Many servers tell the usage only of what they do not stream; it is estimated, so no budget is blind."""
+        watched = Watched()
+        with chat_server(answering(agent, measured=False)) as server:
+            await staged(agent(server))(watched.context)
+
+        assert watched.context.charged.prompt_tokens > 50
+        assert 0 < watched.context.charged.completion_tokens < 100
+
+    async def test_wait_as_long_as_the_provider_asks(self, agent: Maker) -> None:
+        """A stream that is refused fails as an answer that is."""
+        watched = Watched()
+        with (
+            chat_server(refusal(429, "rate_limit_exceeded", Retry_After="70")) as server,
+            pytest.raises(ApplicationError, match="answered 429") as raised,
+        ):
+            await staged(agent(server))(watched.context)
+        assert raised.value.next_retry_delay is not None
+        assert raised.value.next_retry_delay.total_seconds() == 70
+
+    async def test_leave_nothing_running_when_it_is_cancelled(self, agent: Maker) -> None:
+        """In the middle of a stream, whose server would never end."""
+        gate, watched = threading.Event(), Watched()
+        with chat_server(answering(agent, gate)) as server:
+            others = asyncio.all_tasks()
+            running = asyncio.create_task(staged(agent(server))(watched.context))
+            await watched.until(PIECES[0])
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            while left := asyncio.all_tasks() - others:  # of a framework that closes its connection by itself
+                await asyncio.wait(left)
+            gate.set()
+
+
+class TestPrograms:
+    """A command tells the lines of its output."""
+
+    async def test_lines_are_told_as_they_come(self, tmp_path: Path) -> None:
+        """Without colours; the last line needs no end."""
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        code = (
+            f"print('\\x1b[1mBatons\\x1b[0m', flush=True); open({str(gate)!r}).read();"
+            "print('trav', end='', flush=True); print('el.', end='')"
+        )
+        watched = Watched()
+        agent = SubprocessAgent("plan", [sys.executable, "-c", code])
+        running = asyncio.create_task(staged(agent)(watched.context))
+        await watched.until("Batons\n")
+        assert watched.parts == (Part(PartKind.TEXT, "Batons\n"),)
+        await asyncio.to_thread(gate.write_text, "go on")
+        result = await running
+
+        assert result.output == "Batons\ntravel."
+        assert watched.parts == (Part(PartKind.TEXT, "Batons\ntravel."),)
+
+    async def test_no_key_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nor a line of one that has several."""
+        monkeypatch.setenv("PLAN_KEY", "sk-first-line\nsk-second-line")
+        code = (
+            "import os\nfor line in os.environ['PLAN_KEY'].splitlines(): print('key', line, flush=True)\nprint('done')"
+        )
+        watched = Watched()
+        await staged(SubprocessAgent("plan", [sys.executable, "-c", code], environment=["PLAN_KEY"]))(watched.context)
+
+        assert watched.parts == (Part(PartKind.TEXT, "key [withheld]\nkey [withheld]\ndone\n"),)
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        SubprocessAgent("plan", ["true"], stream=True),
+        OpenAIAgent(OpenAISdkAgent("plan", model="gpt-4o"), stream=True),
+        LangGraphAgent(lambda state: state, stream=True),
+    ],
+    ids=["a command", "agents sdk", "a node"],
+)
+def test_an_agent_may_stream_in_every_pipeline(agent: Port) -> None:
+    """Without a word of the pipeline's."""
+    assert agent_stage(agent, name="plan").spec.stream
+
+
+async def test_a_node_tells_what_a_model_of_it_said_that_does_not_stream() -> None:
+    """Whole, once it has answered: a node that is no graph has no streaming mode."""
+    watched = Watched()
+    with chat_server(completion("".join(PIECES))) as server:
+        model = WireModel(base=server.base)
+
+        async def ask(state: dict[str, Any]) -> dict[str, Any]:
+            return {"said": (await model.ainvoke("Plan")).text}
+
+        node = LangGraphAgent(ask, out={"answer": "said"})
+        result = await staged(node)(watched.context)
+
+    assert result.output == "".join(PIECES)
+    assert watched.parts == (Part(PartKind.TEXT, "".join(PIECES)),)
