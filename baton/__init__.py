@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from baton.errors import ArtifactError as ArtifactError
     from baton.errors import ArtifactNotFoundError as ArtifactNotFoundError
     from baton.errors import BatonError as BatonError
+    from baton.errors import BudgetExhaustedError as BudgetExhaustedError
     from baton.errors import ConfigurationError as ConfigurationError
     from baton.errors import HistoryError as HistoryError
     from baton.errors import InputError as InputError
@@ -70,10 +71,9 @@ if TYPE_CHECKING:
     from baton.exchange.workflow_external import Outside as Outside
     from baton.exchange.workflow_messages import Receiver as Receiver
     from baton.exchange.workflow_streams import Streams as Streams
-    from baton.handoff.errors import BudgetExhaustedError as BudgetExhaustedError
     from baton.handoff.relay import HandoffTerms as HandoffTerms
-    from baton.handoff.routing import ReceiverRequirements as ReceiverRequirements
     from baton.handoff.store_safeguards import Safeguards as Safeguards
+    from baton.handoff.validation import ReceiverRequirements as ReceiverRequirements
     from baton.keys.store_keyring import Keyring as Keyring
     from baton.local import run as run
     from baton.personal.records import Erased as Erased
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from baton.pipelines.workflow import Pipeline as Pipeline
     from baton.pipelines.workflow_compensation import Compensations as Compensations
     from baton.pipelines.workflow_function import pipeline as pipeline
-    from baton.pipelines.workflow_outcomes import ContinueAfter as ContinueAfter
+    from baton.pipelines.workflow_steps import ContinueAfter as ContinueAfter
     from baton.plugin import BatonPlugin as BatonPlugin
     from baton.runs.client_connection import connect as connect
     from baton.safety.detector import detect as detect
@@ -114,8 +114,8 @@ _HOMES = {
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
-        "ConfigurationError HistoryError InputError OutcomeMismatchError PatchError PipelineError ServerError "
-        "StageFailedError"
+        "BudgetExhaustedError ConfigurationError HistoryError InputError OutcomeMismatchError PatchError PipelineError "
+        "ServerError StageFailedError"
     ),
     "exchange.workflow": "Exchange",
     "exchange.workflow_external": "Outside",
@@ -127,17 +127,16 @@ _HOMES = {
     "pipelines.activity_stage": "Stage stage",
     "pipelines.workflow": "Pipeline",
     "pipelines.workflow_compensation": "Compensations",
-    "pipelines.workflow_outcomes": "ContinueAfter",
+    "pipelines.workflow_steps": "ContinueAfter",
     "pipelines.workflow_function": "pipeline",
     "plugin": "BatonPlugin",
     "runs.client_connection": "connect",
-    "handoff.errors": "BudgetExhaustedError",
     "safety.scan": "Category ScanPolicy Suspicion",
     "safety.detector": "detect",
     "safety.store_classifier": "Classifier",
     "exchange.workflow_messages": "Receiver",
     "exchange.workflow_broadcast": "hand_off_to_all",
-    "handoff.routing": "ReceiverRequirements",
+    "handoff.validation": "ReceiverRequirements",
     "keys.store_keyring": "Keyring",
     "personal.records": "Erased SubjectErasedError",
     "compression.rules": "Summariser",

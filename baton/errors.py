@@ -12,16 +12,20 @@ BatonError                    catch this for "anything Baton itself refused"
 │   ├── StageFailedError          a stage failed, or was refused as often as allowed
 │   ├── ApprovalDeniedError       a person, or the deadline, said no
 │   ├── OutcomeMismatchError      the code asks for another stage than the one recorded
+│   ├── BudgetExhaustedError      the budget is used up, and the pipeline declared to stop then
 │   └── InputError                what a step is to be given cannot be handed on, or is not what it expects
 ├── ConfigurationError        a worker lacks what a stage needs; the run waits for one that has it
 ├── AgentError                an agent could not do its stage: its model, its program or its answer failed
+├── HandoffError              a handoff cannot be made, read or routed
+│   ├── MalformedMessageError     received bytes are not JSON that every reader reads alike
+│   └── RoutingError              no agent fits the target
 ├── HistoryError              an event history does not hold what was asked of it
 ├── PayloadError              a payload cannot be decoded: it is damaged or too large
 │   └── NewerPayloadError         it was written by a newer Baton
 └── ServerError               no Temporal server could be found, started or reached
 ```
 
-The errors of handoffs, contracts, reports, the ledger and the vault hang below `BatonError` in modules of their own.
+The errors of contracts, reports, the ledger and the vault hang below `BatonError` in modules of their own.
 Misuse by a programmer is a `TypeError` or `ValueError` where it starts, not one of these.
 """
 
@@ -158,3 +162,19 @@ class NewerPayloadError(PayloadError):
 
 class ServerError(BatonError):
     """No Temporal server could be found, started or reached."""
+
+
+class HandoffError(BatonError):
+    """A handoff cannot be made, read or routed."""
+
+
+class MalformedMessageError(HandoffError):
+    """Received bytes are not JSON that every reader reads alike; the message never quotes them."""
+
+
+class RoutingError(HandoffError):
+    """No agent fits the target of a handoff; the message names what comes nearest."""
+
+
+class BudgetExhaustedError(PipelineError):
+    """The budget is used up, and the pipeline declared to stop then."""

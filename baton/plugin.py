@@ -36,9 +36,7 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.keys.store_keyring import Keyring, KeySource
 from baton.pipelines.activity_context import WorkerParts, worker_parts
-from baton.pipelines.activity_deciders import check_decision
-from baton.pipelines.activity_errors import as_failure
-from baton.pipelines.activity_missing import MissingParts
+from baton.pipelines.activity_worker import MissingParts, as_failure, check_decision
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import RunCache

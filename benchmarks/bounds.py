@@ -15,15 +15,13 @@ from baton.codec.conversion import BatonPayloadConverter
 from baton.core.baton import Baton
 from baton.core.messages import Decision, PipelineInput, StageReturn
 from baton.core.state import PipelineState
-from baton.errors import PatchError
+from baton.errors import HandoffError, PatchError
 from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow_streams import Chunk
-from baton.handoff.errors import HandoffError
 from baton.handoff.pending import HandoffDecision
-from baton.handoff.routing import ReceiverRequirements
-from baton.handoff.store_schema import handoff_gate
+from baton.handoff.store_gate import handoff_gate
 from baton.handoff.store_signing import open_sealed, seal_json
-from baton.handoff.validation import validate_handoff
+from baton.handoff.validation import ReceiverRequirements, validate_handoff
 from baton.keys.store_keyring import Keyring
 from baton.wire.json_values import loads_strict
 from baton.wire.text import mismatch

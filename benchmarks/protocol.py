@@ -17,10 +17,10 @@ from baton.core.baton import Baton
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.handoff.relay import HandoffTerms, Relay
-from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.store_gate import Gate
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal_json
+from baton.handoff.validation import ReceiverRequirements
 from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from benchmarks.compare import Effort, ratio, take_turns

@@ -19,9 +19,8 @@ from baton.agents.schema_embedding import embedded
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.patching import short_findings
-from baton.errors import PatchError
-from baton.handoff.errors import MalformedMessageError
-from baton.handoff.store_schema import SchemaGate
+from baton.errors import MalformedMessageError, PatchError
+from baton.handoff.store_gate import SchemaGate
 from baton.report.rendering import FORMAT
 from baton.wire.json_values import Json, json_kind, loads_strict
 

@@ -28,8 +28,7 @@ from baton.cli.options import ExitCode, GlobalOptions, with_groups
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.codec.encryption import encryption_wanted
-from baton.errors import BatonError, ServerError
-from baton.handoff.errors import MalformedMessageError
+from baton.errors import BatonError, MalformedMessageError, ServerError
 from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
 from baton.pipelines.activity_context import WorkerParts

@@ -29,7 +29,7 @@ from baton.handoff.activity_receive import ReceiversGate, put_or_warn, run_of_ac
 from baton.ledger.entries import cost_with
 from baton.ledger.records import AuditEntry
 from baton.pipelines.activity_context import current_parts
-from baton.pipelines.activity_heartbeat import heartbeats
+from baton.pipelines.activity_worker import heartbeats
 from baton.wire.money import usd
 from baton.wire.text import TokenEstimator, estimate_tokens
 

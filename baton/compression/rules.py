@@ -18,8 +18,7 @@ from pydantic import Field, PlainSerializer
 from baton.budget.records import Charge, ChargeKind
 from baton.compression.pins import Pin, PinKind, kind_of, statements
 from baton.core.history import Spend
-from baton.errors import BatonError
-from baton.handoff.errors import HandoffError
+from baton.errors import BatonError, HandoffError
 from baton.handoff.records import Turn
 from baton.ledger.records import AuditEntry
 from baton.wire.money import Price, Usage, usd

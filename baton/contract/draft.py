@@ -25,7 +25,7 @@ from baton.contract.records import (
     SourceProvenance,
 )
 from baton.contract.registry import tool_key
-from baton.handoff.freshness import TOLERANCE
+from baton.handoff.validation import TOLERANCE
 from baton.wire.records import CompactRecord, Name, says_something
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 

@@ -18,8 +18,7 @@ from pydantic import (
 
 from baton.core.messages import PromptPart
 from baton.core.verdict import Code, Finding
-from baton.errors import BatonError
-from baton.handoff.errors import HandoffError, RoutingError
+from baton.errors import BatonError, HandoffError, RoutingError
 from baton.wire.records import (
     NOT_NULL,
     AgentVersion,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field
 
 from baton.contract.records import OutputSchemaRef, UnknownAgentError, UnknownSchemaError
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 from baton.wire.money import Price
 from baton.wire.records import AgentVersion, CompactRecord, Count, Name, newest_first
 

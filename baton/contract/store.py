@@ -14,9 +14,8 @@ from pydantic_core import from_json
 
 from baton.contract.records import OutputSchemaRef, RegistryError, UnknownSchemaError
 from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
-from baton.errors import ConfigurationError, PipelineError
-from baton.handoff.errors import MalformedMessageError
-from baton.handoff.store_schema import SchemaGate
+from baton.errors import ConfigurationError, MalformedMessageError, PipelineError
+from baton.handoff.store_gate import SchemaGate
 from baton.wire.json_values import loads_strict
 from baton.wire.text import mismatch
 

@@ -37,7 +37,7 @@ from baton.contract.records import (
 )
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
-from baton.handoff.freshness import TOLERANCE
+from baton.handoff.validation import TOLERANCE
 from baton.wire.records import says_something
 from baton.wire.schemas import SchemaReader, published_document, unreadable
 from baton.wire.text import estimate_tokens, faults, quantity, single_line

@@ -25,9 +25,8 @@ from baton.contract.validation import validate_contract
 from baton.core.messages import PipelineInput, StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.state import PipelineState
-from baton.errors import PipelineError, StageFailedError
-from baton.handoff.errors import RoutingError
-from baton.handoff.routing import ReceiverRequirements, choose_receiver
+from baton.errors import PipelineError, RoutingError, StageFailedError
+from baton.handoff.validation import ReceiverRequirements, choose_receiver
 from baton.telemetry.metrics import Metrics
 from baton.wire.names import QUERY_EXPLAIN
 

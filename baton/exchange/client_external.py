@@ -37,12 +37,11 @@ from baton.exchange.external import (
 )
 from baton.exchange.records import HANDOFF, QUERY_ANSWERED, Acknowledgement, message_digest
 from baton.handoff.pending import LONGEST_REASON
-from baton.handoff.receipts import Receipt
 from baton.handoff.records import Handoff
-from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import SealError, UnverifiedHandoff
 from baton.handoff.store_gate import Gate, addressed_to, contract_check
 from baton.handoff.store_signing import open_sealed
+from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.entries import run_name

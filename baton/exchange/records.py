@@ -14,10 +14,9 @@ from pydantic import Field, JsonValue
 
 from baton.core.baton import Baton
 from baton.core.verdict import Code, Verdict
-from baton.handoff.receipts import Receipt
 from baton.handoff.records import CostTracking
-from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import KEY_ID, SIGNATURE
+from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.wire.json_values import digest
 from baton.wire.records import CompactRecord, Digest, Instant, Name, OpenRecord, Timestamp, Uuid4, Whole
 

@@ -15,7 +15,7 @@ from baton.core.baton import Baton
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
 from baton.core.verdict import Disposition
-from baton.errors import PatchError, StageFailedError
+from baton.errors import PatchError, RoutingError, StageFailedError
 from baton.exchange.records import (
     ATTEMPT,
     HANDOFF,
@@ -40,14 +40,12 @@ from baton.exchange.workflow_messages import (
     signal_workflow,
     start_receiver,
 )
-from baton.handoff.build import AgentState, Delivery, build_handoff
-from baton.handoff.errors import RoutingError
-from baton.handoff.hops import Trail
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.handoff.records import CompletedSubtask, Handoff, Sender, Subtask, Target
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.records import CompletedSubtask, Handoff, Sender, Subtask, Target, Trail
+from baton.handoff.relay import AgentState, Delivery, build_handoff
 from baton.handoff.sealed import SealError
 from baton.handoff.trace import handoff_span_id, task_traceparent
+from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.pipelines.workflow_steps import publish
 from baton.wire.json_values import Json, digest

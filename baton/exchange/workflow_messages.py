@@ -21,7 +21,7 @@ from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadySt
 
 from baton.core.messages import PipelineInput
 from baton.core.verdict import HandoffStatus
-from baton.errors import StageFailedError
+from baton.errors import HandoffError, StageFailedError
 from baton.exchange.records import (
     ADMIT,
     HANDOFF,
@@ -38,10 +38,9 @@ from baton.exchange.records import (
     Received,
     next_in_line,
 )
-from baton.handoff.errors import HandoffError
 from baton.handoff.records import Handoff
-from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_steps import workflow_type
 from baton.pipelines.workflow_visibility import labels

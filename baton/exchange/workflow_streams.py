@@ -25,7 +25,7 @@ from baton.exchange.workflow_messages import (
     open_message,
     signal_workflow,
 )
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 from baton.wire.json_values import Json, digest, unwritable
 from baton.wire.names import HANDOFF_CHUNK
 from baton.wire.records import Count, Digest, Instant, OpenRecord, Uuid4

@@ -16,12 +16,10 @@ from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.verdict import Code, Finding, Verdict
 from baton.errors import ConfigurationError
-from baton.handoff.receipts import Receipt
 from baton.handoff.relay import STEP_WORKFLOW
-from baton.handoff.routing import ReceiverRequirements
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_gate import contract_check, now_utc
-from baton.handoff.validation import Check
+from baton.handoff.validation import Check, Receipt, ReceiverRequirements
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.ledger.chain import CANCELED, ChainHead
 from baton.ledger.entries import cost_after, run_name

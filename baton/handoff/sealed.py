@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import CoreSchema, core_schema
 
-from baton.handoff.errors import HandoffError
+from baton.errors import HandoffError
 
 HMAC_SHA256 = "hmac-sha256"
 """The algorithm of a seal that everybody who can verify it could have made."""

@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from baton.artifacts.store import ArtifactStore
-from baton.handoff.store_gate import Freshness, Gate
-from baton.handoff.store_schema import handoff_gate
+from baton.handoff.store_gate import Freshness, Gate, handoff_gate
 from baton.keys.store_keyring import Keyring
 from baton.ledger.entries import RedactionPolicy
 from baton.ledger.store import Ledger, LedgerOptions

@@ -13,7 +13,7 @@ from typing import Any
 import rfc8785
 from rfc8785 import CanonicalizationError
 
-from baton.handoff.errors import MalformedMessageError
+from baton.errors import MalformedMessageError
 from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealError, VerifiedHandoff
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import RETIRED_GRACE, Key, PublicKey, PublicKeys, Purpose, UnknownKeyError

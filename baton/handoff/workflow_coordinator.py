@@ -5,8 +5,11 @@ the sender, whose answer is kept aside until a receiver accepts it: so when the 
 to undo. Everything else waits for a person, with the baton as it was before the handoff.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -18,22 +21,49 @@ from baton.contract.validation import is_expired_contract
 from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
 from baton.core.history import Outcome
-from baton.core.messages import PipelineResult, StageInput, StageReturn
+from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.core.verdict import Code, Disposition, Verdict, disposition_of
-from baton.errors import PatchError, StageFailedError
-from baton.handoff.errors import BudgetExhaustedError
+from baton.errors import BudgetExhaustedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.records import Handoff, Sender
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, execute, wait_for_storage
 from baton.handoff.workflow_escalation import Escalation
-from baton.handoff.workflow_relay import nth_id
 from baton.ledger.records import Kind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED
+from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
+from baton.wire.names import SEALS
+
+_UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay | None:
+    """Return what makes the handoffs of a pipeline, or None where its worker does not seal what leaves it."""
+    if SEALS not in workflow.extern_functions():
+        return None
+    if not _UUID4.fullmatch(task_id):
+        raise PipelineError(
+            f"task_id {task_id!r} is not a random UUID (version 4, lower case), which handoffs need; leave it out to "
+            "have one made"
+        )
+    if start.budget is not None and start.budget.ceiling_micro_usd > MOST_USD * MICRO_PER_USD:
+        raise PipelineError(
+            f"the budget is {usd(start.budget.ceiling_micro_usd)} USD, and handoffs carry {MOST_USD} USD at most; "
+            "leave it out to have none"
+        )
+    relay = Relay(workflow.info().workflow_type, task_id, nth_id(0), terms, start.traceparent, start.follows)
+    relay.personal_data = dict(start.personal_data)
+    return relay
+
+
+def nth_id(number: int) -> str:
+    """Return the run's n-th id for a handoff, a random UUID."""
+    hashed = hashlib.sha256(f"baton handoff {workflow.random_seed()} {number}".encode()).digest()
+    return str(UUID(bytes=hashed[:16], version=4))
 
 
 class HandoffCoordinator:

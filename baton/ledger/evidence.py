@@ -11,7 +11,7 @@ import rfc8785
 from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
-from baton.handoff.errors import HandoffError
+from baton.errors import HandoffError
 from baton.ledger.chain import (
     ChainHead,
     Claim,

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from baton.errors import BatonError
-from baton.handoff.errors import HandoffError
+from baton.errors import BatonError, HandoffError
 from baton.ledger.entries import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
 from baton.wire.records import Count, Instant, Name, Record
 from baton.wire.text import faults

@@ -39,9 +39,7 @@ from baton.handoff.activity_receive import (
 from baton.handoff.records import ToolCall, Turn
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.activity_context import StageContext, current_parts
-from baton.pipelines.activity_errors import as_failure, leaves, ungrouped
-from baton.pipelines.activity_heartbeat import heartbeats, still_alive
-from baton.pipelines.activity_missing import missing_of
+from baton.pipelines.activity_worker import as_failure, heartbeats, leaves, missing_of, still_alive, ungrouped
 from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch

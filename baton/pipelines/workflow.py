@@ -35,9 +35,17 @@ from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_approvals import ApprovalTerms, Asking, Then
 from baton.pipelines.workflow_dispatch import Takes, TaskRoom, child_patch, refund_on_failure, run_child, run_stage
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.pipelines.workflow_outcomes import ContinueAfter, RecordedOutcomes
-from baton.pipelines.workflow_start import RunInput, publish_fields
-from baton.pipelines.workflow_steps import LONG_ENOUGH, Steps, publish, results_of, workflow_type
+from baton.pipelines.workflow_steps import (
+    LONG_ENOUGH,
+    ContinueAfter,
+    RecordedOutcomes,
+    RunInput,
+    Steps,
+    publish,
+    publish_fields,
+    results_of,
+    workflow_type,
+)
 from baton.wire.json_values import Json, unwritable
 
 CHAIN = "chain"

@@ -15,8 +15,7 @@ from temporalio import workflow
 from baton.core.history import CompensationRecord
 from baton.core.inputs import read_inputs, written_inputs
 from baton.core.stages import HasSpec, step
-from baton.errors import StageFailedError
-from baton.handoff.errors import BudgetExhaustedError
+from baton.errors import BudgetExhaustedError, StageFailedError
 from baton.pipelines.workflow import Pipeline
 from baton.pipelines.workflow_visibility import upsert_memo
 from baton.wire.json_values import Json

@@ -12,7 +12,7 @@ from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.state import MergeStrategy
 from baton.handoff.relay import HandoffTerms
 from baton.pipelines.workflow import Pipeline
-from baton.pipelines.workflow_outcomes import ContinueAfter
+from baton.pipelines.workflow_steps import ContinueAfter
 
 _COROUTINE = 0x80  # inspect.CO_COROUTINE
 

@@ -1,30 +1,35 @@
 """What a running pipeline can be asked, and what it can be told besides decisions."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
 
 from baton.budget.workflow import BudgetAccount
-from baton.core.messages import Overview, PipelineInput, RolledBack, Waiting
+from baton.core.messages import Overview, PipelineInput, RollBacks, RolledBack, Waiting
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
-from baton.errors import PatchError
+from baton.errors import PatchError, StageFailedError
 from baton.handoff.pending import PendingHandoff
 from baton.pipelines.workflow_approvals import Approvals
-from baton.pipelines.workflow_rollbacks import RollBackReader
 from baton.pipelines.workflow_visibility import Visibility, untyped_handler
 from baton.telemetry.metrics import ROLLBACKS, Metrics
 from baton.wire.names import (
+    FIRST_SEED,
     QUERY_BATON,
     QUERY_CHECK_PATCH,
     QUERY_DETAILS,
     QUERY_HISTORY,
     QUERY_STATUS,
     QUERY_WAITING,
+    ROLLED_BACK,
 )
 from baton.wire.text import single_line
 
@@ -187,3 +192,51 @@ def _in_short(told: RolledBack) -> dict[str, JsonValue]:
     texts = {"to": told.to, "by": told.by, "why": told.why, "from_run_id": told.from_run_id}
     short = {name: text[:_LONGEST_NOTE] for name, text in texts.items()}
     return told.model_copy(update={**short, "stopped_children": []}).model_dump(mode="json")
+
+
+_ATTEMPT = timedelta(seconds=30)
+_WITHIN = timedelta(minutes=2)
+
+
+class RollBackReader:
+    """Reads who rolled the run back and what the abandoned part had spent, before the next step begins."""
+
+    def __init__(self, heard: Callable[[RolledBack], None]) -> None:
+        self._heard = heard
+        first_seed = workflow.extern_functions().get(FIRST_SEED, workflow.random_seed)
+        self._seed: int = first_seed()
+        self._told = 0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def known(self) -> None:
+        """Return once the run knows of every time that it was reset.
+
+        Raises:
+            StageFailedError: The history of the part that was left cannot be read, so its bills are unknown.
+        """
+        while self._seed != workflow.random_seed():
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(workflow.random_seed()))
+            await asyncio.shield(self._reading)
+
+    async def _read(self, seed: int) -> None:
+        try:
+            found: RollBacks = await workflow.execute_activity(
+                ROLLED_BACK,
+                self._told,
+                result_type=RollBacks,
+                start_to_close_timeout=_ATTEMPT,
+                schedule_to_close_timeout=_WITHIN,
+                retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
+                summary="bills of the part that was rolled back",
+            )
+        except ActivityError as error:
+            why = error.cause or error
+            raise StageFailedError(
+                f"what the part that was rolled back had spent cannot be read: {why}. Roll the run back once its "
+                "workers can read its history"
+            ) from error
+        for told in found.made:
+            self._heard(told)
+        self._told += len(found.made)
+        self._seed = seed

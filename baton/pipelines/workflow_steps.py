@@ -1,22 +1,237 @@
-"""The steps of a pipeline: numbered as its code asks for them, shown while under way, recorded as they end."""
+"""The steps of a run: what it starts with, numbered as its code asks for them, recorded as they end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, TypeGuard
+from uuid import UUID
 
+from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 
+from baton.budget.workflow import BudgetAccount
+from baton.core.baton import Baton
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
-from baton.core.messages import StageResult, Waiting
+from baton.core.messages import PipelineInput, StageResult, Waiting
 from baton.core.state import PipelineState
-from baton.errors import StageFailedError
+from baton.errors import OutcomeMismatchError, PipelineError, RecordedBatonError, StageFailedError
+from baton.handoff.relay import HandoffTerms, Relay
+from baton.handoff.workflow_coordinator import relay_for
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.pipelines.workflow_outcomes import RecordedOutcomes
-from baton.pipelines.workflow_start import RunInput
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
-from baton.wire.names import MEMO_OUTCOME
+from baton.wire.names import MEMO_FIELDS, MEMO_OUTCOME
+from baton.wire.text import faults, mismatch, recorded_mismatch
+
+_UNUSABLE = "(unusable input)"
+
+
+class RunInput:
+    """The input of a run.
+
+    Attributes:
+        start: The workflow's argument.
+    """
+
+    def __init__(self, start: PipelineInput | bytes | None) -> None:
+        self._fault: Exception | None = None
+        if start is None or isinstance(start, bytes):  # which the SDK takes for any type
+            found = "null" if start is None else "bytes (encoding binary/plain)"
+            self._fault = PipelineError(
+                f'the pipeline was started with {found}; expected JSON: an object with a goal, such as {{"goal": "…"}}'
+            )
+            start = PipelineInput(goal=_UNUSABLE)
+        self.start = start
+
+    def task_id(self) -> str:
+        """Return the task: the input's, or one of the run's own, which stays the same when the run is rolled back."""
+        if self.start.task_id:
+            return self.start.task_id
+        info = workflow.info()
+        named = f"baton task {info.namespace} {info.workflow_id} {info.original_execution_run_id}"
+        return str(UUID(bytes=hashlib.sha256(named.encode()).digest()[:16], version=4))
+
+    def baton(self, kind: type[Baton]) -> Baton:
+        """Return the first baton."""
+        try:
+            return self.start.first_baton(kind)
+        except ValidationError as error:
+            if self.start.continued:
+                recorded = recorded_mismatch(error, {**self.start.baton, "goal": self.start.goal})
+                self._fault = changed_type(kind, recorded)
+                return kind(goal=_UNUSABLE)
+            why = mismatch(error)
+            if any(fault["type"] == "extra_forbidden" for fault in faults(error)):
+                why += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
+            self._fault = PipelineError(f"the pipeline cannot start from this input: {why}")
+            return kind(goal=_UNUSABLE)
+
+    def relay(self, task_id: str, terms: HandoffTerms) -> Relay | None:
+        """Return what makes the handoffs, if this worker seals what leaves it and the input can be used."""
+        if self._fault is not None:
+            return None
+        try:
+            return relay_for(self.start, task_id, terms)
+        except PipelineError as error:
+            self._fault = error
+            return None
+
+    def check(self) -> None:
+        """Raise the fault of an unusable input."""
+        if self._fault is not None:
+            raise self._fault
+
+
+def changed_type(kind: type[Baton], why: str) -> workflow.NondeterminismError:
+    """Return the error that suspends a continued run until its workers have a fitting type of baton."""
+    return workflow.NondeterminismError(
+        f"the baton of the run that this one continues does not fit {kind.__name__}: {why}. The run resumes once "
+        "workers have code that fits"
+    )
+
+
+def publish_fields(initial: Baton) -> None:
+    """Leave in the history what a reader cannot know without the baton's type."""
+    members = initial.to_json_object()
+    further = {name: members[name] for name in members if name not in Baton.FIELDS}
+    if further:
+        workflow.upsert_memo({MEMO_FIELDS: further})
+
+
+_PATIENCE = timedelta(seconds=10)
+_SHORTEST_RUN = timedelta(seconds=1)  # continuing as new more often than once a second stalls on the server
+
+
+@dataclass(frozen=True)
+class ContinueAfter:
+    """When a pipeline continues as new, in the middle of whatever its code is doing.
+
+    Attributes:
+        events: Length of the run's history, in events.
+        bytes: Size of the run's history, in bytes.
+    """
+
+    events: int = 3_200
+    bytes: int = 2_000_000
+
+
+class RecordedOutcomes:
+    """The outcomes a run was started with, handed out in the order in which they once happened."""
+
+    def __init__(self, start: PipelineInput, state: PipelineState, account: BudgetAccount) -> None:
+        self._start = start
+        self._state = state
+        self._account = account
+        self._edit = start.edit
+        outcomes = start.outcomes
+        self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
+        self._edits = {one.order: one for one in outcomes if one.kind is StepKind.EDIT}
+
+    async def take(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
+        """Return the recorded outcome of a step, after taking over its effect; None if there is none."""
+        self._restore_edits()
+        outcome = self._by_seq.get(seq)
+        if outcome is None:
+            return None
+        if (outcome.name, outcome.kind) != (name, kind):
+            found = (
+                f"step {seq} was recorded as {outcome.kind.value} {outcome.name!r}, but the code asks for "
+                f"{kind.value} {name!r}; the code before this step has changed"
+            )
+            if self._start.continued:  # as where it does not fit the history: a release must not fail every long run
+                raise workflow.NondeterminismError(
+                    f"{found} since the run that this one continues: it continues once workers have code that fits"
+                )
+            raise OutcomeMismatchError(f"{found}, so fork at an earlier step")
+        # In concurrent code, others asked for their first steps while this one ran: they ask before it continues.
+        await workflow.wait_condition(lambda: True)
+        if len(self._state.outcomes) != outcome.order:
+            try:
+                await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
+            except TimeoutError:
+                raise OutcomeMismatchError(
+                    f"step {seq} ({name!r}) was recorded as the {outcome.order + 1}. to end, but the code does not "
+                    "ask for those before it; it has changed, so fork at an earlier step"
+                ) from None
+        self._restore(outcome)
+        self._account.taken_over(outcome)
+        self._restore_edits()
+        if outcome.canceled:
+            await workflow.wait_condition(lambda: False)  # until the code cancels it again
+        if outcome.failure is not None:
+            raise StageFailedError(outcome.failure)
+        return outcome
+
+    def knows(self, seq: int, name: str) -> bool:
+        """Return whether a step is recorded under this name."""
+        return seq in self._by_seq and self._by_seq[seq].name == name
+
+    async def ready_to_edit(self) -> None:
+        """Wait, in a run that was forked with an edit, until the recorded outcomes are used up."""
+
+        def is_ready() -> bool:
+            return self._edit is None or len(self._state.outcomes) >= len(self._start.outcomes)
+
+        if not is_ready():
+            with suppress(TimeoutError):  # then the step that comes too late says what is wrong
+                await workflow.wait_condition(is_ready, timeout=_PATIENCE)
+
+    def apply_edit(self) -> Outcome | None:
+        """Apply the edit the run was forked with, once the recorded outcomes are used up."""
+        if self._edit is None:
+            return None
+        patch, origin, self._edit = self._edit, self._start.origin, None
+        by, why = (origin.by, origin.why) if origin else ("", "")
+        return self._state.record_edit(patch, workflow.now(), by, why)
+
+    async def continue_if_long(
+        self, limits: ContinueAfter, task_id: str, carries: Mapping[str, Callable[[], JsonValue]]
+    ) -> None:
+        """Continue as new where the run's history has grown long; the next run takes up right here."""
+        info = workflow.info()
+        long = (
+            info.get_current_history_length() >= limits.events
+            or info.get_current_history_size() >= limits.bytes
+            or info.is_continue_as_new_suggested()
+        )
+        if not long or workflow.now() - info.start_time < _SHORTEST_RUN:
+            return
+        # The next run would not be asked to, and would wait for ever in the step that was canceled here.
+        if workflow.cancellation_reason() is not None:
+            return
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        carried = {
+            "outcomes": list(self._state.outcomes),
+            "edit": None,
+            "task_id": task_id,
+            "continued": self._start.continued + 1,
+            "carried": {
+                **{name: carry() for name, carry in carries.items()},
+                **self._account.carried(self._state.outcomes),
+            },
+            "budget": self._account.budget if self._account.limited else None,
+        }
+        workflow.continue_as_new(self._start.model_copy(update=carried))
+
+    def _restore_edits(self) -> None:
+        """Take over the edits that came next."""
+        while edit := self._edits.pop(len(self._state.outcomes), None):
+            self._restore(edit)
+
+    def _restore(self, outcome: Outcome) -> None:
+        """Take over a recorded outcome."""
+        try:
+            self._state.restore(outcome)
+        except RecordedBatonError as error:
+            if self._start.continued:
+                raise changed_type(type(self._state.initial), str(error)) from None
+            raise OutcomeMismatchError(
+                f"the baton that step {outcome.seq} ({outcome.name!r}) left does not fit the code's type: {error}. "
+                "Fork at an earlier step, or start a new run"
+            ) from None
+
 
 LONG_ENOUGH = 1
 """Seconds for a step without a measurement: it is shown as one of its own."""

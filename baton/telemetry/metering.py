@@ -22,8 +22,8 @@ from baton.contract.records import instant
 from baton.core.messages import StageInput, StageReturn
 from baton.core.verdict import HandoffStatus
 from baton.handoff.client_inbox import WAITING_RUNS
-from baton.handoff.receipts import Receipt
 from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.validation import Receipt
 from baton.pipelines.workflow_steps import workflow_type
 from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.telemetry.metrics import HANDOFFS, ROLLBACKS, Metrics, Transport

@@ -16,7 +16,7 @@ import rfc8785
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, SchemaValidator, core_schema, from_json, to_json
 
-from baton.handoff.errors import MalformedMessageError
+from baton.errors import MalformedMessageError
 
 MOST_VALUES = 10_000
 """The most JSON values in a patch, and in a baton; a baton is meant to have about a hundred."""

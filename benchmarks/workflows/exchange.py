@@ -7,7 +7,7 @@ from temporalio import workflow
 from baton import Pipeline, PipelineInput, PipelineResult
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_messages import Receiver
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 
 _PATIENCE = timedelta(minutes=1)
 

@@ -9,7 +9,7 @@ from baton import ContinueAfter, HandoffTerms, Pipeline, PipelineInput, Pipeline
 from baton.errors import StageFailedError
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_messages import Receiver
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

@@ -18,8 +18,8 @@ from baton.budget.records import Budget, Charge, ChargeKind
 from baton.compression.rules import Compressed
 from baton.core.history import Spend
 from baton.core.verdict import Code, HandoffStatus
-from baton.handoff.build import AgentState, build_handoff
 from baton.handoff.records import CostTracking, Handoff, Sender, Target
+from baton.handoff.relay import AgentState, build_handoff
 from baton.handoff.validation import validate_handoff
 from baton.ledger.entries import TaskCost, cost_of, handoff_entry, task_cost
 from baton.ledger.records import AuditEntry

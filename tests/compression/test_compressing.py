@@ -23,8 +23,8 @@ from baton.compression.rules import (
 )
 from baton.compression.store_tokens import exact_counter
 from baton.core.history import Spend
-from baton.handoff.build import AgentState, build_handoff, opening_cost
 from baton.handoff.records import Sender, Target, Turn
+from baton.handoff.relay import AgentState, build_handoff, opening_cost
 from baton.wire.text import TokenEstimator, estimate_tokens
 from tests.compression.golden import history
 from tests.handoff.material import AT, EXECUTION_ID, HANDOFF_ID, TASK_ID, TRACEPARENT

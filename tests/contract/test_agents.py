@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from baton.contract.records import UnknownAgentError
 from baton.contract.registry import AgentEntry, AgentRegistry
-from baton.handoff.errors import RoutingError
+from baton.errors import RoutingError
 
 
 def agent(name: str = "ComplianceReviewAgent", version: str = "1.2.0", **members: Any) -> AgentEntry:

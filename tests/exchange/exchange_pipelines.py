@@ -23,7 +23,7 @@ from baton.exchange.workflow_external import Outside
 from baton.exchange.workflow_messages import Receiver
 from baton.exchange.workflow_streams import Streams
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

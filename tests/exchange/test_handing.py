@@ -17,8 +17,8 @@ from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import Starting, hand_off_to
 from baton.exchange.records import Reply
-from baton.handoff.build import AgentState, Delivery, build_handoff, opening_cost
 from baton.handoff.records import Handoff, Sender, Target
+from baton.handoff.relay import AgentState, Delivery, build_handoff, opening_cost
 from baton.handoff.sealed import SealError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from baton.handoff.routing import ReceiverRequirements
-from baton.handoff.store_schema import handoff_gate
-from baton.handoff.validation import schema_findings
+from baton.handoff.store_gate import handoff_gate
+from baton.handoff.validation import ReceiverRequirements, schema_findings
 from tests.core.material import json_objects, json_values, texts
 
 HANDOFF_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

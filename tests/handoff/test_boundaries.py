@@ -21,8 +21,8 @@ from baton.exchange.records import message_digest
 from baton.handoff.pending import PendingHandoff
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
+from baton.handoff.store_gate import handoff_gate
 from baton.handoff.store_safeguards import Safeguards
-from baton.handoff.store_schema import handoff_gate
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import AuditRecord
 from baton.ledger.store import Ledger

@@ -10,22 +10,23 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from baton.core.history import Spend
-from baton.handoff.build import AgentState, Delivery, after_spending, build_handoff, hop_of, opening_cost
-from baton.handoff.errors import RoutingError
-from baton.handoff.hops import HopLimits, Trail
+from baton.errors import RoutingError
 from baton.handoff.records import (
     CompletedSubtask,
     ContextItem,
     CostTracking,
     Handoff,
+    HopLimits,
     Sender,
     Subtask,
     Target,
     ToolCall,
+    Trail,
     Turn,
 )
+from baton.handoff.relay import AgentState, Delivery, after_spending, build_handoff, hop_of, opening_cost
 from baton.handoff.sealed import SealError
-from baton.handoff.store_schema import handoff_gate
+from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
 from tests.handoff.material import (
     AT,

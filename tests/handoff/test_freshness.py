@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.handoff.freshness import stale_or_misaddressed
+from baton.handoff.validation import stale_or_misaddressed
 
 NOW = datetime(2026, 6, 12, 10, tzinfo=UTC)
 HERE = "contract_review/score"

@@ -7,9 +7,8 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 
-from baton.handoff.records import Handoff
-from baton.handoff.schema import handoff_schema
-from baton.handoff.store_schema import handoff_gate
+from baton.handoff.records import Handoff, handoff_schema
+from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import schema_findings
 from baton.wire.schemas import unreadable
 from tests.handoff.material import EXAMPLE, REQUIRED, SCHEMA_CHECKS, TOP_LEVEL, damaged, messages

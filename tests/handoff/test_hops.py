@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.handoff.hops import Hop, HopLimits, Trail, circling
+from baton.handoff.records import Hop, HopLimits, Trail, circling
 
 LIMITS = HopLimits(most=50, window=8, repeats=3, unchanged=1)
 NOWHERE = Trail(hops=0, recent=[])

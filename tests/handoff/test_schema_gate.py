@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton.core.verdict import MOST_FINDINGS
-from baton.handoff.store_schema import SchemaGate, handoff_gate
+from baton.handoff.store_gate import SchemaGate, handoff_gate
 from tests.handoff.material import changed, without
 
 PLAIN: dict[str, Any] = {"type": "object", "properties": {"x": {}}, "additionalProperties": False}

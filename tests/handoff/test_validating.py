@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 
 from baton.core.verdict import Code, Finding, Verdict
-from baton.handoff.routing import ReceiverRequirements
-from baton.handoff.validation import schema_findings, validate_handoff
+from baton.handoff.validation import ReceiverRequirements, schema_findings, validate_handoff
 from baton.safety.scan import Unsafe
 from tests.core.material import json_values
 from tests.handoff.material import (

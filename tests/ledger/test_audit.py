@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.handoff.errors import MalformedMessageError
+from baton.errors import MalformedMessageError
 from baton.ledger.records import (
     AuditCost,
     AuditEntry,

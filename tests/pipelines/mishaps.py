@@ -14,7 +14,7 @@ from baton.exchange.workflow_broadcast import hand_off_to_all
 from baton.exchange.workflow_external import Outside
 from baton.exchange.workflow_messages import Receiver
 from baton.exchange.workflow_streams import Streams
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow_compensation import Compensations
 
 with workflow.unsafe.imports_passed_through():

@@ -10,7 +10,7 @@ from temporalio import workflow
 
 from baton import Pipeline, PipelineInput, PipelineResult
 from baton.exchange.workflow import Exchange
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

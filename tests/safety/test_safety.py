@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from baton.core.verdict import Code, Disposition
-from baton.handoff.routing import ReceiverRequirements
-from baton.handoff.validation import INJECTION, validate_handoff
+from baton.handoff.validation import INJECTION, ReceiverRequirements, validate_handoff
 from baton.safety.detector import detect
 from baton.safety.scan import Category, Detector, ScanPolicy, Suspicion, Unsafe, scan
 from tests.safety.material import ATTACK, HANDOFF

@@ -47,8 +47,7 @@ from baton.core.stages import StageSpec, checked_fields
 from baton.core.state import MergeStrategy, PipelineState, merge_branches
 from baton.core.verdict import Code, Finding
 from baton.errors import PatchError
-from baton.handoff.build import hop_of
-from baton.handoff.relay import HandoffTerms, Relay
+from baton.handoff.relay import HandoffTerms, Relay, hop_of
 from baton.safety.scan import digests_of
 from baton.wire import names
 from baton.wire.json_values import digest

@@ -23,7 +23,7 @@ from baton import (
     Streams,
 )
 from baton.exchange.workflow_messages import Receiver
-from baton.handoff.routing import ReceiverRequirements
+from baton.handoff.validation import ReceiverRequirements
 
 with workflow.unsafe.imports_passed_through():
     from tests.storm.stages import breaks, build, check, plan, scoped, undo

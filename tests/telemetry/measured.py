@@ -10,8 +10,8 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput, PipelineStatus, StageInput, StageReturn
 from baton.core.verdict import Disposition
-from baton.handoff.build import AgentState, build_handoff
 from baton.handoff.records import CostTracking, Handoff, Sender, Target, TokenSpent
+from baton.handoff.relay import AgentState, build_handoff
 from baton.telemetry.metrics import ROLLBACKS, Metrics, Transport
 from baton.wire.names import ATTRIBUTE_STATUS
 from tests.patience import IN_TIME

@@ -7,7 +7,7 @@ import pytest
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from baton.core.verdict import Code, Verdict, rejected
-from baton.handoff.receipts import Receipt
+from baton.handoff.validation import Receipt
 from baton.telemetry.metering import UNKNOWN, tell_answer
 from baton.telemetry.metrics import Metrics, Transport
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, TASK_ID

@@ -12,9 +12,8 @@ from baton.core.baton import Baton
 from baton.core.messages import PipelineInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
-from baton.errors import PatchError
-from baton.handoff.errors import MalformedMessageError
-from baton.handoff.store_schema import SchemaGate, handoff_gate
+from baton.errors import MalformedMessageError, PatchError
+from baton.handoff.store_gate import SchemaGate, handoff_gate
 from baton.handoff.validation import schema_findings
 from baton.report.parsing import LONGEST, parse_report
 from baton.report.records import ReportError

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from baton.handoff.schema import handoff_schema
+from baton.handoff.records import handoff_schema
 from baton.wire.json_values import json_kind
 from baton.wire.schemas import SchemaReader, expectation, pointer
 from tests.handoff.material import FULL

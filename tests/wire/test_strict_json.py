@@ -8,7 +8,7 @@ import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baton.handoff.errors import MalformedMessageError
+from baton.errors import MalformedMessageError
 from baton.wire.json_values import MOST_DEPTH, loads_strict
 from tests.core.material import json_values
 

@@ -1,8 +1,11 @@
-"""What a worker lacks is not a failure of the stage: the run waits for a worker that has it."""
+"""What a worker tells of a running stage: signs of life, what it raised, and what the worker lacks for it."""
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from temporalio import activity, worker
@@ -12,8 +15,105 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from baton.core.messages import Missing, StageInput
 from baton.errors import ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.pipelines.activity_errors import leaves
+from baton.keys.store_keys import Deciders, KeyringError
+from baton.pipelines.activity_context import current_parts
+from baton.pipelines.approvals import CHECK_DECISION, DecisionCheck
+from baton.wire.json_values import holds_half
 from baton.wire.names import WAIT_FOR_WORKER
+
+T = TypeVar("T")
+_MOST_TOLD = 5
+
+
+async def ungrouped(answering: Awaitable[T]) -> T:
+    """Return what is awaited; of a group that holds a single exception, raise that one."""
+    try:
+        return await answering
+    except SystemExit as error:
+        raise RuntimeError(f"it asked its worker to end: SystemExit({error.code!r}); raise another error") from error
+    except ExceptionGroup as group:
+        alone, *others = leaves(group)
+        if others:
+            raise
+        raise alone from None
+
+
+def leaves(error: Exception) -> Iterator[Exception]:
+    """Yield the exceptions that a group holds, however deep; another exception as it is."""
+    if not isinstance(error, ExceptionGroup):
+        yield error
+        return
+    for one in error.exceptions:
+        yield from leaves(one)
+
+
+def told(error: Exception) -> str:
+    """Return what happened, for the history: of a group what its exceptions say, in characters that can be stored."""
+    text = str(error)
+    if isinstance(error, ExceptionGroup):
+        said = [f"{type(one).__name__}: {one}" for one in leaves(error)]
+        more = f"; (+{len(said) - _MOST_TOLD} more)" if len(said) > _MOST_TOLD else ""
+        text = f"{text}: {'; '.join(said[:_MOST_TOLD])}{more}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Exception:
+    """Return what a stage's run ends with that raised: it takes along the bill, after any details of its own."""
+    if isinstance(error, ApplicationError):
+        if not bill:
+            return error
+        same = ApplicationError(
+            error.message,
+            *error.details,
+            *bill,
+            type=error.type,
+            non_retryable=error.non_retryable,
+            next_retry_delay=error.next_retry_delay,
+            category=error.category,
+        )
+        same.__cause__ = error.__cause__
+        return same
+    message = told(error)
+    if not (never or bill or message != str(error)):
+        return error
+    failure = ApplicationError(message, *bill, type=type(error).__name__, non_retryable=never)
+    failure.__cause__ = error if is_storable(error) else None
+    return failure
+
+
+def is_storable(error: Exception) -> bool:
+    """Return whether the texts of an exception, and of those that a group holds, are characters that can be stored."""
+    return not any(holds_half(str(one)) for one in leaves(error))
+
+
+def still_alive() -> None:
+    """Send a heartbeat that keeps what an earlier run said in its last one; for an activity that has said nothing."""
+    activity.heartbeat(*activity.info().heartbeat_details)
+
+
+@contextlib.contextmanager
+def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive) -> Iterator[None]:
+    """Send a heartbeat four times within the timeout while the block runs."""
+    if timeout is None or not activity.in_activity():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    pause = timeout.total_seconds() / 4
+
+    timer: asyncio.TimerHandle | None = None
+
+    def beat() -> None:
+        nonlocal timer
+        send()
+        timer = loop.call_later(pause, beat)
+
+    # A timer and not a task: most stages end before the first heartbeat, and a task costs as much as they do.
+    timer = loop.call_later(pause, beat)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
 
 _log = logging.getLogger("baton.worker")
 
@@ -127,3 +227,19 @@ def _is_for_stage(given: RawValue) -> bool:
     except ValidationError:
         return False
     return True
+
+
+@activity.defn(name=CHECK_DECISION)
+async def check_decision(check: DecisionCheck) -> str:
+    """Return why a person may not decide; "" if they may. The file is read each time, so that changes count at once."""
+    path = current_parts().deciders
+    if path is None:
+        return (
+            f"approval {check.decision.approval!r} needs the workers' file of deciders, and this worker has none: set "
+            "BATON_DECIDERS, or WorkerParts(deciders=…)"
+        )
+    try:
+        deciders = await asyncio.to_thread(Deciders.from_file, path)
+    except KeyringError as error:
+        return str(error)
+    return deciders.refusal(check.decision, check.who, proof=check.proof) or ""
