@@ -1,5 +1,6 @@
 """A person decides: by update or signal, on the baton they looked at, in time, and once."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -250,6 +251,24 @@ class TestWhen:
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
             assert "denied by deadline" in await failure(handle)
             await assert_reads_back(client, handle)
+
+    async def test_a_signal_beside_an_update_is_judged_after_what_it_followed(self, client: Client) -> None:
+        """Two tasks without a command, then one that an update began: a replay takes them for one task."""
+        async with pipeline_worker(client, PIPELINES, STAGES) as first:
+            handle = await start(first, AsksWhileWorking.run, gate="g", patch={"constraints": ["No cost"]})
+            await until_waiting(handle, "hold", "security", "legal")
+            await handle.signal(DECIDE, "not a decision")
+            await until(handle, lambda now: bool(now.notes))
+            GATES[handle.id, "g"].set()
+            await until_waiting(handle, "security", "legal")
+            security, legal = [await answer_to(handle, one) for one in ("security", "legal")]
+        update = asyncio.create_task(decide(client, handle.id, legal))
+        await asyncio.sleep(1)  # the server has the update; nothing tells of it
+        await handle.signal(DECIDE, security)
+        async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
+            await update
+            await handle.result()
+        await assert_replays(handle, PIPELINES)
 
 
 class TestReasons:
