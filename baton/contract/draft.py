@@ -265,6 +265,12 @@ class Draft:
             twice = Counter(event.id for event in self.events).most_common(1)[0][0]
             raise ContractError(f"two events have the id {twice!r}; give each event an id of its own")
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a member once: a processor that put another session or request in its place would lose events."""
+        if name in self.__dict__:
+            raise AttributeError(f"{name!r} of a draft cannot be replaced")
+        super().__setattr__(name, value)
+
     @property
     def rest(self) -> list[SessionEvent]:
         """The events that are not settled yet, in order."""

@@ -89,6 +89,7 @@ class TestSchema:
         """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
         # Not sent as such, or published elsewhere.
         bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent, RolledBack, RollBacks}
+        bases |= {messages.Missing}  # from worker to workflow only
         found = {
             kind
             for module in (artifacts, baton, history, messages, pending)

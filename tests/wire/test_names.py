@@ -26,6 +26,7 @@ PUBLISHED = {
     "FIRST_SEED": "baton_first_seed",
     "QUERY_SHOWN": "shown",
     "SEALS": "baton_seals",
+    "WAIT_FOR_WORKER": "baton.wait_for_worker",
 }
 
 
