@@ -27,9 +27,10 @@ from baton.core.history import Spend
 from baton.core.messages import StageResult
 from baton.core.stages import DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
-from baton.pipelines.activity_context import MOST_READ, StageContext
+from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 from baton.pipelines.prompt import READ_ARTIFACT, Reads
+from baton.pipelines.reading import MOST_READ
 from baton.wire.json_values import Json
 
 __all__ = [
@@ -348,7 +349,7 @@ class _Doing:
             schema=schema,
             limits=_limits(self.limits, spec),
             withheld=frozenset(name for name in spec.tools if not context.tools.allows(name)),
-            readable=frozenset() if reads is None else context.readable(),
+            readable=frozenset(() if reads is None else context.readable()),
             context=context,
         )
 
@@ -374,7 +375,7 @@ def _reader(context: StageContext[Any]) -> AgentTool:
     async def read(**arguments: Any) -> dict[str, Json]:
         return await context.read_artifact(*_read_arguments(**arguments))
 
-    return replace(_READER, function=read)
+    return replace(READER, function=read)
 
 
 def _read_artifact(id: str, offset: int = 0, limit: int = MOST_READ) -> tuple[str, int, int]:
@@ -383,7 +384,8 @@ def _read_artifact(id: str, offset: int = 0, limit: int = MOST_READ) -> tuple[st
 
 
 # Made once: a schema costs as much as a request by script.
-_READER = AgentTool.of(_read_artifact, name=READ_ARTIFACT)
+READER = AgentTool.of(_read_artifact, name=READ_ARTIFACT)
+"""The tool that reads what a handoff names, as a model is told of it."""
 _read_arguments = validate_call(_read_artifact)
 
 

@@ -1,9 +1,9 @@
 """Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Unpack
 
@@ -16,7 +16,8 @@ with needs_extra("agents", __name__):
     from pydantic_ai.exceptions import ModelRetry
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
     from pydantic_ai.models import ModelRequestContext
-    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.tools import Tool, ToolDefinition
+    from pydantic_ai.toolsets import FunctionToolset
     from pydantic_ai.usage import RunUsage, UsageLimits
 
 import dataclasses
@@ -25,11 +26,12 @@ from pydantic import BaseModel
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity, workflow
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from baton.agents.answers import read_answer
-from baton.agents.port import AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
+from baton.agents.port import READER, AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
     finished,
@@ -40,19 +42,24 @@ from baton.agents.pydantic_ai_run import (
     usage_of,
 )
 from baton.agents.schema_embedding import spelled_out
+from baton.artifacts.activity import ArtifactAccess
 from baton.contract.activity import cut
 from baton.contract.records import ToolDeniedError
 from baton.core.baton import Baton
 from baton.core.history import Spend
+from baton.core.inputs import input_text, read_inputs, written_inputs
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError, StageFailedError
-from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import Stage, stage
+from baton.pipelines.prompt import READ_ARTIFACT
+from baton.pipelines.reading import MOST_READ, note_of, page_of, unnamed
 from baton.pipelines.workflow import Pipeline
-from baton.wire.json_values import well_formed
+from baton.wire.json_values import Json, well_formed
 from baton.wire.money import Price, micro_usd, usd
 
 _LONGEST_TOLD = 16_000  # characters of an answer or a result, which goes through the history to its record
+_READ_WITHIN = timedelta(minutes=1)
 
 _TOOLS, _WITHHELD = "tools", "withheld"
 
@@ -71,6 +78,7 @@ class DurableAgentsPlugin(PydanticAIPlugin):
         super().__init__()
         self.data_converter = None
         self.interceptors = [RedactProviderErrors()]
+        self.activities = [_read_page]
 
 
 class UnderContract(AbstractCapability[Any]):
@@ -193,6 +201,7 @@ class DurableAgent:
         self._instructions = instructions
         opening: Any = {key: value for key, value in terms.items() if key != "output"}
         self._accepts = agent_stage(_AcceptHandoff(self.name, agent), limits=limits, **opening)
+        self._unrecorded = {OUTPUT_TOOL, READ_ARTIFACT} - names_of_tools(agent)
         self._price = price
         self._seconds = None if limits is None else limits.seconds
         settling: Any = {
@@ -229,15 +238,15 @@ class DurableAgent:
         if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
             return await pipeline.stage(self._settles)
         with pipeline.defer_continue_as_new():  # or the next run would think again, and grow as long again
-            return await self._answered(pipeline, opened)
+            return await self._answered(pipeline, opened, inputs or {})
 
-    async def _answered(self, pipeline: Pipeline, opened: dict[str, Any]) -> StageResult:
+    async def _answered(self, pipeline: Pipeline, opened: dict[str, Any], inputs: Mapping[str, Any]) -> StageResult:
         """Have the agent think, and return what it answered, once that is on record."""
         usage = RunUsage()
         with capture_run_messages() as messages:
             try:
                 async with asyncio.timeout(self._seconds or None):
-                    result = await self._think(opened, usage)
+                    result = await self._think(opened, usage, inputs)
             except asyncio.CancelledError:
                 told = {"denied": None, **self._session(usage, messages)}
                 await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
@@ -250,13 +259,14 @@ class DurableAgent:
             self._settles, params={"answer": result.output, **self._session(usage, result.new_messages())}
         )
 
-    async def _think(self, opened: dict[str, Any], usage: RunUsage) -> AgentRunResult[Any]:
+    async def _think(self, opened: dict[str, Any], usage: RunUsage, inputs: Mapping[str, Any]) -> AgentRunResult[Any]:
         """Run the agent under what the stage that accepted its handoff told."""
         _schema.set(opened["schema"])
         return await self.agent.run(
             opened["prompt"],
             output_type=ToolOutput(StructuredDict(spelled_out(opened["schema"]), name="answer"), name=OUTPUT_TOOL),
             instructions=self._instructions or None,
+            toolsets=[self._reader(opened["readable"], inputs)] if opened["readable"] else None,
             model_settings=settings_under(opened["handoff_id"]),
             usage=usage,
             usage_limits=UsageLimits(
@@ -267,12 +277,34 @@ class DurableAgent:
             metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
         )
 
+    def _reader(self, named: Mapping[str, str | None], inputs: Mapping[str, Any]) -> FunctionToolset[Any]:
+        """Return the tool that reads what the handoff names: an input from here, anything else by its hash."""
+
+        async def read(id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
+            if id not in named:
+                return unnamed(id, named)
+            if (digest := named[id]) is None:
+                value: Any = read_inputs(written_inputs({id: inputs[id]}))[id]
+                return page_of(id, input_text(value), offset, limit)
+            return await workflow.execute_activity(
+                _read_page,
+                args=[id, digest, offset, limit],
+                start_to_close_timeout=_READ_WITHIN,
+                retry_policy=RetryPolicy(maximum_attempts=self._accepts.spec.retries.attempts),
+            )
+
+        in_workflow = {"temporal": False}  # else the framework would want it registered when the agent was made
+        tool: Tool[Any] = Tool(
+            read, takes_ctx=False, name=READ_ARTIFACT, description=READER.description, metadata=in_workflow
+        )
+        return FunctionToolset([tool])
+
     def _session(self, usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
         """Return a run's bill and session, as the stage that records them takes them."""
         seen = usage_of(usage)
         cost = micro_usd(usage.cost or Decimal(0)) if self._price is None else self._price.micro_usd(seen)
         spend = Spend(micro_usd=cost, prompt_tokens=seen.input, completion_tokens=seen.output)
-        return {"spend": spend.model_dump(mode="json"), "events": _events(messages)}
+        return {"spend": spend.model_dump(mode="json"), "events": _events(messages, self._unrecorded)}
 
     def _reported(self, error: Exception) -> Exception:
         """Return what the run raises for what the framework raised."""
@@ -295,8 +327,6 @@ class DurableAgent:
 class _AcceptHandoff:
     """The agent that accepts the handoff, and tells the workflow what to do under it."""
 
-    reads = None  # its tools would run in this activity, which ends before the agent thinks
-
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name
         self.tool_names = names_of_tools(agent)
@@ -304,17 +334,29 @@ class _AcceptHandoff:
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Return the prompt and what binds the run; the patch stays empty."""
         allows = work.context.tools.allows
+        readable = work.context.readable()
+        known = self.tool_names | ({READ_ARTIFACT} if readable else set())
+        allowed = {name for name in self.tool_names if allows(name)} | {tool.name for tool in work.tools}
         opened: Any = {
             "prompt": work.user_turn(),
             "schema": work.schema,
-            _TOOLS: sorted(name for name in self.tool_names if allows(name)),
-            _WITHHELD: sorted(name for name in self.tool_names if not allows(name)),
+            _TOOLS: sorted(allowed),
+            _WITHHELD: sorted(known - allowed),
+            "readable": readable if work.readable else {},
             "handoff_id": work.handoff_id,
             "requests": work.limits.requests,
             "tokens": work.limits.tokens,
             "micro_usd": work.limits.micro_usd,
         }
         return AgentAnswer(patch={}, output=opened, claimed=False)
+
+
+@activity.defn(name="baton.read_artifact")
+async def _read_page(id: str, digest: str, offset: int, limit: int) -> dict[str, Json]:
+    """Return a part of what the store has under a hash."""
+    parts = current_parts()
+    text = await ArtifactAccess(parts.artifacts, [], [], parts.counter).text_of(digest)
+    return page_of(id, text, offset, limit)
 
 
 async def _record_answer(context: StageContext[Baton]) -> StageResult:
@@ -357,18 +399,21 @@ def _record(context: StageContext[Baton], event: dict[str, Any]) -> None:
             log.model_response(event["text"])
 
 
-def _events(messages: Sequence[ModelMessage]) -> list[Any]:
+def _events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[Any]:
     """Return what happened in a conversation, each in a few words, with the time of a result's retrieval."""
     found: list[Any] = []
     for message in messages:
         for part in message.parts:
             match part:
-                case ToolCallPart(tool_name=tool) if tool != OUTPUT_TOOL:
+                case ToolCallPart(tool_name=tool) if tool not in unrecorded:
                     found.append({"kind": "call", "tool": tool, "text": cut(part.args_as_json_str())})
-                case ToolReturnPart(tool_name=tool) if tool != OUTPUT_TOOL:
+                case ToolReturnPart(tool_name=tool) if tool not in unrecorded:
                     text = cut(part.model_response_str(), _LONGEST_TOLD)
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     found.append({**result, "success": part.outcome == "success"})
+                case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
+                    if (note := note_of(page)) is not None:  # it is no fact for the next stages
+                        found.append({"kind": "thought", "text": note})
                 case ThinkingPart(content=text) if text.strip():
                     found.append({"kind": "thought", "text": cut(text)})
                 case TextPart(content=text) if text.strip():

@@ -37,7 +37,8 @@ from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
 from baton.pipelines.activity_stream import StageStream
-from baton.pipelines.prompt import READ_ARTIFACT, Kind, Material, NamedText, Reads, assemble, prompt_tokens
+from baton.pipelines.prompt import Kind, Material, NamedText, Reads, assemble, prompt_tokens
+from baton.pipelines.reading import MOST_READ, note_of, page_of, unnamed
 from baton.telemetry.metrics import Metrics
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, estimate_tokens
@@ -45,9 +46,6 @@ from baton.wire.text import TokenEstimator, estimate_tokens
 T = TypeVar("T")
 
 _UNMEASURED = Metrics(MetricMeter.noop)
-MOST_READ = 16_000
-"""The most characters that one call of `read_artifact` returns."""
-_MOST_NAMED = 20
 _PARAMS = "params"
 _SHORT = 64 * 1024  # characters, whose tokens are counted in some milliseconds
 _MOST_LOADED = 2_000_000  # bytes of artifacts that a prompt is made from
@@ -450,11 +448,15 @@ class StageContext(Generic[BatonT]):
         self.parts.metrics.prompt(self.given.stage, made.parts)
         return text
 
-    def readable(self) -> frozenset[str]:
-        """Return what `read_artifact` may read: inputs, the baton's artifacts, and facts with a long claim."""
+    def readable(self) -> dict[str, str | None]:
+        """Return what `read_artifact` may read, with the hash of its text: inputs, artifacts, facts with a long claim.
+
+        An input that is no artifact has no hash.
+        """
         facts = self.contract.facts if self.contract else ()
-        named = {fact.event_id for fact in facts if fact.whole is not None}
-        return frozenset({*named, *(ref.id for ref in self.artifacts.refs), *self.inputs})
+        named: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}
+        named |= {ref.id: ref.hash for ref in self.artifacts.refs}
+        return named | {name: one.hash if isinstance(one, ArtifactRef) else None for name, one in self.inputs.items()}
 
     @step
     async def read_artifact(self, id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
@@ -469,16 +471,11 @@ class StageContext(Generic[BatonT]):
             `text`, `characters` of the whole, and `next`, the offset of the rest; or an `error` for the agent.
         """
         if id not in self.readable():
-            known = ", ".join(map(repr, sorted(self.readable())[:_MOST_NAMED])) or "none"
-            return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
-        text = await self.readable_text(id)
-        if text is None:
-            return {"error": f"the artifact {id!r} is not text, or is not in this worker's store"}
-        begin = min(max(offset, 0), len(text))
-        end = min(begin + min(max(limit, 1), MOST_READ), len(text))
-        self.session.internal_note(f"{READ_ARTIFACT} {id}: characters {begin:,} to {end:,} of {len(text):,}")
-        rest = {"next": end} if end < len(text) else {}
-        return {"id": id, "characters": len(text), "offset": begin, "text": text[begin:end], **rest}
+            return unnamed(id, self.readable())
+        page = page_of(id, await self.readable_text(id), offset, limit)
+        if (note := note_of(page)) is not None:
+            self.session.internal_note(note)
+        return page
 
     async def readable_text(self, id: str) -> str | None:
         """Return the whole text of what `readable` names; None if it has none."""
@@ -487,9 +484,7 @@ class StageContext(Generic[BatonT]):
                 return await self.input_text(id)
             except (InputError, ArtifactError):
                 return None
-        facts = {fact.event_id: fact.whole for fact in (self.contract.facts if self.contract else ())}
-        refs = {ref.id: ref.hash for ref in self.artifacts.refs}
-        return await self.artifacts.text_of(refs.get(id) or facts.get(id))
+        return await self.artifacts.text_of(self.readable().get(id))
 
     def heartbeat(self, *details: Any) -> None:
         """Tell Temporal that the stage is alive, with details that survive the worker.

@@ -1,6 +1,7 @@
 """A pipeline whose agent thinks in workflow code: every request to its model is an activity of its own."""
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -33,12 +34,17 @@ KEY = "sk-durable-0123456789"
 HALF = chr(0xD83D)
 """Half a character, which JSON can spell and no payload can hold."""
 OVERDONE = {"baton_patch": {"goal": "Something else"}}
-CALLS = {
-    "looks": ("lookup", {"customer": "c-1"}),
-    "sends": ("send", {"to": "ann"}),
-    "waits": ("lookup", {"customer": "slow"}),
-    "halves": ("lookup", {"customer": "half"}),
-    "breaks": ("lookup", {"customer": "broken"}),
+CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "looks": [("lookup", {"customer": "c-1"})],
+    "sends": [("send", {"to": "ann"})],
+    "waits": [("lookup", {"customer": "slow"})],
+    "halves": [("lookup", {"customer": "half"})],
+    "breaks": [("lookup", {"customer": "broken"})],
+    "reads": [
+        ("read_artifact", {"id": "draft", "offset": 30_000, "limit": 5}),
+        ("read_artifact", {"id": "notes", "offset": 20_000, "limit": 50_000}),
+        ("read_artifact", {"id": "secret"}),
+    ],
 }
 """What the model calls first, by the wish in its instructions."""
 
@@ -67,7 +73,7 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
             return ModelResponse(parts=[ToolCallPart("final_result", {"baton_patch": {"constraints": ["None"]}})])
         wish = next((one for one in CALLS if one in wishes), "looks")
         said = f"One moment{HALF if wish == 'halves' else ''}."
-        return ModelResponse(parts=[TextPart(said), ToolCallPart(*CALLS[wish])])
+        return ModelResponse(parts=[TextPart(said), *(ToolCallPart(*call) for call in CALLS[wish])])
     await asyncio.sleep(30 if "ponders" in wishes else 1.1 if "lasts" in wishes else 0)
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
@@ -75,7 +81,7 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
 PRICE = Price(input=1, output=10)
 
 
-def made(name: str, instructions: str, limits: AgentLimits | None = None) -> DurableAgent:
+def made(name: str, instructions: str, limits: AgentLimits | None = None, **terms: Any) -> DurableAgent:
     """Return a durable agent with two tools, of which it may not send."""
     agent = Agent(
         FunctionModel(respond),
@@ -100,7 +106,10 @@ def made(name: str, instructions: str, limits: AgentLimits | None = None) -> Dur
         raise AssertionError("a denied tool ran")
 
     writes = ["goal", "current_state", "decision_log"]
-    return DurableAgent(agent, instructions=instructions, limits=limits, forbids=["send"], writes=writes, price=PRICE)
+    forbids = ["send", *terms.pop("forbids", ())]
+    return DurableAgent(
+        agent, instructions=instructions, limits=limits, forbids=forbids, writes=writes, price=PRICE, **terms
+    )
 
 
 LOOKS = made("looks", "You plan: looks.")
@@ -122,7 +131,9 @@ PONDERS = made("ponders", "You plan: ponders.")
 HURRIES = made("hurries", "You plan: ponders.", AgentLimits(seconds=2.0))
 ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS, FILTERED, EMPTY, REFUSES, LONG)
 LASTS = made("lasts", "You plan: lasts.")
-AGENTS = {one.name: one for one in (*ALL, STOPPED, PONDERS, HURRIES, LASTS)}
+READS = made("reads", "You plan: reads.", window=8_000)
+MAY_NOT_READ = made("may_not_read", "You plan: reads.", window=8_000, forbids=["read_artifact"])
+AGENTS = {one.name: one for one in (*ALL, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ)}
 
 
 @workflow.defn

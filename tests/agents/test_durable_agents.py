@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from baton import WorkerParts
 from baton.agents.port import HANDOFF_HEADER
 from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
+from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import read_run
@@ -47,11 +49,20 @@ from tests.agents.durable_agents import (
 )
 from tests.support import Handle, event, failure, start
 
+PAGES = "".join(f"{place:<10}" for place in range(0, 40_000, 10))
+"""A text that is larger than the window of an agent that reads."""
+
 
 @pytest.fixture(scope="module")
-async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+def store() -> MemoryArtifactStore:
+    """Return the worker's artifact store."""
+    return MemoryArtifactStore()
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards, store: MemoryArtifactStore) -> AsyncIterator[Worker]:
     """Return a worker that runs the durable agents, sealed."""
-    baton = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
+    baton = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
     client = await Client.connect(server.address, plugins=[baton, DurableAgentsPlugin()])
     async with pipeline_worker(client, DURABLE_PIPELINES, DURABLE_STAGES) as it:
         REQUESTS.clear()
@@ -103,6 +114,40 @@ class TestDurableAgent:
         prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
         assert "Batons travel." in prompt.partition("Input `draft`:")[2]
         await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    async def test_it_reads_the_rest_of_what_was_cut(self, worker: Worker, store: MemoryArtifactStore) -> None:
+        """A text and an artifact, page by page; what its handoff does not name is refused to the model (issue 33)."""
+        REQUESTS.clear()
+        ref = ArtifactRef(id="notes-1", type="notes", hash=await store.put(PAGES.encode()), size=len(PAGES))
+        given = PipelineInput(goal="Plan", params={"agent": "reads"}, inputs={"draft": PAGES, "notes": ref})
+        result = await run_pipeline(worker, Thinks.run, given)
+
+        prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
+        assert prompt.count("of 40,000 characters; read the rest with `read_artifact`") == 2
+        draft, notes, secret = [getattr(part, "content", None) for part in REQUESTS[1][-1].parts]
+        page = {"characters": 40_000, "offset": 20_000, "text": PAGES[20_000:36_000], "next": 36_000}
+        assert draft == {"id": "draft", "characters": 40_000, "offset": 30_000, "text": "30000", "next": 30_005}
+        assert notes == {"id": "notes", **page}
+        assert secret == {"error": "no artifact 'secret' is named in your handoff; named are: 'draft', 'notes'"}
+        assert (await activities(result.handle)).count("baton.read_artifact") == 1  # the text is in the run already
+        run = await read_run(worker.client, result.handle.id)
+        events = [event for outcome in run.state.outcomes for event in outcome.events]
+        # Pages are noted, and are no facts for the next stages; an error is not.
+        assert [event["type"] for event in events] == ["llm_response", "internal_note", "internal_note"]
+        await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    async def test_one_that_may_not_read_is_not_told_that_it_could(self, worker: Worker) -> None:
+        """And its call is denied."""
+        REQUESTS.clear()
+        given = PipelineInput(goal="Plan", params={"agent": "may_not_read"}, inputs={"draft": PAGES})
+        handle = await worker.client.start_workflow(
+            Thinks.run, given, id=f"may-not-read-{uuid.uuid4()}", task_queue=worker.task_queue
+        )
+
+        assert TOOL_DENIED in await failure(handle)
+        prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
+        assert "of 40,000 characters; the rest is not shown" in prompt
+        assert "baton.read_artifact" not in await activities(handle)
 
     async def test_its_session_is_on_record_and_its_bill_is_paid(self, worker: Worker) -> None:
         """Tool results with the time of retrieval, what the model said, what it used (S5-compiler-h, S5-fm-b)."""
