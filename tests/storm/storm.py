@@ -211,9 +211,11 @@ class Storm:
             except TemporalError as error:
                 self._report.kinds[name].stuck.append(f"{id}: {error}: {error.__cause__}")
             finally:
-                for one in beside:
-                    one.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
+                left = {*beside}
+                while left:  # the SDK turns the cancellation of an update into an error, which a helper survives
+                    for one in left:
+                        one.cancel()
+                    _, left = await asyncio.wait(left, timeout=1)
             self._report.kinds[name].seconds.append(time.monotonic() - began)
 
     def _helpers(self, name: str) -> list[Callable[[str], Awaitable[None]]]:
