@@ -284,7 +284,8 @@ async def _batches(
         try:
             answer = await client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
-            if not _passes(error) or (not events and _is_starting(error)):
+            is_lost = bool(token) and error.status is RPCStatusCode.INVALID_ARGUMENT  # its branch has changed
+            if not (is_lost or _passes(error)) or (not events and _is_starting(error)):
                 raise
             yield error
             # The place in the history may be lost with the server: begin again, and skip what is known.
