@@ -202,8 +202,10 @@ class Docket:
         return one.decided
 
     def expire(self, question: str, default: bool, within: timedelta, at: datetime, baton: str) -> Decided:
-        """Decide a question by its deadline."""
+        """Decide a question by its deadline, unless a person did in the same workflow task."""
         one = self._open[question]
+        if one.decided is not None:
+            return one.decided
         now = self._now(one, baton)
         votes = f"; {len(now.votes)} of {now.needs} had approved" if now.needs > 1 else ""
         one.decided = Decided(

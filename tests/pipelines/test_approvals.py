@@ -134,6 +134,16 @@ class TestDocket:
         assert "was denied by deadline" in told
         assert "baton rollback RUN --to 7" in told
 
+    def test_a_deadline_takes_no_decision_back(self) -> None:
+        """Both may come in one workflow task; the person was told that their word counts."""
+        docket = Docket()
+        docket.open(question(7))
+        yes = word(docket)
+        told = decide(docket, yes)
+        assert docket.expire("7:nonce", False, timedelta(hours=1), AT, "b") == told
+        docket.withdraw("7:nonce")
+        assert decide(docket, yes) == told
+
     @pytest.mark.parametrize(
         "further",
         [
