@@ -385,7 +385,7 @@ def _read_artifact(id: str, offset: int = 0, limit: int = MOST_READ) -> tuple[st
 
 # Made once: a schema costs as much as a request by script.
 READER = AgentTool.of(_read_artifact, name=READ_ARTIFACT)
-"""The tool that reads what a handoff names, as a model is told of it."""
+"""The tool that reads what a handoff names, as a model sees it."""
 _read_arguments = validate_call(_read_artifact)
 
 

@@ -52,7 +52,7 @@ class PydanticAgent:
             structured output (`native`), or by the prompt. A stage that answers with a report has plain text.
         of_output: Makes the answer of the agent's own output, for an agent whose `output_type` is to be kept.
         stream: Stream the model's answers, as `p.stage(…, stream=True)` does for one stage: what it says and which
-            tools it calls is told to those who follow the run; the progress is in the heartbeats.
+            tools it calls is shown to those who follow the run; the progress is in the heartbeats.
         price: What the model costs, where `genai-prices` does not know it.
         named: The agent's name, if it is not `agent.name`.
         deps: What the agent's own tools depend on (`RunContext.deps`).

@@ -412,7 +412,7 @@ def _events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[Any]
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     found.append({**result, "success": part.outcome == "success"})
                 case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
-                    if (note := note_of(page)) is not None:  # it is no fact for the next stages
+                    if (note := note_of(page)) is not None:  # not a fact for the next stages
                         found.append({"kind": "thought", "text": note})
                 case ThinkingPart(content=text) if text.strip():
                     found.append({"kind": "thought", "text": cut(text)})

@@ -205,7 +205,7 @@ class _Written(asyncio.SubprocessProtocol):
     def __init__(self, most: int, work: AgentWork, secrets: Sequence[str]) -> None:
         self._most = most
         self._work = work
-        self._secrets = [line for one in secrets for line in one.splitlines()]  # output is told by lines
+        self._secrets = [line for one in secrets for line in one.splitlines()]  # output is shown by lines
         self._line = b""
         self._pieces: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
         self._told = time.monotonic()

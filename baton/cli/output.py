@@ -202,21 +202,6 @@ def without_breaks(table: Table, console: Console, keep: int) -> Table:
     return table
 
 
-def length(seconds: float | None) -> str:
-    """Return a length of time in a few signs."""
-    if seconds is None:
-        return ""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
 def between(began: datetime | None, ended: datetime | None) -> float | None:
     """Return the seconds from one time to another, or None where either is not known."""
     return (ended - began).total_seconds() if began and ended else None

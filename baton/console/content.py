@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from pydantic_core import to_jsonable_python
 
 from baton.wire.json_values import excess
-from baton.wire.text import quantity
+from baton.wire.text import length, quantity
 
 MOST_CHARACTERS = 300_000
 """So much of a text is shown, which is more than an approval may show; the whole can be downloaded."""
@@ -261,22 +261,6 @@ def shown(value: Any) -> Any:
     if value is None:
         return ""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def length(seconds: float | timedelta | None) -> str:
-    """Return a length of time in a few signs."""
-    if seconds is None:
-        return ""
-    number = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
-    if number < 1:
-        return f"{max(0.0, number) * 1000:.0f} ms"
-    if number < 59.95:
-        return f"{number:.1f} s"
-    minutes, rest = divmod(round(number), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def between(began: datetime | None, ended: datetime | None) -> timedelta | None:

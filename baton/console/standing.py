@@ -7,8 +7,8 @@ from datetime import datetime
 
 from baton import StepKind
 from baton.client import Pending, RunRecord, RunStatus, Step, StepStatus, Waits, unpause
-from baton.console.content import between, dollars, length, stamp
-from baton.wire.text import quantity
+from baton.console.content import between, dollars, stamp
+from baton.wire.text import length, quantity
 
 _UNUSUAL_TRIES = 3
 

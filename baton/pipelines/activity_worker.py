@@ -23,6 +23,7 @@ from baton.wire.names import WAIT_FOR_WORKER
 
 T = TypeVar("T")
 _MOST_TOLD = 5
+_log = logging.getLogger("baton.worker")
 
 
 async def ungrouped(answering: Awaitable[T]) -> T:
@@ -113,9 +114,6 @@ def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive
         yield
     finally:
         timer.cancel()
-
-
-_log = logging.getLogger("baton.worker")
 
 
 def missing_of(error: BaseException) -> str | None:

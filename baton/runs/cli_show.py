@@ -18,7 +18,6 @@ from baton.cli.output import (
     dollars,
     grid,
     json_text,
-    length,
     moment,
     plain,
     quoted,
@@ -35,7 +34,7 @@ from baton.runs.client_events import HandoffDeadline, Timer
 from baton.runs.client_executions import PAUSED, Pause, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_waiting import Pending, Waits, waits
-from baton.wire.text import quantity
+from baton.wire.text import length, quantity
 
 _LONGEST_OUTPUT = 2_000  # characters
 

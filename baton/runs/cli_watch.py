@@ -14,7 +14,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.output import WithinEdges, between, length, make_table, moment, plain
+from baton.cli.output import WithinEdges, between, make_table, moment, plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.history import HistoryEntry, StepKind
@@ -24,6 +24,7 @@ from baton.runs.client_executions import unpause
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
 from baton.runs.client_waiting import Waits, waits
+from baton.wire.text import length
 
 _REFRESH_PER_SECOND = 4
 

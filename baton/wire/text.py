@@ -6,6 +6,7 @@ Text of others in a prompt is fenced so that nothing in it can end the fence, ho
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from ipaddress import ip_address
 from string import ascii_lowercase
 from typing import Any
@@ -312,3 +313,19 @@ def is_this_machine(host: str | None) -> bool:
 def host_of(address: str) -> str:
     """Return the host of an address of the form `host:port`."""
     return address.rpartition(":")[0].strip("[]")
+
+
+def length(seconds: float | timedelta | None) -> str:
+    """Return a length of time in a few signs."""
+    if seconds is None:
+        return ""
+    number = max(0.0, seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
+    if number < 1:
+        return f"{number * 1000:.0f} ms"
+    if number < 59.95:
+        return f"{number:.1f} s"
+    minutes, rest = divmod(round(number), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
