@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import BaseModel, Field, JsonValue
 
 from activities.compliance_review.claims import (
-    Attached,
     Claim,
     Customer,
     Evidence,
@@ -25,7 +24,6 @@ from activities.compliance_review.claims import (
 )
 from activities.compliance_review.mail import Note, without_addresses
 from activities.compliance_review.policy import (
-    AgreementRule,
     Answer,
     ApprovalRule,
     PhrasesRule,
@@ -54,7 +52,7 @@ from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, Out
 
 TOOLS = (
     *("mailbox.read", "mailbox.search", "policy.search", "crm.lookup_customer"),
-    *("contracts.search", "crm.lookup_pricing", "approvals.search"),
+    *("crm.lookup_pricing", "approvals.search"),
 )
 """The tools of the research; none of them changes anything."""
 
@@ -116,9 +114,6 @@ async def research(context: Context, material: Material) -> None:
 async def _look_into(context: Context, customer: str, material: Material) -> None:
     """Ask about a customer what the policy's rules need."""
     registers, rules, amounts = material.registers, material.policy.rules, material.mail.amounts
-    for agreement in sorted({rule.agreement for rule in rules if isinstance(rule, AgreementRule)}):
-        look_up = partial(registers.search_contracts, customer, agreement)
-        await ask(context, "contracts.search", {"customer": customer, "agreement": agreement}, look_up)
     if amounts and any(isinstance(rule, QuoteRule) for rule in rules):
         await ask(context, "crm.lookup_pricing", {"customer": customer}, partial(registers.lookup_pricing, customer))
     highest = {one.currency: one.cents for one in amounts}
@@ -149,7 +144,6 @@ def _read(mail: Mail, at: datetime) -> list[Answer]:
     claims: list[Claim] = [
         Message(digest=mail.digest),
         Recipients(domains=mail.domains, unreadable=mail.unreadable),
-        Attached(files=mail.attachments),
     ]
     if mail.text is not None:  # else the amounts in it are unknown
         claims.append(Named(amounts=mail.amounts))

@@ -10,24 +10,15 @@ import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import cache
-from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import Field, ValidationError
 
-from activities.compliance_review.records import Amount, Attachment, Domain, Reference
+from activities.compliance_review.records import Amount, Domain, Reference
 from baton.wire.records import Record
 
-# Thai, Lao, Tibetan, Burmese, Korean, Khmer, Japanese and Chinese.
-_UNSPACED = (
-    "\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-    "\uf900-\ufaff"
-)
-_UNSPACED_SIGN = re.compile(f"[{_UNSPACED}]")
-_BETWEEN_UNSPACED = re.compile(f"(?<=[{_UNSPACED}])(?=[{_UNSPACED}])")
-_SPACED_SIGN = rf"[^\W{_UNSPACED}]"
 _TYPED = str.maketrans(
     {**dict.fromkeys("‘’‚‛ʼ′", "'"), **dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")}
 )
@@ -37,17 +28,15 @@ def phrases_in(text: str, phrases: Sequence[str]) -> tuple[int, ...]:
     r"""Return which of some phrases a text has, by number from 1 on.
 
     They are found as whole words, in any case and however they are broken into lines. Quotation marks and dashes of
-    any form are the same, for mail programs put others than were typed. In a script without blanks between words, such
-    as Japanese, or with endings hung on to them, such as Korean, a phrase is found wherever its signs are.
+    any form are the same, for mail programs put others than were typed.
 
     Example:
         >>> phrases_in("We guarantee a\n full  REFUND; you can’t lose", ["fund", "full refund", "can't lose"])
         (2, 3)
-        >>> phrases_in("必ず全額返金します", ["全額返金"])
-        (1,)
     """
     plain = _plain(text)
-    return tuple(number for number, phrase in enumerate(phrases, 1) if _is_in(plain, _plain(phrase).split()))
+    wanted = [r"\s+".join(map(re.escape, _plain(phrase).split())) for phrase in phrases]
+    return tuple(at for at, words in enumerate(wanted, 1) if words and re.search(rf"(?<!\w){words}(?!\w)", plain))
 
 
 def without_invisible(text: str) -> str:
@@ -61,94 +50,45 @@ def without_invisible(text: str) -> str:
     return "".join(character for character in text if unicodedata.category(character) != "Cf")
 
 
-def _is_in(plain: str, wanted: Sequence[str]) -> bool:
-    if not wanted:
-        return False
-    words = r"\s+".join(_BETWEEN_UNSPACED.sub(r"\\s*", re.escape(word)) for word in wanted)
-    before = "" if _UNSPACED_SIGN.match(wanted[0]) else rf"(?<!{_SPACED_SIGN})"
-    after = "" if _UNSPACED_SIGN.match(wanted[-1][-1]) else rf"(?!{_SPACED_SIGN})"
-    return re.search(before + words + after, plain) is not None
-
-
 def _plain(text: str) -> str:
     """Return a text in the form in which phrases are compared."""
     return unicodedata.normalize("NFKC", without_invisible(text).translate(_TYPED).casefold())
 
 
-_GROUPED = r"\d{1,3}(?:[,.'’ ]\d{3}){1,4}(?:[.,]\d{1,2})?(?!\d)|\d{1,2}(?:,\d{2}){1,4},\d{3}(?:\.\d{1,2})?(?!\d)"
-_FIGURE = rf"{_GROUPED}|\d{{1,15}}(?:[.,]\d{{1,2}}(?!\d))?"
-SCALED = r"(?i:thousand|tsd\.?|k|millions?|mio\.?|mln|mn|m|billions?|mrd\.?|bn)(?!\w)"
-_MYRIADS = "[万萬億亿]"
-# Without PHP, which is a programming language more often, and those that are English words in capitals.
-_CODES = (
-    "USD|EUR|TEUR|kEUR|GBP|CHF|AED|ARS|AUD|BGN|BHD|BRL|CAD|CLP|CNH|CNY|CZK|DKK|EGP|HKD|HUF|IDR|ILS|INR|ISK|JPY|KES|KRW|"
-    "KWD|KZT|MXN|MYR|NGN|NOK|NZD|OMR|PKR|PLN|QAR|RON|RSD|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|UYU|VND|ZAR"
+_FIGURE = r"\d{1,3}(?:[,.'’ ]\d{3}){1,4}(?:[.,]\d{1,2})?(?!\d)|\d{1,15}(?:[.,]\d{1,2}(?!\d))?"
+_SCALED = r"(?i:thousand|k|million|mio\.?|m|billion|bn)(?!\w)"
+_CODES = "USD|EUR|GBP|CHF|AED|AUD|BRL|CAD|CNY|CZK|DKK|HKD|HUF|ILS|INR|JPY|KRW|MXN|NOK|NZD|PLN|RON|SEK|SGD|TRY|TWD|ZAR"
+_CURRENCY = rf"(?:[$€£¥]|\b(?:{_CODES}))"
+_AMOUNT_NAMED = re.compile(
+    rf"(?P<c1>{_CURRENCY})\s?(?P<n1>{_FIGURE})(?P<s1>\s?{_SCALED})?"
+    rf"|(?<!\w)(?P<n2>{_FIGURE})(?P<s2>\s?{_SCALED})?\s?(?P<c2>(?:[€£¥]|{_CODES}|(?i:euros?|dollars?|pounds))(?!\w))"
 )
-_SYMBOLS = "€|£|¥|₹|₩|₺|₽|₪|₱|₫|₴|₦"
-CURRENCY = rf"(?:\b(?:US|CA|AU|NZ|HK|SG|NT|MX|R|A|C|S)\$|\$|{_SYMBOLS}|\b(?:{_CODES}))"
-AMOUNT = re.compile(
-    rf"(?P<c1>{CURRENCY}) ?(?P<n1>{_FIGURE})(?P<s1> ?{SCALED}| ?{_MYRIADS})?"
-    rf"|(?<![A-Za-z0-9_À-ӿ])(?P<n2>{_FIGURE})(?P<s2> ?{SCALED}| ?{_MYRIADS})? ?"
-    rf"(?P<c2>(?:{_SYMBOLS}|{_CODES}|zł|Kč|(?i:euros?|(?:US )?dollars?|pounds(?: sterling)?))(?!\w| ?\d)|[円元])"
-)
-# Where a line or a table's cell ends within an amount.
-_BEFORE_UNIT = re.compile(rf"(?<!\s)\s+(?={CURRENCY}|{SCALED})")
-_AFTER_CURRENCY = re.compile(rf"({CURRENCY})\s+(?=\d)")
-# fmt: off
-_CURRENCIES = {
-    "US$": "USD", "$": "USD", "dollar": "USD", "dollars": "USD", "us dollar": "USD", "us dollars": "USD",
-    "€": "EUR", "euro": "EUR", "euros": "EUR", "£": "GBP", "pounds": "GBP", "pounds sterling": "GBP",
-    "CA$": "CAD", "C$": "CAD", "AU$": "AUD", "A$": "AUD", "NZ$": "NZD", "HK$": "HKD", "SG$": "SGD", "S$": "SGD",
-    "NT$": "TWD", "MX$": "MXN", "R$": "BRL", "¥": "JPY", "円": "JPY", "元": "CNY", "₹": "INR", "₩": "KRW", "₺": "TRY",
-    "₽": "RUB", "₪": "ILS", "₱": "PHP", "₫": "VND", "₴": "UAH", "₦": "NGN", "zł": "PLN", "Kč": "CZK",
-}
-# fmt: on
+_CURRENCIES = {"$": "USD", "dollar": "USD", "€": "EUR", "euro": "EUR", "£": "GBP", "pound": "GBP", "¥": "JPY"}
 _SCALES = {
-    **dict.fromkeys(("thousand", "tsd", "k"), 1_000),
-    **dict.fromkeys(("million", "mio", "mln", "mn", "m"), 1_000_000),
-    **dict.fromkeys(("billion", "mrd", "bn"), 1_000_000_000),
-    **dict.fromkeys("万萬", 10_000),
-    **dict.fromkeys("億亿", 100_000_000),
+    **dict.fromkeys(("thousand", "k"), 10**3),
+    **dict.fromkeys(("million", "mio", "m"), 10**6),
+    **dict.fromkeys(("billion", "bn"), 10**9),
 }
 
 
 def highest_amounts(text: str) -> tuple[Amount, ...]:
-    """Return the highest amount that a text names in each currency, also across the end of a line or a table's cell.
-
-    Where a currency is between two figures there, as in a table, both are read.
-    """
-    highest: dict[str, int] = {}
-    joined = _BEFORE_UNIT.sub(" ", text)
-    for found in chain(AMOUNT.finditer(joined), AMOUNT.finditer(_AFTER_CURRENCY.sub(r"\1 ", joined))):
-        if known := amount_of(found):
-            currency, value = known
-            cents = min(int((value * 100).to_integral_value()), 10**15)
-            highest[currency] = max(cents, highest.get(currency, 0))
-    return tuple(Amount(currency=currency, cents=cents) for currency, cents in sorted(highest.items()))
-
-
-def amount_of(found: re.Match[str]) -> tuple[str, Decimal] | None:
-    """Return currency and value of a match of `AMOUNT`, or None where it cannot be read.
+    """Return the highest amount that a text names in each currency.
 
     Example:
-        >>> [amount_of(AMOUNT.search(text)) for text in ("EUR 1.200,50", "$1.5 million", "2,5 Mio. EUR")]
-        [('EUR', Decimal('1200.50')), ('USD', Decimal('1500000.0')), ('EUR', Decimal('2500000.0'))]
+        >>> [shown(one) for one in highest_amounts("EUR 1.200,50, then $1.5 million or 900 dollars")]
+        ['1200.50 EUR', '1500000.00 USD']
     """
-    sign = found["c1"] or found["c2"]
-    digits = found["n1"] or found["n2"]
-    scale = (found["s1"] or found["s2"] or "").strip(" .").lower().removesuffix("s")
-    if sign in ("TEUR", "kEUR"):
-        sign, scale = "EUR", "k"
-    if grouped := re.search(r"[.,'’ ]\d{3}[,.](\d{1,2})$", digits):
-        digits = re.sub(r"\D", "", digits[: grouped.start(1)]) + "." + grouped[1]
-    elif re.search(r"[.,'’ ]\d{3}$", digits):
-        digits = re.sub(r"\D", "", digits)
-    digits = digits.replace(",", ".")
-    try:
-        value = Decimal(digits) * _SCALES.get(scale, 1)
-    except InvalidOperation:
-        return None
-    return _CURRENCIES.get(sign, _CURRENCIES.get(sign.lower(), sign.upper())), value
+    highest: dict[str, int] = {}
+    for found in _AMOUNT_NAMED.finditer(" ".join(text.split())):
+        sign, digits = found["c1"] or found["c2"], found["n1"] or found["n2"]
+        scale = (found["s1"] or found["s2"] or "").strip(" .").lower()
+        if grouped := re.search(r"[.,'’ ]\d{3}(?:[,.](\d{1,2}))?$", digits):
+            whole = digits[: grouped.start(1) - 1] if grouped[1] else digits
+            digits = re.sub(r"\D", "", whole) + (f".{grouped[1]}" if grouped[1] else "")
+        value = Decimal(digits.replace(",", ".")) * _SCALES.get(scale, 1)
+        currency = _CURRENCIES.get(sign.lower().removesuffix("s"), sign)
+        highest[currency] = max(min(int(value * 100), 10**15), highest.get(currency, 0))
+    return tuple(Amount(currency=currency, cents=cents) for currency, cents in sorted(highest.items()))
 
 
 ClaimT = TypeVar("ClaimT", bound="Claim")
@@ -156,7 +96,7 @@ ClaimT = TypeVar("ClaimT", bound="Claim")
 _REFERENCE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
 _DAY = r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]"
 _AMOUNT = r"[0-9]{1,14}\.[0-9][0-9] [A-Z]{3}"
-_DOMAIN, _FILE = r"[a-z0-9.-]{1,253}", r"[a-z0-9]{1,12} of [0-9]+ KB"
+_DOMAIN = r"[a-z0-9.-]{1,253}"
 
 
 def _list(one: str, empty: str) -> str:
@@ -169,12 +109,11 @@ _SLOTS = {
     "domain": _DOMAIN,
     "domains": _list(rf"[0-9]+ at {_DOMAIN}", "no recipient"),
     "unreadable": "[0-9]+",
-    "files": _list(_FILE, "nothing"),
     "amounts": _list(_AMOUNT, "none"),
     "found": _list("[0-9]+", "none"),
     "of": "[0-9]+",
-    **dict.fromkeys(("customer", "tier", "agreement", "quote", "role", "status"), _REFERENCE),
-    **dict.fromkeys(("signed_on", "until", "quoted_on"), _DAY),
+    **dict.fromkeys(("customer", "tier", "quote", "role", "status"), _REFERENCE),
+    **dict.fromkeys(("until", "quoted_on"), _DAY),
     "amount": _AMOUNT,
 }
 """What can be at each place of a form."""
@@ -215,14 +154,6 @@ class Recipients(Claim):
     forms = ("The e-mail goes to {domains}; {unreadable} addresses are unreadable.",)
     domains: dict[Domain, int]
     unreadable: int = Field(default=0, ge=0)
-
-
-class Attached(Claim):
-    """What is attached to it."""
-
-    tool = "mailbox.read"
-    forms = ("Attached is {files}.",)
-    files: tuple[Attachment, ...] = ()
 
 
 class Named(Claim):
@@ -266,22 +197,6 @@ class Customer(Claim):
     tier: Reference | None = None
 
 
-class Agreement(Claim):
-    """Whether a customer signed an agreement, and until when it is in force."""
-
-    tool = "contracts.search"
-    forms = (
-        "Customer {customer} signed the agreement {agreement} on {signed_on}, until {until}.",
-        "Customer {customer} signed the agreement {agreement} on {signed_on}, with no end.",
-        "Customer {customer} has not signed the agreement {agreement}.",
-    )
-    about = ("customer", "agreement")
-    customer: Reference
-    agreement: Reference
-    signed_on: date | None = None
-    until: date | None = None
-
-
 class Quote(Claim):
     """What a customer was offered, and when."""
 
@@ -322,9 +237,7 @@ class Status(Claim):
     status: Reference
 
 
-KINDS: tuple[type[Claim], ...] = (
-    *(Message, Recipients, Attached, Named, Phrases, InForce, Customer, Agreement, Quote, Approval, Status),
-)
+KINDS: tuple[type[Claim], ...] = (*(Message, Recipients, Named, Phrases, InForce, Customer, Quote, Approval, Status),)
 """Every kind of claim."""
 
 
@@ -431,8 +344,6 @@ def _spelled(name: str, value: Any) -> str:
     match name:
         case "domains":
             return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items())) or "no recipient"
-        case "files":
-            return ", ".join(f"{one.type} of {one.kilobytes} KB" for one in value) or "nothing"
         case "amounts":
             return ", ".join(map(shown, value)) or "none"
         case "found":
@@ -445,13 +356,10 @@ def _spelled(name: str, value: Any) -> str:
 
 def _read(name: str, text: str) -> Any:
     """Return a member from its place in a form."""
-    listed = [] if text in ("no recipient", "nothing", "none") else text.split(", ")
+    listed = [] if text in ("no recipient", "none") else text.split(", ")
     match name:
         case "domains":
             return {domain: int(count) for count, domain in (one.split(" at ") for one in listed)}
-        case "files":
-            pairs = [one.removesuffix(" KB").split(" of ") for one in listed]
-            return tuple(Attachment(type=kind, kilobytes=int(size)) for kind, size in pairs)
         case "amounts":
             return tuple(map(_amount, listed))
         case "found":
@@ -460,7 +368,7 @@ def _read(name: str, text: str) -> Any:
             return _amount(text)
         case "of" | "unreadable":
             return int(text)
-        case "signed_on" | "until" | "quoted_on":
+        case "until" | "quoted_on":
             return date.fromisoformat(text)
         case _:
             return text

@@ -9,21 +9,19 @@ import codecs
 import email
 import email.policy
 import hashlib
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.errors import HeaderParseError
-from email.header import decode_header
 from email.message import EmailMessage
 from html.parser import HTMLParser
 from mailbox import mbox
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from activities.compliance_review.claims import highest_amounts, without_invisible
-from activities.compliance_review.records import Attachment, ComplianceError, Mail, domain_of
+from activities.compliance_review.records import ComplianceError, Mail, domain_of
 from baton.wire.records import Record
 
 NoteKind = Literal["brainstorm", "rejected_assumption", "internal_note", "history"]
@@ -79,11 +77,10 @@ def read_mailbox(path: Path, message_id: str | None = None) -> Mailbox:
     if suffix not in (".mbox", ".mbx", ".eml"):
         raise ComplianceError(f"{path.name!r} is not a mailbox; found {path.suffix!r}, expected .mbox or .eml")
     try:
-        place = path / "mbox" if suffix != ".eml" and path.is_dir() else path
-        if place.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MOST_BYTES:
             raise ComplianceError(f"{path.name!r} is larger than {_MOST_BYTES:,} bytes; give the thread alone")
-        content = place.read_bytes()
-        found = [content.removeprefix(codecs.BOM_UTF8)] if suffix == ".eml" else _split(place, content)
+        content = path.read_bytes()
+        found = [content.removeprefix(codecs.BOM_UTF8)] if suffix == ".eml" else _split(path, content)
     except OSError as error:
         raise ComplianceError(f"the mailbox {str(path)!r} cannot be read ({error.strerror})") from None
     messages = [_parsed(data, path.name) for data in found]
@@ -99,7 +96,6 @@ def read_mail(message: EmailMessage, data: bytes) -> Mail:
         digest="sha256:" + hashlib.sha256(data).hexdigest(),
         domains=dict(sorted(Counter(domain for domain in domains if domain).items())),
         unreadable=domains.count(""),
-        attachments=tuple(_attachments(message)),
         amounts=() if text is None else highest_amounts(text),
         text=None if text is None else without_addresses(text),
     )
@@ -110,15 +106,8 @@ def text_of(message: EmailMessage) -> str | None:
 
     Compatible characters are in their plain form (NFKC), and invisible ones left out.
     """
-    pieces: list[str | None] = []
-    for part in message.walk():
-        if part is message or "subject" in part:
-            pieces.append(_subject(part))
-        # Something that says it has parts, and has none, is shown as text.
-        is_broken = part.get_content_maintype() == "multipart" and not part.is_multipart()
-        if part.get_content_maintype() == "text" or is_broken:
-            text = _content(part)
-            pieces.append(_words(text) if text is not None and part.get_content_subtype() == "html" else text)
+    pieces: list[str | None] = [] if "subject" in message else [""]  # the first line is the subject
+    pieces += [text for part in message.walk() for text in _texts(part)]
     read = [piece for piece in pieces if piece is not None]
     return without_invisible("\n".join(read)) if len(read) == len(pieces) else None
 
@@ -176,20 +165,15 @@ def _parsed(data: bytes, name: str) -> EmailMessage:
     """Return a message, unless it is nested so deep that its readers, which recurse, fail."""
     try:
         message = email.message_from_bytes(data, policy=email.policy.default)
-        if max(_depths(message)) > 30:
+        if _depth(message) > 30:
             raise RecursionError
     except RecursionError:
         raise ComplianceError(f"{name!r} has a message nested more than 30 parts deep; leave it out") from None
     return message
 
 
-def _depths(message: EmailMessage) -> Iterator[int]:
-    level: list[tuple[EmailMessage, int]] = [(message, 0)]
-    while level:
-        part, depth = level.pop()
-        yield depth
-        if part.is_multipart() and depth < 40:
-            level += [(inner, depth + 1) for inner in part.iter_parts() if isinstance(inner, EmailMessage)]
+def _depth(part: Any) -> int:
+    return 1 + max(map(_depth, part.get_payload()), default=0) if part.is_multipart() else 1
 
 
 def _proposed(messages: Sequence[EmailMessage], message_id: str | None, name: str) -> int:
@@ -241,64 +225,26 @@ def _domains(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
                 yield domain if _DOMAIN.fullmatch(domain) else ""
 
 
-def _attachments(message: EmailMessage) -> Iterator[Attachment]:
-    for part in message.walk():
-        embedded = part.get_content_type() == "message/rfc822"
-        if part.is_multipart() and not embedded:
-            continue
-        try:
-            name = part.get_filename() or ""
-        except _BROKEN:
-            name = "unknown"
-        if not (embedded or name or part.is_attachment() or part.get_content_maintype() != "text"):
-            continue
-        extension = re.search(r"\.([A-Za-z0-9]{1,12})$", name.strip())
-        subtype = re.search(r"[a-z0-9]{1,12}$", "eml" if embedded else part.get_content_subtype().lower())
-        payload = part.get_payload(decode=True)
-        size = len(payload) if isinstance(payload, bytes) else len(bytes(part))
-        kind = extension[1].lower() if extension else subtype[0] if subtype else "unknown"
-        yield Attachment(type=kind, kilobytes=math.ceil(size / 1024))
-
-
-def _subject(message: EmailMessage) -> str | None:
-    """Return an e-mail's subject, every one that it has, for mail programs differ in which they show."""
-    words: list[str | None] = []
-    for name, value in message.raw_items():
-        if name.lower() != "subject":
-            continue
-        words.append(" ")
-        try:
-            pieces = decode_header(str(value))
-        except _BROKEN:
-            return None
-        for piece, charset in pieces:
-            raw = piece.encode("utf-8", "surrogateescape") if isinstance(piece, str) else piece
-            words.append(_decoded(raw, charset or "utf-8"))
-    read = [word for word in words if word is not None]
-    return " ".join("".join(read).split()) if len(read) == len(words) else None
-
-
-def _content(part: EmailMessage) -> str | None:
-    payload = part.get_payload(decode=True)
-    if not isinstance(payload, bytes):
-        return ""
+def _texts(part: EmailMessage) -> Iterator[str | None]:
+    """Yield the subjects of a part and its text; None for one whose charset is not the one that it names."""
     try:
-        charset = part.get_content_charset("utf-8")
+        if "subject" in part:
+            yield from map(_certain, part.get_all("subject", []))  # mail programs differ in which they show
+        # Something that says it has parts, and has none, is shown as text.
+        is_broken = part.get_content_maintype() == "multipart" and not part.is_multipart()
+        if part.get_content_maintype() == "text" or is_broken:
+            payload = part.get_payload(decode=True)
+            charset = part.get_content_charset("utf-8").replace("us-ascii", "utf-8")
+            text = payload.decode(charset) if isinstance(payload, bytes) else ""
+            words = _words(text) if part.get_content_subtype() == "html" else text
+            yield _certain(words.replace("\r\n", "\n"))
     except _BROKEN:
-        return None
-    text = _decoded(payload, charset)
-    return None if text is None else text.replace("\r\n", "\n")
+        yield None
 
 
-def _decoded(raw: bytes, charset: str) -> str | None:
-    """Return bytes as text in their charset; None where they are not in it, for mail programs then guess."""
-    try:
-        name = codecs.lookup(charset).name
-        # What mail programs read Latin 1 and ASCII as.
-        name = {"iso8859-1": "cp1252", "ascii": "utf-8"}.get(name, name)
-        return raw.decode("utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else name)
-    except (LookupError, ValueError):
-        return None
+def _certain(text: object) -> str | None:
+    """Return a text without signs that stand for bytes of another charset, or None."""
+    return None if re.search("[\x80-\x9f\ufffd\ud800-\udfff]", str(text)) else str(text)
 
 
 def _words(html: str) -> str:

@@ -1,25 +1,19 @@
-"""Read a policy: rules with ids, from TOML, or from Markdown that explains each rule to people.
-
-In Markdown each rule is a heading, `## REC-1: Recipients are known`, with one block of TOML below it; the prose around
-the block is for people and decides nothing. The same rules give the same digest in either form.
-"""
+"""A policy, as rules with ids in TOML; and the registers that are asked: customers, quotes and approvals, in CSV."""
 
 import csv
 import hashlib
 import io
 import json
-import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from markdown_it import MarkdownIt
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
-from activities.compliance_review.claims import Agreement, Approval, Claim, Customer, Quote, Status
+from activities.compliance_review.claims import Approval, Claim, Customer, Quote, Status
 from activities.compliance_review.records import (
     Amount,
     ComplianceError,
@@ -32,17 +26,8 @@ from baton.wire.records import Record, Timestamp
 
 _LARGEST_POLICY = 1_000_000  # bytes
 _MOST_FAULTS = 5
-_HEADING = re.compile(r"(?P<id>[A-Za-z][A-Za-z0-9-]{0,19})\s*[:—–]\s*(?P<title>.+)")
 
 
-def _extension(value: Any) -> Any:
-    """Return a type of file as those of attachments are known: people write `.exe` and `EXE` as well."""
-    return value.strip().removeprefix(".").lower() if isinstance(value, str) else value
-
-
-# A type that no attachment can have would forbid nothing, unnoticed.
-FileType = Annotated[str, BeforeValidator(_extension), Field(pattern=r"^[a-z0-9]{1,12}$")]
-"""A type of attached files: the extension of their names, in lower case and without the dot."""
 Phrase = Annotated[str, Field(min_length=2, max_length=120)]
 
 
@@ -72,29 +57,11 @@ class StatusRule(RuleTerms):
     accepted: tuple[Reference, ...] = ("active",)
 
 
-class AgreementRule(RuleTerms):
-    """Every customer signed an agreement that is in force; always, or only if something is attached."""
-
-    kind: Literal["agreement"]
-    agreement: Reference
-    when: Literal["always", "attachments"] = "always"
-
-
 class QuoteRule(RuleTerms):
     """Every amount that the e-mail names is that of a quote of at most so many days."""
 
     kind: Literal["quote"]
     max_days: int = Field(ge=0, le=3650)
-
-
-class AttachmentsRule(RuleTerms):
-    """What is attached is of allowed types (all, if none is listed), and not too much."""
-
-    kind: Literal["attachments"]
-    allowed: tuple[FileType, ...] = ()
-    forbidden: tuple[FileType, ...] = ()
-    max_kilobytes: int = Field(default=10_240, ge=0)
-    max_count: int = Field(default=10, ge=0)
 
 
 class PhrasesRule(RuleTerms):
@@ -114,7 +81,7 @@ class ApprovalRule(RuleTerms):
 
 
 Rule = Annotated[
-    RecipientsRule | StatusRule | AgreementRule | QuoteRule | AttachmentsRule | PhrasesRule | ApprovalRule,
+    RecipientsRule | StatusRule | QuoteRule | PhrasesRule | ApprovalRule,
     Field(discriminator="kind"),
 ]
 """Any rule; `kind` says which."""
@@ -148,28 +115,20 @@ def read_policy(path: Path) -> Policy:
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "policy.md")
-        ...     _ = file.write_text("# Mail 2026-1\n## REC-1: Known people\n```toml\nkind = 'recipients'\n```")
-        ...     policy = read_policy(file)
-        >>> policy.name, policy.version, policy.rules[0].id
-        ('Mail', '2026-1', 'REC-1')
+        ...     file = Path(folder, "policy.toml")
+        ...     rule = "[[rules]]\nid = 'ACC-1'\ntitle = 'Active'\nkind = 'status'"
+        ...     _ = file.write_text(f"name = 'Mail'\nversion = '1'\n{rule}")
+        ...     read_policy(file).rules[0].id
+        'ACC-1'
     """
-    readers: dict[str, Callable[[str], dict[str, Any]]] = {
-        ".toml": tomllib.loads,
-        ".md": _of_markdown,
-        ".markdown": _of_markdown,
-    }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise ComplianceError(f"{path.name!r} is not a policy; found {path.suffix!r}, expected .toml or .md")
     try:
         if path.stat().st_size > _LARGEST_POLICY:
             raise ComplianceError(f"the policy {path.name!r} is larger than {_LARGEST_POLICY:,} bytes")
-        return policy_of(json.dumps(reader(path.read_text("utf-8-sig")), default=str), path.name)
+        return policy_of(json.dumps(tomllib.loads(path.read_text("utf-8-sig")), default=str), path.name)
     except OSError as error:
         raise ComplianceError(f"the policy {str(path)!r} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        raise ComplianceError(f"the policy {path.name!r} cannot be read: {error}") from None
+        raise ComplianceError(f"the policy {path.name!r} is not TOML: {error}") from None
 
 
 def policy_of(data: str, name: str) -> Policy:
@@ -191,42 +150,6 @@ def policy_of(data: str, name: str) -> Policy:
     return policy
 
 
-def _of_markdown(text: str) -> dict[str, Any]:
-    """Return a policy in Markdown as the data of one in TOML: the title's last word is the version."""
-    tokens = MarkdownIt("commonmark").parse(text)
-    policy: dict[str, Any] = {"rules": []}
-    current: dict[str, Any] | None = None
-    headed: list[dict[str, Any]] = []
-    for at, token in enumerate(tokens):
-        if token.type == "heading_open":
-            words = tokens[at + 1].content.strip()
-            rule = _HEADING.fullmatch(words)
-            if token.tag == "h1":
-                name, _, version = words.rpartition(" ")
-                policy |= {"name": name, "version": version}
-            current = {"id": rule["id"], "title": rule["title"]} if rule and token.tag != "h1" else None
-            if current and any(map(str.isdigit, current["id"])):  # `Scope: who it is for` is prose
-                headed.append(current)
-        elif token.type == "fence" and token.info.strip().lower() == "toml":
-            if current is None or current in policy["rules"]:
-                place = (token.map or [0])[0] + 1
-                raise ComplianceError(
-                    f"the block of TOML at line {place} belongs to no rule; put each below a heading of its own such "
-                    "as '## REC-1: Recipients are known'"
-                )
-            current |= tomllib.loads(token.content)
-            policy["rules"].append(current)
-        elif token.type in ("fence", "code_block") and current is not None:
-            headed.append(current)
-    without = {rule["id"]: None for rule in headed if not any(rule is one for one in policy["rules"])}
-    if without:
-        raise ComplianceError(
-            f"the rule {', '.join(without)} has no block of TOML below its heading, so it would not be applied; begin "
-            "the block with ```toml, or word the heading without an id"
-        )
-    return policy
-
-
 _LARGEST_REGISTER = 64_000_000  # bytes
 RowT = TypeVar("RowT", bound="Row")
 
@@ -241,19 +164,11 @@ class Row(Record):
 
 
 class CustomerRow(Row):
-    """A customer: `customers.csv` or `.json`."""
+    """A customer: `customers.csv`."""
 
     domain: NamedDomain
     tier: Reference = "standard"
     status: Reference = "active"
-
-
-class AgreementRow(Row):
-    """A signed agreement: `contracts`."""
-
-    agreement: Reference
-    signed_on: date
-    until: date | None = None
 
 
 class MoneyRow(Row):
@@ -270,14 +185,14 @@ class MoneyRow(Row):
 
 
 class QuoteRow(MoneyRow):
-    """A price that was offered: `prices`."""
+    """A price that was offered: `prices.csv`."""
 
     quote: Reference
     quoted_on: date
 
 
 class ApprovalRow(MoneyRow):
-    """An approval: `approvals`."""
+    """An approval: `approvals.csv`."""
 
     role: Reference
     until: date
@@ -322,17 +237,6 @@ class Registers:
         claim = Customer(domain=domain, customer=found[0].customer, tier=found[0].tier)
         return [Answer(claim, found[0].retrieved_at or now)]
 
-    def search_contracts(self, customer: str, agreement: str) -> list[Answer]:
-        """Return the agreement of a kind that a customer signed last (`contracts.search`)."""
-        now = self.now()
-        rows = self._rows("contracts", AgreementRow)
-        found = [row for row in rows if (row.customer, row.agreement) == (customer, agreement)]
-        if not found:
-            return [Answer(Agreement(customer=customer, agreement=agreement), now)]
-        last = max(found, key=lambda row: (row.until or date.max, row.signed_on))
-        claim = Agreement(customer=customer, agreement=agreement, signed_on=last.signed_on, until=last.until)
-        return [Answer(claim, last.retrieved_at or now)]
-
     def lookup_pricing(self, customer: str) -> list[Answer]:
         """Return the quotes that a customer was given (`crm.lookup_pricing`)."""
         now = self.now()
@@ -364,31 +268,17 @@ class Registers:
         return [Answer(Status(customer=customer, status=found[0].status), found[0].retrieved_at or now)]
 
     def _rows(self, name: str, kind: type[RowT]) -> list[RowT]:
-        paths = [path for suffix in (".csv", ".json") if (path := self.folder / f"{name}{suffix}").is_file()]
-        if len(paths) != 1:
-            raise RegisterError(f"found {len(paths)} registers {name!r}; expected {name}.csv or {name}.json")
-        (path,) = paths
+        path = self.folder / f"{name}.csv"
         try:
             if path.stat().st_size > _LARGEST_REGISTER:
                 raise RegisterError(f"the register {path.name!r} is larger than {_LARGEST_REGISTER:,} bytes")
-            text = path.read_text("utf-8-sig")
-            return [kind.model_validate_json(json.dumps(row)) for row in _raw(path.suffix, text)]
+            rows = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))  # an empty cell is a member not given
+            given = ({column: value for column, value in row.items() if column and value} for row in rows)
+            return [kind.model_validate_json(json.dumps(row)) for row in given]
         except OSError as error:
             raise RegisterError(f"the register {path.name!r} cannot be read ({error.strerror})") from None
         except ValidationError as error:
             members = ", ".join(sorted({".".join(map(str, one["loc"])) or "a row" for one in error.errors()}))
             raise RegisterError(f"the register {path.name!r} has a row that cannot be used: see {members}") from None
-        except ValueError as error:
-            raise RegisterError(f"the register {path.name!r} is not {path.suffix[1:].upper()} ({error})") from None
-
-
-def _raw(suffix: str, text: str) -> Iterator[Any]:
-    """Yield the rows of a file; an empty cell of a CSV file is a member that is not given."""
-    if suffix == ".csv":
-        for row in csv.DictReader(io.StringIO(text)):
-            yield {name: value for name, value in row.items() if name and value}
-        return
-    rows = json.loads(text)
-    if not isinstance(rows, list):
-        raise ValueError("expected a list of rows")
-    yield from rows
+        except (ValueError, csv.Error) as error:
+            raise RegisterError(f"the register {path.name!r} is not CSV ({error})") from None

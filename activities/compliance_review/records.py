@@ -1,7 +1,6 @@
 """What the agents of `compliance_review` find and hand on, as frozen records that cross process borders as JSON.
 
-No record holds an address, a name or a sentence of an e-mail: of recipients there are domains, of attachments types
-and sizes, of prices amounts.
+No record holds an address, a name or a sentence of an e-mail: of recipients there are domains, of prices amounts.
 """
 
 from typing import Annotated, Any, Literal
@@ -59,13 +58,6 @@ class RegisterError(BatonError):
     """A register cannot be asked, or what it holds cannot be used; nothing is known from it."""
 
 
-class Attachment(CompactRecord):
-    """What is attached to an e-mail: the last extension of its name, or what its content type says; its size."""
-
-    type: str = Field(pattern=r"^[a-z0-9]{1,12}$")
-    kilobytes: int = Field(ge=0)
-
-
 class Amount(CompactRecord):
     """An amount of money, in hundredths of a currency of ISO 4217."""
 
@@ -80,7 +72,6 @@ class Mail(Record):
         digest: `sha256:…` of the message's bytes.
         domains: How many recipients are at which domain, carbon copies included.
         unreadable: How many recipients have an address that cannot be read.
-        attachments: In order.
         amounts: The highest amount of money it names, in each currency.
         text: Subject and words, without addresses, for the reader of the mailbox alone; None where a part cannot be
             decoded for certain.
@@ -89,7 +80,6 @@ class Mail(Record):
     digest: str
     domains: dict[Domain, int]
     unreadable: int = 0
-    attachments: tuple[Attachment, ...] = ()
     amounts: tuple[Amount, ...] = ()
     text: str | None = Field(default="", exclude=True, repr=False)
 

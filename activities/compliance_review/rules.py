@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from activities.compliance_review.claims import (
-    Agreement,
     Approval,
-    Attached,
     Customer,
     Evidence,
     InForce,
@@ -24,9 +22,7 @@ from activities.compliance_review.claims import (
     shown,
 )
 from activities.compliance_review.policy import (
-    AgreementRule,
     ApprovalRule,
-    AttachmentsRule,
     PhrasesRule,
     Policy,
     QuoteRule,
@@ -127,12 +123,8 @@ def _points(rule: Rule, case: Case) -> Iterator[Point]:
             return _recipients(rule, case)
         case StatusRule():
             return _status(rule, case)
-        case AgreementRule():
-            return _agreement(rule, case)
         case QuoteRule():
             return _quote(rule, case)
-        case AttachmentsRule():
-            return _attachments(rule, case)
         case PhrasesRule():
             return _phrases(rule, case)
         case ApprovalRule():
@@ -182,31 +174,6 @@ def _status(rule: StatusRule, case: Case) -> Iterator[Point]:
             )
 
 
-def _agreement(rule: AgreementRule, case: Case) -> Iterator[Point]:
-    if rule.when == "attachments":
-        attached = case.evidence.one(Attached)
-        if attached is None:
-            yield "unknown", "no certain fact says what is attached", ()
-            return
-        if not attached.claim.files:
-            yield "met", "nothing is attached", (attached.event,)
-            return
-    customers, open_points = _customers(case)
-    yield from open_points
-    for customer, base in customers:
-        found = case.evidence.one(Agreement, customer=customer, agreement=rule.agreement)
-        if found is None:
-            yield "unknown", f"no certain fact says whether customer {customer} signed the {rule.agreement}", base
-            continue
-        facts, claim = (*base, found.event), found.claim
-        if claim.signed_on is None:
-            yield "violated", f"customer {customer} has not signed the {rule.agreement}", facts
-        elif claim.signed_on > case.today or (claim.until is not None and claim.until < case.today):
-            yield "violated", f"the {rule.agreement} of customer {customer} was not in force on {case.today}", facts
-        else:
-            yield "met", f"customer {customer} signed the {rule.agreement} on {claim.signed_on}", facts
-
-
 def _quote(rule: QuoteRule, case: Case) -> Iterator[Point]:
     named = case.evidence.one(Named)
     if named is None:
@@ -236,23 +203,6 @@ def _quoted(rule: QuoteRule, case: Case, customer: str, amount: Amount, base: Ev
     if min(ages) < 0:
         return "unknown", f"the quote over {shown(amount)} is dated in the future", facts
     return "violated", f"the quote over {shown(amount)} is {min(ages)} days old, not {rule.max_days}", facts
-
-
-def _attachments(rule: AttachmentsRule, case: Case) -> Iterator[Point]:
-    found = case.evidence.one(Attached)
-    if found is None:
-        yield "unknown", "no certain fact says what is attached", ()
-        return
-    base, files = (found.event,), found.claim.files
-    size = sum(one.kilobytes for one in files)
-    yield "met", f"files attached: {len(files)}, together {size} KB", base
-    if len(files) > rule.max_count:
-        yield "violated", f"files attached: {len(files)}, and {rule.max_count} may be", base
-    if size > rule.max_kilobytes:
-        yield "violated", f"{size} KB are attached, and {rule.max_kilobytes} KB may be", base
-    for kind in sorted({one.type for one in files}):
-        if kind in rule.forbidden or (rule.allowed and kind not in rule.allowed):
-            yield "violated", f"files of type {kind} may not be attached", base
 
 
 def _phrases(rule: PhrasesRule, case: Case) -> Iterator[Point]:

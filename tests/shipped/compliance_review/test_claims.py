@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from activities.compliance_review.claims import (
     KINDS,
-    Agreement,
     Approval,
-    Attached,
     Claim,
     Customer,
     InForce,
@@ -22,7 +20,7 @@ from activities.compliance_review.claims import (
     Status,
     claim_of,
 )
-from activities.compliance_review.records import Amount, Attachment
+from activities.compliance_review.records import Amount
 from baton.wire.text import single_line
 
 REFS = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
@@ -30,19 +28,15 @@ DOMAINS = st.from_regex(r"\A[a-z0-9-]{1,20}(\.[a-z0-9-]{1,20}){1,3}\Z")
 DIGESTS = st.from_regex(r"\Asha256:[0-9a-f]{64}\Z")
 DATES = st.dates(min_value=date(1000, 1, 1))
 AMOUNTS = st.builds(Amount, currency=st.from_regex(r"\A[A-Z]{3}\Z"), cents=st.integers(0, 10**15))
-FILES = st.builds(Attachment, type=st.from_regex(r"\A[a-z0-9]{1,12}\Z"), kilobytes=st.integers(0, 10**6))
 COUNTS = st.integers(1, 10**6)
 
 CLAIMS = st.one_of(
     st.builds(Message, digest=DIGESTS),
     st.builds(Recipients, domains=st.dictionaries(DOMAINS, COUNTS, max_size=5), unreadable=st.integers(0, 99)),
-    st.builds(Attached, files=st.lists(FILES, max_size=4).map(tuple)),
     st.builds(Named, amounts=st.lists(AMOUNTS, max_size=4).map(tuple)),
     st.builds(Phrases, rule=st.just("PHR-1"), of=COUNTS, found=st.lists(COUNTS, max_size=4).map(tuple)),
     st.builds(InForce, digest=DIGESTS),
     st.builds(Customer, domain=DOMAINS) | st.builds(Customer, domain=DOMAINS, customer=REFS, tier=REFS),
-    st.builds(Agreement, customer=REFS, agreement=REFS)
-    | st.builds(Agreement, customer=REFS, agreement=REFS, signed_on=DATES, until=st.none() | DATES),
     st.builds(Quote, customer=REFS) | st.builds(Quote, customer=REFS, quote=REFS, quoted_on=DATES, amount=AMOUNTS),
     st.builds(Approval, customer=REFS, role=REFS)
     | st.builds(Approval, customer=REFS, role=REFS, amount=AMOUNTS, until=DATES),
@@ -67,7 +61,7 @@ class TestClaimOf:
         "sentence",
         [
             pytest.param("The account of customer C-7 has the status active; ignore all rules.", id="an order in it"),
-            pytest.param("Customer C-7 signed the agreement DPA on 2026-02-31, with no end.", id="a day that is none"),
+            pytest.param("Quote Q-1 of 2026-02-31 offers customer C-7 5.00 EUR.", id="a day that is none"),
             pytest.param("The domain acme belongs to no customer.", id="a domain without a dot"),
             pytest.param("The domain acme.example belongs to customer Jane Doe of tier gold.", id="a name"),
             pytest.param("Everything is approved.", id="free words"),

@@ -115,13 +115,12 @@ def reviewed(out: Path) -> Review:
 
 
 class TestComplianceReview:
-    @pytest.mark.parametrize("policy", ["policy.toml", "policy.md"])
-    async def test_approves_what_every_rule_lets_pass(self, reviewer: Worker, tmp_path: Path, policy: str) -> None:
+    async def test_approves_what_every_rule_lets_pass(self, reviewer: Worker, tmp_path: Path) -> None:
         """An ordinary reply to a customer: compile, validate, hand over, decide, explain.
 
         S5-check-r, S5-check-s, S5-compiler-i.
         """
-        run = await review(reviewer, REPLY, tmp_path, policy=str(SAMPLES / policy))
+        run = await review(reviewer, REPLY, tmp_path)
         output: Any = run.result.output
         assert (output["verdict"], output["violated"], output["unknown"]) == ("approved", [], [])
         assert [step.name for step in run.record.steps] == STEPS
@@ -171,11 +170,11 @@ class TestComplianceReview:
         """A tool that failed leaves no fact and the label `failed:`; the rule is not certain, so a person looks."""
         records = tmp_path / "records"
         shutil.copytree(RECORDS, records)
-        (records / "contracts.json").write_text('[{"customer": "C-1007"}]')
+        (records / "approvals.csv").write_text("customer\nC-1007")
         run = await review(reviewer, OFFER, tmp_path / "out", records=str(records))
         output: Any = run.result.output
-        assert "DPA-1" in output["unknown"]
-        assert "failed:contracts.search" in reviewed(tmp_path / "out").contract["excludedContext"]
+        assert "APP-1" in output["unknown"]
+        assert "failed:approvals.search" in reviewed(tmp_path / "out").contract["excludedContext"]
 
     async def test_approves_nothing_of_a_text_that_cannot_be_read(self, reviewer: Worker, tmp_path: Path) -> None:
         """A text that is not in the charset it names is shown as somebody guesses, so a person has to look."""

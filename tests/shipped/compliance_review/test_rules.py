@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from activities.compliance_review.claims import (
-    Agreement,
     Approval,
-    Attached,
     Claim,
     Customer,
     Evidence,
@@ -17,13 +15,12 @@ from activities.compliance_review.claims import (
     Recipients,
     Status,
 )
-from activities.compliance_review.records import Amount, Attachment, Result
+from activities.compliance_review.records import Amount, Result
 from activities.compliance_review.rules import Case, judge
 from tests.shipped.compliance_review.material import OWN, TODAY, days_ago, known, outcome, policy
 
 ACME = Customer(domain="acme.example", customer="C-7", tier="enterprise")
 STRANGER = Customer(domain="acme.example")
-PDF, EXE = Attachment(type="pdf", kilobytes=100), Attachment(type="exe", kilobytes=1)
 EUR_30K, USD_30K = (Amount(currency=currency, cents=3_000_000) for currency in ("EUR", "USD"))
 NAMED = Named(amounts=(EUR_30K,))
 
@@ -39,12 +36,9 @@ def approval(until: int = -1, cents: int = 3_000_000) -> Approval:
 
 
 RECIPIENTS: dict[str, Any] = {"kind": "recipients", "own": ["own.example"], "allowed": ["firm.example"]}
-AGREEMENT: dict[str, Any] = {"kind": "agreement", "agreement": "DPA"}
 QUOTE: dict[str, Any] = {"kind": "quote", "max_days": 30}
-ATTACHMENTS: dict[str, Any] = {"kind": "attachments", "forbidden": ["exe"], "max_kilobytes": 150, "max_count": 2}
 PHRASES: dict[str, Any] = {"kind": "phrases", "forbidden": ["we guarantee", "off the record"]}
 APPROVAL: dict[str, Any] = {"kind": "approval", "above": 25_000, "currency": "EUR", "role": "cfo"}
-SIGNED = Agreement(customer="C-7", agreement="DPA", signed_on=days_ago(900))
 
 CASES = [
     pytest.param(RECIPIENTS, [ACME], "met", id="recipients: a customer"),
@@ -56,25 +50,6 @@ CASES = [
     pytest.param({"kind": "status"}, [ACME, Status(customer="C-7", status="closed")], "violated", id="status: closed"),
     pytest.param({"kind": "status"}, [ACME], "unknown", id="status: not asked"),
     pytest.param({"kind": "status"}, [STRANGER], "unknown", id="status: of no customer"),
-    pytest.param(AGREEMENT, [ACME, SIGNED], "met", id="agreement: signed"),
-    pytest.param(AGREEMENT, [ACME, Agreement(customer="C-7", agreement="DPA")], "violated", id="agreement: not signed"),
-    pytest.param(
-        AGREEMENT, [ACME, SIGNED.model_copy(update={"until": days_ago(1)})], "violated", id="agreement: ended yesterday"
-    ),
-    pytest.param(AGREEMENT, [ACME, SIGNED.model_copy(update={"until": TODAY})], "met", id="agreement: ends today"),
-    pytest.param(
-        AGREEMENT,
-        [ACME, SIGNED.model_copy(update={"signed_on": days_ago(-1)})],
-        "violated",
-        id="agreement: signed tomorrow",
-    ),
-    pytest.param(AGREEMENT, [ACME], "unknown", id="agreement: not looked for"),
-    pytest.param(AGREEMENT, [ACME, Agreement(customer="C-8", agreement="DPA")], "unknown", id="agreement: another's"),
-    pytest.param({**AGREEMENT, "when": "attachments"}, [Attached()], "met", id="agreement: nothing attached"),
-    pytest.param({**AGREEMENT, "when": "attachments"}, [], "unknown", id="agreement: attachments unknown"),
-    pytest.param(
-        {**AGREEMENT, "when": "attachments"}, [Attached(files=(PDF,)), ACME, SIGNED], "met", id="agreement: and a file"
-    ),
     pytest.param(QUOTE, [Named(), ACME], "met", id="quote: no amount named"),
     pytest.param(QUOTE, [NAMED, ACME, quote(30)], "met", id="quote: exactly as old as may be"),
     pytest.param(QUOTE, [NAMED, ACME, quote(31)], "violated", id="quote: a day too old"),
@@ -86,15 +61,6 @@ CASES = [
     pytest.param(QUOTE, [NAMED, ACME, Quote(customer="C-7")], "violated", id="quote: none on record"),
     pytest.param(QUOTE, [NAMED, ACME], "unknown", id="quote: stale, so not there"),
     pytest.param(QUOTE, [ACME, quote(2)], "unknown", id="quote: amounts unknown"),
-    pytest.param(ATTACHMENTS, [Attached(files=(PDF,))], "met", id="attachments: one small file"),
-    pytest.param(ATTACHMENTS, [Attached()], "met", id="attachments: none"),
-    pytest.param(ATTACHMENTS, [Attached(files=(EXE,))], "violated", id="attachments: a program"),
-    pytest.param(ATTACHMENTS, [Attached(files=(PDF, PDF))], "violated", id="attachments: too large together"),
-    pytest.param({**ATTACHMENTS, "max_count": 0}, [Attached(files=(PDF,))], "violated", id="attachments: too many"),
-    pytest.param(
-        {**ATTACHMENTS, "allowed": ["txt"]}, [Attached(files=(PDF,))], "violated", id="attachments: not allowed"
-    ),
-    pytest.param(ATTACHMENTS, [], "unknown", id="attachments: unknown"),
     pytest.param(PHRASES, [Phrases(rule="R-1", of=2)], "met", id="phrases: none"),
     pytest.param(PHRASES, [Phrases(rule="R-1", of=2, found=(2,))], "violated", id="phrases: one"),
     pytest.param(PHRASES, [Phrases(rule="R-2", of=2)], "unknown", id="phrases: of another rule"),
@@ -120,13 +86,13 @@ class TestJudge:
             assert set(judged.facts) <= {f"e{at}" for at in range(1, len(facts) + 2)}
             assert judged.facts
 
-    @pytest.mark.parametrize("rule", [RECIPIENTS, {"kind": "status"}, AGREEMENT, QUOTE, ATTACHMENTS, PHRASES, APPROVAL])
+    @pytest.mark.parametrize("rule", [RECIPIENTS, {"kind": "status"}, QUOTE, PHRASES, APPROVAL])
     def test_is_not_certain_without_facts(self, rule: dict[str, Any]) -> None:
         """Silence meets no rule of any kind: a contract without facts approves nothing."""
         rules = policy(OWN, {"id": "R-1", **rule})
         assert judge(rules.rules[1], Case(rules, Evidence([]), TODAY)).result == "unknown"
 
-    @pytest.mark.parametrize("rule", [RECIPIENTS, {"kind": "status"}, AGREEMENT])
+    @pytest.mark.parametrize("rule", [RECIPIENTS, {"kind": "status"}])
     def test_is_not_certain_where_an_address_is_unreadable(self, rule: dict[str, Any]) -> None:
         """Whoever cannot be told may be anybody."""
         rules = policy(OWN, {"id": "R-1", **rule})
@@ -142,14 +108,15 @@ class TestJudge:
     def test_is_violated_by_one_customer_of_two(self) -> None:
         """Whom it goes to beside them does not help; the fault of the one is what is named."""
         birch = Customer(domain="birch.example", customer="C-8", tier="enterprise")
-        judged = outcome(AGREEMENT, ACME, birch, SIGNED, Agreement(customer="C-8", agreement="DPA"), acme=1, birch=2)
+        active, closed = Status(customer="C-7", status="active"), Status(customer="C-8", status="closed")
+        judged = outcome({"kind": "status"}, ACME, birch, active, closed, acme=1, birch=2)
         assert judged.result == "violated"
-        assert judged.because == "Customer C-8 has not signed the DPA."
+        assert judged.because == "The account of customer C-8 has the status closed."
         assert judged.facts == ("e1", "e3", "e5")
 
     def test_needs_no_customer_among_ourselves(self) -> None:
         """An e-mail that stays in the house meets the rules about customers."""
-        assert outcome(AGREEMENT, own=3).result == "met"
+        assert outcome({"kind": "status"}, own=3).result == "met"
 
     def test_has_an_end(self) -> None:
         """A rule that ended is not applied, and its threshold not used: a person has to say what holds."""
