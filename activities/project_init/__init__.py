@@ -3,10 +3,10 @@
 Plain functions over files; the same folder gives the same bytes. The source is never written to and never executed.
 
 ```
-stages      the four stages
-agents      the agent that plans the roadmap and writes the documents
-detect      languages, manifests, commands, licences, and what follows from them
-structure   what the Python modules import
+stages      the four stages, and the agent that plans the roadmap and writes the documents
+files       the project's files and the output folder
+commands    manifests and commands
+detect      languages, licences, imports, and what follows from all of it
 pages       the five documents
 knowledge   the full-text index, and queries
 verify      checks of all of it

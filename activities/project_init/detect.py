@@ -1,4 +1,4 @@
-"""Stage detect-tech-stack: languages, manifests, technologies, commands and licences, and what follows from them."""
+"""Stage detect-tech-stack: languages, manifests, commands and licences, and what follows from them."""
 
 import ast
 import configparser
@@ -9,25 +9,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
-from shlex import quote
 
 from activities.project_init.commands import (
     best_command,
     ci_files,
-    compose_files,
     find_ci,
     find_commands,
     read_manifests,
-    read_yaml,
 )
 from activities.project_init.files import Progress, SourceTree, may_hold_secrets, role_of
-from activities.project_init.records import EntryPoint, Evidence, Language, License, Manifest, Technology, TechStack
+from activities.project_init.records import Evidence, Language, License, Manifest, TechStack
 from activities.source_files import LanguageKind, language_of
-
-LONG_FUNCTION = 80
-"""Lines from which on a function counts as long."""
 
 _MOST_MODULES = 5_000
 _NOTE = re.compile(r"(?:#|//|/\*|--|<!--)\s*(TODO|FIXME|XXX|HACK)\b[:(]?\s*(.{0,120})")
@@ -43,7 +36,6 @@ class Module:
     about: str = ""
     imports: set[str] = field(default_factory=set)
     importers: set[str] = field(default_factory=set)
-    undocumented: int = 0
     problem: str = ""
 
 
@@ -52,29 +44,12 @@ class Structure:
     """The modules of a project by path, and what was seen in them as `path:line text`."""
 
     modules: dict[str, Module] = field(default_factory=dict)
-    long_functions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def source(self) -> list[Module]:
         """The modules that are neither tests nor examples."""
         return [each for each in self.modules.values() if role_of(each.path) == "source"]
-
-    def circles(self) -> list[list[str]]:
-        """Return import circles among the source modules, at most ten; breaking one may show another."""
-        graph = {one.path: {*one.imports} for one in self.source if not one.path.endswith("__init__.py")}
-        graph = {path: targets & graph.keys() for path, targets in graph.items()}
-        found: list[list[str]] = []
-        while len(found) < 10:
-            try:
-                TopologicalSorter({path: sorted(graph[path]) for path in sorted(graph)}).prepare()
-                break
-            except CycleError as error:
-                circle: list[str] = error.args[1][:-1]
-                found.append(sorted(circle))
-                for path in circle:
-                    graph[path] -= {*circle}
-        return found
 
     def between_folders(self) -> Counter[tuple[str, str]]:
         """Return how often source modules of one folder import modules of another."""
@@ -85,16 +60,6 @@ class Structure:
                 if ends[0] != ends[1]:
                     edges[ends] += 1
         return edges
-
-    def untested(self, tests: tuple[str, ...]) -> list[Module]:
-        """Return the Python modules that no test imports, by itself or through others, the longest first."""
-        waiting, touched = [path for path in tests if path in self.modules], set[str]()
-        while waiting:
-            targets = self.modules[waiting.pop()].imports - touched
-            touched |= targets
-            waiting += [path for path in targets if path in self.modules]
-        found = [one for one in self.source if one.language == "Python" and one.path not in touched and one.lines > 15]
-        return sorted(found, key=lambda one: (-one.lines, one.path)) if touched else []
 
 
 def read_structure(tree: SourceTree, progress: Progress | None = None) -> Structure:
@@ -120,7 +85,7 @@ def read_structure(tree: SourceTree, progress: Progress | None = None) -> Struct
             if note := _NOTE.search(words[:1000]):
                 structure.notes.append(f"{file.path}:{line} {note[1]}: {note[2].strip()}")
         if language == "Python":
-            _read_python(module, text, names, structure)
+            _read_python(module, text, names)
     for module in structure.modules.values():
         for target in module.imports & structure.modules.keys():
             structure.modules[target].importers.add(module.path)
@@ -150,7 +115,7 @@ def _importable(paths: list[str]) -> dict[str, str]:
     return names
 
 
-def _read_python(module: Module, text: str, names: dict[str, str], structure: Structure) -> None:
+def _read_python(module: Module, text: str, names: dict[str, str]) -> None:
     try:
         parsed = parse_python(text)
     except ValueError as error:
@@ -158,12 +123,6 @@ def _read_python(module: Module, text: str, names: dict[str, str], structure: St
         return
     module.about = (ast.get_docstring(parsed) or "").strip().split("\n")[0]
     module.imports = {names[name] for name in _imported(module.path, parsed) if name in names} - {module.path}
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            module.undocumented += not node.name.startswith("_") and ast.get_docstring(node) is None
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if not isinstance(node, ast.ClassDef) and length > LONG_FUNCTION and role_of(module.path) == "source":
-                structure.long_functions.append(f"{module.path}:{node.lineno} {node.name} ({length} lines)")
 
 
 def _imported(path: str, parsed: ast.Module) -> Iterator[str]:
@@ -202,7 +161,6 @@ LOCKS = {
 }
 _NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go"}
 _RUST_TEST = re.compile(r"#\[(\w+::)*test\b|#\[cfg\(test\)\]")
-_MAIN = re.compile(r"^if\s+__name__\s*==\s*[\"']__main__[\"']\s*:", re.MULTILINE)
 _KINDS = ("programming", "markup", "data", "prose")
 _BUILT_BY = ("Makefile", "CMake", "Meson", "Dockerfile", "Starlark")
 _MOST_NAMED = 8
@@ -223,10 +181,8 @@ def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
         description=next((each.description for each in manifests if each.description), ""),
         languages=languages,
         manifests=manifests,
-        technologies=tuple(_services(tree)),
         commands=find_commands(tree, manifests, tests),
         ci=find_ci(tree),
-        entry_points=tuple(_entry_points(tree, manifests)),
         licenses=tuple(_licenses(tree, manifests)),
         tests=tests,
     )
@@ -290,48 +246,6 @@ def _pytest_patterns(tree: SourceTree) -> list[str]:
     return found
 
 
-def _services(tree: SourceTree) -> Iterator[Technology]:
-    """Yield the services of compose files, and the one that runs continuous integration."""
-    for path in compose_files(tree):
-        text = tree.text(path) or ""
-        document = read_yaml(text)
-        services = document.get("services") if isinstance(document, dict) else None
-        for name, service in list(services.items())[:100] if isinstance(services, dict) else ():
-            image = service.get("image") if isinstance(service, dict) else None
-            line = next((at for at, each in enumerate(text.split("\n"), 1) if each.strip() == f"{name}:"), None)
-            yield Technology(
-                name=str(name),
-                category="service",
-                version=str(image or "built here"),
-                evidence=Evidence(path=path, line=line),
-            )
-    for path in ci_files(tree)[:1]:
-        name = {".github": "GitHub Actions", ".gitlab-ci.yml": "GitLab CI", ".circleci": "CircleCI"}
-        evidence = Evidence(path=path)
-        yield Technology(
-            name=name.get(path.partition("/")[0], "CI"), category="continuous integration", evidence=evidence
-        )
-
-
-def _entry_points(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[EntryPoint]:
-    for manifest in manifests:
-        yield from manifest.entry_points
-    for path in tree.by_path:
-        folder, _, name = path.rpartition("/")
-        if role_of(path) != "source" or not path.endswith((".py", "main.go", "main.rs")):
-            continue
-        if name == "__main__.py":
-            module = folder.removeprefix("src/").replace("/", ".") or tree.listing.name
-            evidence = Evidence(path=path)
-            yield EntryPoint(name=module, kind="main module", target=f"python -m {quote(module)}", evidence=evidence)
-        elif name in ("main.go", "main.rs"):
-            yield EntryPoint(name=folder or path, kind="binary", target=path, evidence=Evidence(path=path))
-        elif f"{folder}/__init__.py".lstrip("/") not in tree.by_path and (main := _MAIN.search(tree.text(path) or "")):
-            line = (tree.text(path) or "").count("\n", 0, main.start()) + 1
-            evidence = Evidence(path=path, line=line)
-            yield EntryPoint(name=path, kind="script", target=f"python {quote(path)}", evidence=evidence)
-
-
 def _licenses(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[License]:
     for path in tree.by_path:
         if "/" not in path and _LICENSE_FILE.fullmatch(path):
@@ -381,10 +295,8 @@ def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     command = best_command(stack, "test")
     run = f"run with `{command.line}`" if command else "no command known to run them"
     yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No tests found"
-    if services := [each.name for each in stack.technologies if each.category == "service"]:
-        yield f"Services in compose files: {_first(services)}"
-    ci = [each.name for each in stack.technologies if each.category == "continuous integration"]
-    yield f"Continuous integration: {', '.join(ci)}" if ci else "No continuous integration found"
+    ci = ci_files(tree)
+    yield f"Continuous integration: {_first(ci)}" if ci else "No continuous integration found"
     names = list(dict.fromkeys(each.spdx for each in stack.licenses))
     yield f"Licence: {', '.join(names)}" if names else "No licence found"
 

@@ -6,7 +6,6 @@ indexed whole and in their parts: `buildIndex` and `build_index` are both found 
 
 import ast
 import hashlib
-import json
 import re
 import sqlite3
 import tempfile
@@ -24,9 +23,6 @@ from activities.project_init.records import Documents, Hit, KnowledgeIndex, Proj
 from activities.source_files import as_text, language_of
 from baton import estimate_tokens
 
-FORMAT = "2"
-"""The version of the tables; an index of another version is refused."""
-
 WINDOW = 60
 """Lines of a chunk of a text without known structure; neighbours share `OVERLAP` lines."""
 
@@ -35,7 +31,6 @@ LONGEST = 150
 """Lines from which on a section or definition is itself cut into windows."""
 
 _SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE files (
   origin TEXT NOT NULL, path TEXT NOT NULL, sha256 TEXT NOT NULL, PRIMARY KEY (origin, path)
 ) WITHOUT ROWID;
@@ -156,13 +151,10 @@ def open_index(index: Path) -> sqlite3.Connection:
         raise ProjectError(f"there is no index at {str(index)!r}; run stage build-knowledge first")
     connection = sqlite3.connect(f"{index.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
-        found = connection.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+        connection.execute("SELECT 1 FROM chunks, files, words LIMIT 1")
     except sqlite3.Error as error:
         connection.close()
         raise ProjectError(f"{str(index)!r} is not an index ({error}); run stage build-knowledge again") from error
-    if found != (FORMAT,):
-        connection.close()
-        raise ProjectError(f"{str(index)!r} is an index of another version; run stage build-knowledge again")
     return connection
 
 
@@ -258,9 +250,6 @@ def _fill(connection: sqlite3.Connection, texts: Iterator[Text], omissions: Omis
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             words = (chunks, *map(_with_parts, (part.title, path, part.text)))
             connection.execute("INSERT INTO words(rowid, title, path, body) VALUES (?, ?, ?, ?)", words)
-    left_out = json.dumps({each.reason: each.count for each in omissions.result()})
-    meta = {"format": FORMAT, "files": str(files), "chunks": str(chunks), "left_out": left_out}
-    connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
     connection.execute("INSERT INTO words(words) VALUES ('optimize')")
     connection.commit()
     connection.execute("VACUUM")

@@ -5,7 +5,7 @@ backtick, a line end or a tag in it is shown, and starts nothing.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -41,32 +41,12 @@ def link(label: str, path: str, anchor: str = "") -> str:
     return f"[{code(label)}]({target})"
 
 
-def slug(heading: str) -> str:
-    """Return the anchor of a heading, as forges make it.
-
-    Example:
-        >>> slug("How to build & test")
-        'how-to-build--test'
-    """
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-
-
 def fence(lines: Iterable[str], language: str) -> str:
     """Return a block of code that no line of it can end."""
     content = ["".join(shown(each) for each in line.expandtabs(4).rstrip()[:2000]) for line in lines]
     longest = max((len(run) for line in content for run in re.findall(r"`+", line)), default=0)
     marks = "`" * max(3, longest + 1)
     return "\n".join([f"{marks}{language}", *content, marks])
-
-
-def some(items: Sequence[str], most: int) -> list[str]:
-    """Return at most ``most`` items, and a last one that says how many more there are.
-
-    Example:
-        >>> some(["a", "b", "c"], 2)
-        ['a', 'b', '… and 1 more']
-    """
-    return list(items) if len(items) <= most else [*items[:most], f"… and {len(items) - most} more"]
 
 
 def parse(markdown: str) -> list[Token]:
@@ -92,12 +72,8 @@ def _resolves(document: Path, target: str) -> bool:
         return False
     if not anchor or not place.is_file():
         return True
-    content = place.read_text("utf-8", "replace")
-    if line := re.fullmatch(r"L(\d+)", anchor):
-        return int(line[1]) <= content.count("\n") + 1
-    tokens = parse(content)
-    headings = [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
-    return unquote(anchor) in {slug(heading) for heading in headings}
+    line = re.fullmatch(r"L(\d+)", anchor)
+    return line is not None and int(line[1]) <= place.read_text("utf-8", "replace").count("\n") + 1
 
 
 def commands_of(tokens: list[Token]) -> Iterator[str]:

@@ -80,24 +80,6 @@ class Dependency(Record):
     evidence: Evidence
 
 
-class Technology(Record):
-    """A framework, tool or service that the project uses."""
-
-    name: str
-    category: str
-    version: str = ""
-    evidence: Evidence
-
-
-class EntryPoint(Record):
-    """Where a program starts: a console script, a main module, a binary, a container's command."""
-
-    name: str
-    kind: str
-    target: str
-    evidence: Evidence
-
-
 class Manifest(Record):
     """What a manifest such as `pyproject.toml` or `package.json` declares, in one shape for every ecosystem.
 
@@ -110,7 +92,7 @@ class Manifest(Record):
         runtime: The platform that it asks for, for example `Python >=3.11`.
         pinned: Whether it pins every version, indirect ones too.
         dependencies: What it asks for.
-        entry_points: What it installs to be run.
+        programs: The names of the programs that it installs.
         scripts: Its named tasks and what they run.
         problem: Why it could not be read; the other fields are then empty.
     """
@@ -123,7 +105,7 @@ class Manifest(Record):
     runtime: str = ""
     pinned: bool = False
     dependencies: tuple[Dependency, ...] = ()
-    entry_points: tuple[EntryPoint, ...] = ()
+    programs: tuple[str, ...] = ()
     scripts: dict[str, str] = Field(default_factory=dict)
     problem: str = ""
 
@@ -153,10 +135,8 @@ class TechStack(Record):
     description: str = ""
     languages: tuple[Language, ...] = ()
     manifests: tuple[Manifest, ...] = ()
-    technologies: tuple[Technology, ...] = ()
     commands: tuple[Command, ...] = ()
     ci: tuple[Command, ...] = ()
-    entry_points: tuple[EntryPoint, ...] = ()
     licenses: tuple[License, ...] = ()
     tests: tuple[str, ...] = ()
     summary: tuple[str, ...] = ()

@@ -59,20 +59,6 @@ strict = true
 files = ["src"]
 """,
     "uv.lock": "version = 1\n",
-    "compose.yaml": """services:
-  db:
-    image: postgres:16
-    ports:
-      - "5432:5432"
-  app:
-    build: .
-""",
-    "Dockerfile": """FROM python:3.12-slim AS base
-RUN pip install \\
-    uv
-FROM base
-CMD ["shop", "serve"]
-""",
     ".github/workflows/ci.yml": """name: ci
 on: [push]
 jobs:

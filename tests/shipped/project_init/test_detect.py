@@ -21,21 +21,16 @@ def lines(stack: TechStack, purpose: str) -> list[str]:
 
 class TestDetect:
     def test_a_python_project(self, stack_of: StackOf) -> None:
-        """Names, versions, commands, services and rules, all with evidence (S1-ex-a)."""
+        """Names, versions, commands and rules, all with evidence (S1-ex-a)."""
         stack = stack_of(PYTHON)
         assert (stack.name, stack.description) == ("shop", "A small shop.")
-        found = {each.name: (each.version, str(each.evidence)) for each in stack.technologies}
-        assert found["db"] == ("postgres:16", "compose.yaml:2")
-        assert found["GitHub Actions"] == ("", ".github/workflows/ci.yml")
         assert lines(stack, "install") == ["uv sync"]
         assert lines(stack, "test") == ["make test", "uv run python -m pytest"]
-        assert lines(stack, "run") == ["uv run shop", "docker compose -f compose.yaml up -d"]
+        assert lines(stack, "run") == ["uv run shop"]
         assert [(each.line, str(each.evidence)) for each in stack.ci] == [
             ("make test", ".github/workflows/ci.yml:8"),
             ("ruff check .\nmypy\n", ".github/workflows/ci.yml:11"),
         ]
-        starts = [(each.name, each.target) for each in stack.entry_points]
-        assert starts == [("shop", "shop.cli:main"), ("shop", "python -m shop")]
         assert [each.spdx for each in stack.licenses] == ["MIT", "MIT"]
         assert "Tests are run with `make test` (declared, Makefile:2)" in stack.decisions
         assert "Lines have at most 100 characters (pyproject.toml:27)" in stack.constraints
@@ -110,7 +105,7 @@ class TestDetect:
     def test_hostile_yaml_costs_little(self, stack_of: StackOf) -> None:
         """Aliases that would unfold to billions of nodes are visited once; what is not YAML says nothing."""
         bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
-        stack = stack_of({".github/workflows/a.yml": bomb + "run: make\n", "compose.yaml": "services: [\n"})
+        stack = stack_of({".github/workflows/a.yml": bomb + "run: make\n", ".gitlab-ci.yml": "script: [\n"})
         assert [each.line for each in stack.ci] == ["make"]
 
 
@@ -145,9 +140,7 @@ class TestCommands:
         [
             ({"poetry.lock": "", "pyproject.toml": '[project]\nname = "a"\n'}, "poetry install"),
             ({"requirements.txt": "a\n"}, "python -m pip install -r requirements.txt"),
-            ({"package.json": "{}", "package-lock.json": ""}, "npm ci"),
-            ({"tox.ini": "[testenv:lint]\n"}, "tox -e lint"),
-            ({"justfile": "check *args:\n  x\n"}, "just check"),
+            ({"package.json": "{}"}, "npm install"),
             ({"test_a.py": "def test_a(): ...\n"}, "python -m pytest"),
         ],
     )

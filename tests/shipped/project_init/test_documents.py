@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from activities.pages import code, table, text
 from activities.project_init.__main__ import main
 from activities.project_init.knowledge import LONGEST, WINDOW, cut, query
-from activities.project_init.markdown import fence, parse, prose, slug
+from activities.project_init.markdown import fence, parse, prose
 from activities.project_init.records import Check, ProjectError, Verification
 from tests.shipped.project_init.conftest import Files, Run, run_stages, write_files
-from tests.shipped.project_init.projects import GO, HOSTILE, PROJECTS, PYTHON
+from tests.shipped.project_init.projects import HOSTILE, PROJECTS, PYTHON
 
 RunOf = Callable[[Files], Run]
 PAGES = ("PROJECT.md", "ARCHITECTURE.md", "COMMANDS.md", "ROADMAP.md", "AGENTS.md")
@@ -50,20 +50,17 @@ class TestPages:
         assert inside.tree.listing == first.tree.listing
         assert inside.verified().ready
 
-    def test_they_say_what_a_newcomer_needs(self, shop: Run, run: RunOf) -> None:
+    def test_they_say_what_a_newcomer_needs(self, shop: Run) -> None:
         """What it is, how to work on it, how it hangs together, and what to do next, each with a link to its file."""
         project, commands, agents = (shop.page(name) for name in ("PROJECT.md", "COMMANDS.md", "AGENTS.md"))
-        assert "> Shop sells things over HTTP and keeps its books in Postgres." in project
         assert "| `fastapi` | `>=0.110` | runtime | [`pyproject.toml:12`](../project/pyproject.toml#L12) |" in project
         assert "```sh\nmake test\n```" in commands
         assert "| `make test` | run every test | declared, [`Makefile:2`](../project/Makefile#L2) |" in commands
         assert "```text\nruff check .\nmypy\n" in commands
         assert "```sh\nmake test\n```" in agents
         assert len(agents) < 4000
-        assert "[`uv.lock`](../project/uv.lock): written by a tool" in agents
         architecture = shop.page("ARCHITECTURE.md")
         assert "| [`src/shop/orders.py`](../project/src/shop/orders.py) | 3 |" in architecture
-        assert "| `cmd/ferry` | binary | `cmd/ferry/main.go` |" in run(GO).page("ARCHITECTURE.md")
         assert "- [`src/shop/payments.py:8`](../project/src/shop/payments.py#L8) FIXME: handle declined cards" in (
             shop.page("ROADMAP.md")
         )
@@ -96,37 +93,27 @@ class TestMarkdown:
         [block] = parse(fence(values, "sh"))
         assert (block.type, block.content.count("\n")) == ("fence", len(values))
 
-    def test_anchors(self) -> None:
-        """As forges make them."""
-        assert slug("How to build & test") == "how-to-build--test"
-
 
 class TestRoadmap:
     """Items with priority, reason and evidence (S1-ex-b)."""
 
     def test_each_weakness_becomes_an_item(self, run: RunOf) -> None:
         """The evidence names the file; what is not wrong is not on the list."""
-        function = "def long():\n" + "    x = 1\n" * 90
         done = run(
             {
-                "a.py": f"import b\n\n# TODO: later\n{function}",
+                "a.py": "import b\n\n# TODO: later\n",
                 "b.py": "import a\n",
                 "c.py": "def (\n",
                 "package.json": '{"dependencies": {"x": "*"}}',
                 "id_rsa": "key",
                 "tests/test_a.py": "import a\n\ndef test_a(): ...\n",
-                "lonely.py": "x = 1\n" * 20,
                 "LICENSE": "MIT License\n",
             }
         )
         found = {title: (item.priority, item.evidence) for title, item in done.roadmap.items()}
-        assert found["Break import circles"] == ("P2", ("a.py ↔ b.py",))
         assert found["Do or drop the TODO comments"] == ("P3", ("a.py:3 TODO: later",))
-        assert found["Split long functions"] == ("P3", ("a.py:4 long (91 lines)",))
         assert found["Repair files that cannot be parsed"][0] == "P1"
-        assert found["Give a version to dependencies that have none"][1] == ("package.json:1 x",)
         assert found["Remove files that may hold secrets"] == ("P1", ("id_rsa",))
-        assert found["Test the modules that no test imports"] == ("P2", ("lonely.py (20 lines)",))
         assert "Write tests" not in found
         assert [item.priority for item in done.documents.roadmap] == sorted(
             item.priority for item in done.documents.roadmap
@@ -195,7 +182,6 @@ class TestKnowledge:
         assert "src/shop/orders.py:" in capsys.readouterr().out
         assert main(["query", str(shop.out), "zzzzqqq", "--json"]) == 1
         assert main(["query", str(shop.out / "gone"), "x"]) == 2
-        assert main(["inspect", str(shop.tree.root)]) == 0
 
 
 class TestVerify:
