@@ -1,7 +1,7 @@
 """The four agents of `contract_review`, each behind Baton's port: rules first, and a model on top where there is one.
 
-The rules' work stands whatever a model says. A model may add findings whose words are in the contract, doubt others,
-and write sentences that cite. It can remove nothing, so a contract that talks a model into silence gains nothing.
+The rules' work stands whatever a model says. A model may add findings whose words are in the contract, and
+write sentences that cite. It can remove nothing, so a contract that talks a model into silence gains nothing.
 """
 
 import asyncio
@@ -50,18 +50,10 @@ class Claim(BaseModel):
     consequence: Grade
 
 
-class Doubt(BaseModel):
-    """Why a finding of the rules may be wrong."""
-
-    finding: str
-    reason: str = Field(min_length=1, max_length=300)
-
-
 class Claims(BaseModel):
-    """Findings to add, and doubts about others."""
+    """Findings to add."""
 
     findings: list[Claim]
-    doubts: list[Doubt] = []
 
 
 class Sentence(BaseModel):
@@ -117,8 +109,7 @@ class Analyst:
     name = "analyse-clauses"
     task = (
         "Review a contract for one party. Name what this party may come to regret and the known findings do not name, "
-        "quoting the clause word for word; likelihood and consequence are grades from 1 to 5. Say which known findings "
-        "you doubt, and why."
+        "quoting the clause word for word; likelihood and consequence are grades from 1 to 5."
     )
 
     async def run(self, work: AgentWork) -> AgentAnswer:
@@ -241,11 +232,9 @@ def _shown(report: Report, *, clauses: bool = True) -> JsonValue:
 
 
 def _with_claims(report: Report, said: Claims) -> Report:
-    """Return the report with a model's findings whose words are in the contract, and its doubts."""
+    """Return the report with a model's findings whose words are in the contract."""
     clauses = {one.id: one for one in report.clauses}
-    doubts = {one.finding: squeeze(one.reason) for one in said.doubts}
-    kept = [one.model_copy(update={"doubt": doubts.get(one.id, "")}) for one in report.findings]
-    rejected = 0
+    kept, rejected = [*report.findings], 0
     for claim in said.findings:
         quote = squeeze(claim.quote)
         text = clauses[claim.clause].text if claim.clause in clauses else ""

@@ -93,7 +93,7 @@ class Prices(Record):
 class Finding(Record):
     """Something that a party may come to regret: a quotation of a clause, or a kind of clause that is absent.
 
-    A model's findings have the rule `LLM-1`; its doubts about others are noted, and remove none.
+    A model's findings have the rule `LLM-1`.
     """
 
     id: str = "F-00"
@@ -106,7 +106,6 @@ class Finding(Record):
     likelihood: Grade = 3
     consequence: Grade = 3
     because: str = ""
-    doubt: str = ""
 
 
 class Risk(Record):

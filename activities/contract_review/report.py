@@ -46,9 +46,8 @@ def score(report: Report, appetite: int) -> Report:
         ('do not sign', 16, 3)
     """
     plans = {rule["id"]: rule for rule in rulebook()["rule"]}
-    found = {finding.rule for finding in report.findings}
     names = {"us": report.party, "them": report.other}
-    risks = [_risk(one, plans.get(one.rule, _UNKNOWN), names, appetite, found) for one in report.findings]
+    risks = [_risk(one, plans.get(one.rule, _UNKNOWN), names, appetite) for one in report.findings]
     ordered = sorted(risks, key=lambda one: (-one.score, one.finding))
     open_ = [one for one in ordered if not one.accepted]
     verdict: Verdict = "negotiate" if open_ else "sign"
@@ -160,7 +159,6 @@ def to_markdown(report: Report) -> str:
             + f": {text(one.title)}. {text(one.why)}"
             + (f" ({text(one.because)})" if one.because else "")
             + (f" “{text(one.quote)}”" if one.quote else "")
-            + (f" Doubted: {text(one.doubt)}" if one.doubt else "")
             for one in report.findings
         ),
         "## Method",
@@ -182,11 +180,8 @@ def to_markdown(report: Report) -> str:
     return page(*parts)
 
 
-def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetite: int, found: set[str]) -> Risk:
-    consequence = finding.consequence
-    if finding.rule.startswith("IND-") and found & {"LIA-1", "LIA-2"}:
-        consequence = 5  # an indemnity that no cap limits is worth what the claim is
-    points = finding.likelihood * consequence
+def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetite: int) -> Risk:
+    consequence, points = finding.consequence, finding.likelihood * finding.consequence
     accepted = points <= appetite
     left = max(1, finding.likelihood - plan["lowers"][0]) * max(1, consequence - plan["lowers"][1])
     return Risk(

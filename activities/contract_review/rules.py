@@ -6,23 +6,19 @@ contract's own characters. The same contract and policy give the same findings.
 
 import re
 import unicodedata
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache, cached_property
 from typing import Any
 
 from activities.contract_review.clauses import rulebook
-from activities.contract_review.records import Clause, Finding, Grade, Policy, Report, ReviewError
+from activities.contract_review.records import Clause, Finding, Policy, Report, ReviewError
 
 _ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
 _ONES += "seventeen eighteen nineteen"
-_NUMBERS = {word: at for at, word in enumerate(_ONES.split())}
-_NUMBERS |= {
-    f"{word}ty": 10 * at for at, word in enumerate(("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine"), 2)
-}
-_WORD = "|".join(sorted([*_NUMBERS, "hundred"], key=len, reverse=True))
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety", "hundred")
+_NUMBERS = {word: at for at, word in enumerate(_ONES.split())} | {word: 10 * at for at, word in enumerate(_TENS, 2)}
+_WORD = "|".join(sorted(_NUMBERS, key=len, reverse=True))
 _WORDS = rf"(?:{_WORD})(?:[- ](?:and[- ])?(?:{_WORD})){{0,4}}"
 _DAYS = {"day": 1, "week": 7, "month": 30, "quarter": 91, "year": 365}
 _UNIT = r"(?:business |calendar |working |full )?(?P<unit>day|week|month|quarter|year)s?\b['’]?"
@@ -31,9 +27,6 @@ RATE = (
     r"\b(?P<rate>\d{1,3}(?:\.\d{1,3})?) ?(?:%|per ?cent)(?: interest)? "
     r"(?:per|a|each) (?P<per>day|week|month|year|annum)\b"
 )
-AMOUNT = r"(?P<currency>\b[A-Z]{3}|[€$£]) ?(?P<value>\d{1,3}(?:[,.' ]\d{3})+(?:[.,]\d\d)?|\d+(?:[.,]\d\d)?)(?![\d])"
-_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-DATE = rf"\b(?:\d{{1,2}}(?:st|nd|rd|th)? (?:{_MONTHS}),? \d{{4}}|(?:{_MONTHS}) \d{{1,2}},? \d{{4}}|\d{{4}}-\d\d-\d\d)\b"
 _SENTENCE_END = re.compile(r"(?<=[.;])(?<!\b[A-Z]\.)\s+(?=[A-Z(“\"])|\s+(?=\((?:[a-z]|[ivx]+)\) )")
 _DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"))
 _LONGEST_SENTENCE, _LONGEST_QUOTE, _MOST_OF_A_RULE = 2_000, 320, 20
@@ -47,10 +40,6 @@ _BUYER = re.compile(
 _BOTH = r"(?:either|each|both|neither|the|any) part(?:y|ies)"
 _CONDITION = re.compile(r"(?i)\b(?:if|where|unless|when|after|upon)\b[^,]*,")
 _NOT_SUBJECT = re.compile(r"(?i)\b(?:to|from|with|against|by|for|of|between)(?: the)? $")
-_REFERENCE = re.compile(
-    r"\b(?:[Cc]lauses?|[Ss]ections?|§|[Pp]aragraphs?) ?(?P<number>\d{1,3}(?:\.\d{1,3}){0,3})\b"
-    r"(?!.{0,40}\b(?:GDPR|Directive|Regulation|Act|Code|Statute|U\.?S\.?C)\b)"
-)
 
 
 @dataclass(frozen=True)
@@ -127,12 +116,10 @@ def analyse(report: Report, policy: Policy) -> Report:
     findings: list[Finding] = []
     covered: set[str] = set()
     for rule in rulebook()["rule"]:
-        seen: set[str | None] = set()
-        for sentence, because, absent in _hits(rule, contract, covered):
-            place = None if sentence is None else sentence.clause.id
-            if (place or absent) not in seen and len(seen) < _MOST_OF_A_RULE:
-                seen.add(place or absent)
-                findings.append(_finding(rule, contract, sentence, because, absent))
+        hits: dict[str, Hit] = {}
+        for hit in _missing(contract) if rule["id"] == "MIS-1" else _hits(rule, contract, covered):
+            hits.setdefault(hit[0].clause.id if hit[0] else hit[2], hit)
+        findings += [_finding(rule, contract, *hit) for hit in [*hits.values()][:_MOST_OF_A_RULE]]
     covered |= {one.clause for one in findings if one.clause}
     looked_at = [one for one in report.clauses[1:] if len(one.text) > 40]
     return report.model_copy(
@@ -176,33 +163,10 @@ def days_in(found: re.Match[str]) -> int:
         [30, 730, 45]
     """
     figure = found["figure"] or found["number"]
-    return (int(figure) if figure else spelled(found["only"])) * _DAYS[found["unit"].lower()]
-
-
-def spelled(words: str) -> int:
-    """Return the value of a number in words.
-
-    Example:
-        >>> spelled("forty-five"), spelled("one hundred and twenty")
-        (45, 120)
-    """
-    total = 0
-    for word in re.split(r"[- ]+", words.lower()):
-        total = max(1, total) * 100 if word == "hundred" else total + _NUMBERS.get(word, 0)
-    return total
-
-
-def amount_in(found: re.Match[str]) -> tuple[str, Decimal]:
-    """Return currency and value of an amount.
-
-    Example:
-        >>> [amount_in(re.search(AMOUNT, text)) for text in ("EUR 1.200,50", "$1,000")]
-        [('EUR', Decimal('1200.50')), ('$', Decimal('1000'))]
-    """
-    digits, cents = found["value"], ""
-    if len(digits) > 3 and digits[-3] in ".,":
-        digits, cents = digits[:-3], f".{digits[-2:]}"
-    return found["currency"], Decimal(re.sub(r"\D", "", digits) + cents)
+    number = int(figure) if figure else 0
+    for word in re.split("[- ]", found["only"].lower()) if not figure else ():
+        number = 100 * max(number, 1) if word == "hundred" else number + _NUMBERS.get(word, 0)
+    return number * _DAYS[found["unit"].lower()]
 
 
 Hit = tuple[Sentence | None, str, str]
@@ -211,31 +175,11 @@ Hit = tuple[Sentence | None, str, str]
 
 def _hits(rule: dict[str, Any], contract: Contract, covered: set[str]) -> Iterator[Hit]:
     """Yield what a rule finds; clauses that its pattern is found in are covered, whether or not they are at fault."""
-    special = {
-        "MIS-1": _missing,
-        "CFL-1": _contradictions,
-        "CFL-2": _contradictions,
-        "CFL-3": _figures,
-        "REF-1": _dangling,
-    }
-    if rule["id"] in special:
-        yield from special[rule["id"]](rule, contract)
-        return
-    if "types" in rule and contract.report.type not in rule["types"]:
-        return
     found = [*_found(rule, contract, covered)]
-    if "missing" in rule:
-        if found and not any(clause.kind == rule["missing"] for clause in contract.report.clauses):
-            yield None, f"it is needed because of clause {found[0][0].clause.id}", rule["missing"]
-        return
     if found and "nowhere" in rule:
         if any(True for _ in _matching(rule["nowhere"], rule.get("nowhere_actor"), rule.get("kinds"), contract)):
             return
         found = found[:1]
-    if found and "gaps" in rule:
-        about = " ".join(one.text for one in contract.sentences if one.clause.kind in rule["kinds"])
-        gaps = [gap["duty"] for gap in rule["gaps"] if not _regex(gap["find"], contract).search(about)]
-        found = [(found[0][0], f"nothing says that the processor {', '.join(gaps)}")] if gaps else []
     yield from ((sentence, because, "") for sentence, because in found)
 
 
@@ -276,8 +220,6 @@ def _compiled(pattern: str, us: str, them: str) -> re.Pattern[str]:
     names = {"period": PERIOD, "rate": RATE, "us": re.escape(us), "them": re.escape(them)}
     for name, value in names.items():
         pattern = pattern.replace(f"{{{name}}}", value)
-    while "{amount}" in pattern:
-        pattern = pattern.replace("{amount}", re.sub(r"\?P<\w+>", "?:", AMOUNT), 1)
     return re.compile(pattern, re.IGNORECASE)
 
 
@@ -300,7 +242,7 @@ def _compared(rule: dict[str, Any], match: re.Match[str], contract: Contract) ->
         rate = float(groups["rate"]) * per_month[groups["per"].lower()]
         return f"{rate:g} % a month are more than {most:g}, the most in the policy" if rate > most else None
     if not groups.get("unit"):
-        return _small_share(match, contract) if "under" in rule else None
+        return None
     unit = limit.rpartition("_")[2].rstrip("s")
     days, bound = days_in(match), most * _DAYS[unit]
     is_fault = days > bound if "over" in rule else days < bound
@@ -308,26 +250,7 @@ def _compared(rule: dict[str, Any], match: re.Match[str], contract: Contract) ->
     return f"{days} days are {relation} than the {most} {unit}s of the policy" if is_fault else None
 
 
-def _small_share(match: re.Match[str], contract: Contract) -> str | None:
-    """Return how small an amount is, if it is under a quarter of the largest one that is paid; else None."""
-    paid = [
-        amount_in(found)
-        for sentence in contract.sentences
-        if sentence.clause.kind == "payment"
-        for found in re.finditer(AMOUNT, sentence.text)
-    ]
-    named = re.search(AMOUNT, match[0])
-    if named is None:
-        return None
-    currency, value = amount_in(named)
-    most = max((one for other, one in paid if other == currency), default=Decimal(0))
-    if value * 4 >= most:
-        return None
-    share = f"{value / most:.0%}" if value * 100 >= most else "less than 1%"
-    return f"the cap is {share} of the largest amount in the contract"
-
-
-def _missing(rule: dict[str, Any], contract: Contract) -> Iterator[Hit]:
+def _missing(contract: Contract) -> Iterator[Hit]:
     """Yield the kinds of clauses that contracts of this type have and this one does not."""
     report = contract.report
     kinds = {clause.kind for clause in report.clauses}
@@ -342,51 +265,8 @@ def _missing(rule: dict[str, Any], contract: Contract) -> Iterator[Hit]:
             yield None, f"contracts of the type {report.type!r} have one", kind
 
 
-def _contradictions(rule: dict[str, Any], contract: Contract) -> Iterator[Hit]:
-    """Yield where a value with a name differs from what it was before."""
-    for what in rulebook()["contradiction"]:
-        if what["rule"] != rule["id"]:
-            continue
-        pattern = re.compile(
-            f"{what['name']}[^.;]{{0,40}}?(?P<found>{DATE if what['value'] == 'date' else AMOUNT})", re.I
-        )
-        values: dict[str, dict[str, Sentence]] = defaultdict(dict)
-        for sentence in contract.sentences:
-            for found in pattern.finditer(sentence.text):
-                value = found["found"]
-                if what["value"] == "amount":
-                    value = "{} {:,.2f}".format(*amount_in(found))
-                values[found[1].lower()].setdefault(value, sentence)
-        for name, given in values.items():
-            if len(given) > 1:
-                yield [*given.values()][1], f"the {name} is {' and '.join(given)}", ""
-
-
-def _figures(rule: dict[str, Any], contract: Contract) -> Iterator[Hit]:
-    """Yield periods whose words and figures differ."""
-    for sentence in contract.sentences:
-        for found in re.finditer(PERIOD, sentence.text, re.IGNORECASE):
-            if found["words"] and spelled(found["words"]) != int(found["figure"]):
-                yield sentence, f"{found['words']!r} is {spelled(found['words'])}, and the figure {found['figure']}", ""
-
-
-def _dangling(rule: dict[str, Any], contract: Contract) -> Iterator[Hit]:
-    """Yield references to clauses that do not exist; those to statutes are not the contract's."""
-    numbers = {re.sub(r"^\D+", "", clause.id) for clause in contract.report.clauses}
-    numbers |= {number.rpartition(".")[0] for number in numbers} | {number.split(".")[0] for number in numbers}
-    for sentence in contract.sentences if any(numbers) else ():
-        for found in _REFERENCE.finditer(sentence.text):
-            if found["number"] not in numbers:
-                yield sentence, f"there is no {found[0]}", ""
-                break
-
-
 def _finding(rule: dict[str, Any], contract: Contract, sentence: Sentence | None, because: str, absent: str) -> Finding:
     names = {"us": contract.us, "them": contract.them, "kind": absent.replace("_", " ")}
-    likelihood: Grade = rule["likelihood"]
-    consequence: Grade = rule["consequence"]
-    if sentence is not None and "worse" in rule and _regex(rule["worse"], contract).search(sentence.text):
-        consequence = 5
     return Finding(
         rule=rule["id"],
         title=rule["title"].format(**names),
@@ -394,7 +274,7 @@ def _finding(rule: dict[str, Any], contract: Contract, sentence: Sentence | None
         clause=None if sentence is None else sentence.clause.id,
         quote="" if sentence is None else sentence.quote[:_LONGEST_QUOTE],
         absent=absent or None,
-        likelihood=likelihood,
-        consequence=consequence,
+        likelihood=rule["likelihood"],
+        consequence=rule["consequence"],
         because=because,
     )
