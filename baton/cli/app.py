@@ -108,8 +108,6 @@ COMMANDS = (
     Listed("audit trace", "ledger.cli", _PROVE),
     Listed("audit verify", "ledger.cli", _PROVE),
     Listed("audit export", "ledger.cli", _PROVE),
-    Listed("audit import", "ledger.cli", _PROVE),
-    Listed("audit tail", "ledger.cli", _PROVE),
     Listed("audit checkpoint", "ledger.cli", _PROVE),
     Listed("audit archive", "ledger.cli", _PROVE),
     Listed("audit migrate", "ledger.cli", _PROVE),

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
-from uuid import UUID
 
 import typer
 from rich.console import RenderableType
@@ -37,7 +36,7 @@ from baton.ledger.cli_sources import (
 from baton.ledger.entries import TaskCost, Trace
 from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import LedgerReport
-from baton.ledger.records import AuditHeader, AuditRecord, LedgerError
+from baton.ledger.records import AuditHeader, LedgerError
 from baton.ledger.store import Ledger
 from baton.ledger.store_evidence import AnchorFile, verify_bundle
 from baton.ledger.store_reader import FlawedRecordsError, SegmentManifest
@@ -133,19 +132,6 @@ def trace_page(trace: Trace) -> RenderableType:
         *(plain(f"! {finding}", "yellow") for finding in trace.cost.findings),
         None if output is None else Text.assemble(("Output: ", "bold"), plain(json_text(output, lines=True))),
     )
-
-
-def record_line(record: AuditRecord, *, as_json: bool) -> str:
-    """Return a record on one line: its header as JSON, or what matters of it in words."""
-    if record.absence is not None:
-        where = record.claims.task_id if record.claims else "?"
-        line = {"position": record.position, "taskId": where, "absence": record.absence}
-        return json_text(line, lines=True) + "\n" if as_json else plain(f"? {where} {record.absence}").plain + "\n"
-    if as_json:
-        return json_text({"position": record.position} | record.members, lines=True) + "\n"
-    header = record.fields
-    parts = [moment(header.recorded_at), header.task_id, f"#{header.sequence}", header.kind, header.status]
-    return plain(" ".join([*parts, _who(header), header.reason or ""]).rstrip()).plain + "\n"
 
 
 def _title(verdict: Verdict, what: str) -> Text:
@@ -330,67 +316,6 @@ async def export(
         return
     session.show(f"{output}: {quantity(manifest.records, 'record')} of the ledger {manifest.ledger!r}")
     session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
-
-
-@command
-async def import_(
-    session: Session,
-    bundle: Annotated[
-        Path,
-        typer.Argument(metavar="BUNDLE", exists=True, dir_okay=False, readable=True, help="A bundle of evidence."),
-    ],
-    ledger: LedgerOption = None,
-    name: NameOption = None,
-    keys: KeysOption = None,
-) -> None:
-    """Put the records of an evidence bundle into a ledger.
-
-    Byte for byte, into a ledger of the same name. The bundle is verified first, and one that is invalid adds
-    nothing. Records that are there already stay as they are, so importing twice does no harm. A ledger that is
-    not there yet is made.
-    """
-    known = Keys.of(keys)
-    async with opened(session, ledger, name, create=True) as open_ledger:
-        with session.progress("adding the records"):
-            report = await open_ledger.restore(bundle, verifier=known.public)
-    if session.json:
-        session.write_json(report.model_dump(mode="json", exclude_none=True))
-    else:
-        session.show(bundle_page(report, str(bundle)))
-    if report.verdict is Verdict.UNVERIFIED:
-        session.note("nothing proves these records: give the public keys with --keys, and verify the ledger")
-
-
-@command
-async def tail(
-    session: Session,
-    task: Annotated[str | None, typer.Argument(metavar="TASK|RUN", help="Of this task, or of a run's, only.")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="Begin with the last N.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on with what comes, until Ctrl-C.")] = True,
-    ledger: LedgerOption = None,
-    name: NameOption = None,
-) -> None:
-    """Follow the ledger as records come.
-
-    Shows the newest records, and then those that come, until Ctrl-C. Nothing is verified. With --json each line
-    is an object: the record's header.
-    """
-    async with opened(session, ledger, name) as open_ledger:
-        # A task's own id may stand here before its first record does.
-        task_id = task if task is None or _is_task_id(task) else await task_of(session, open_ledger, task)
-        end = await open_ledger.end()
-        for record in await open_ledger.newest(lines, task_id=task_id, through=end):
-            session.write(record_line(record, as_json=session.json))
-        if follow:
-            async for record in open_ledger.tail(after=end, task_id=task_id):
-                session.write(record_line(record, as_json=session.json))
-
-
-def _is_task_id(named: str) -> bool:
-    try:
-        return str(UUID(named)) == named
-    except ValueError:
-        return False
 
 
 Verified = tuple[ChainReport | LedgerReport, RenderableType]

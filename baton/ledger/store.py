@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,19 +12,18 @@ from typing import Any, Self
 from baton.artifacts.store import ArtifactStore
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
 from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, erasure_entry, in_clear
-from baton.ledger.evidence import EvidenceReport, Manifest
+from baton.ledger.evidence import Manifest
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import (
     AuditEntry,
     AuditRecord,
-    EvidenceError,
     LedgerConflictError,
     LedgerError,
     LedgerKeysError,
     stamp,
 )
-from baton.ledger.store_database import Connection, Database, shown
-from baton.ledger.store_evidence import AnchorFile, Checkpoints, Exporter, restore, verify_bundle
+from baton.ledger.store_database import Database, shown
+from baton.ledger.store_evidence import AnchorFile, Checkpoints, Exporter
 from baton.ledger.store_reader import (
     SEGMENT_RECORDS,
     ColdTier,
@@ -305,25 +304,6 @@ class Ledger:
         """
         return (await self.trace(task_id)).cost
 
-    async def tail(
-        self, *, after: int | None = None, task_id: str | None = None, every: float = 0.5
-    ) -> AsyncGenerator[AuditRecord, None]:
-        """Yield records as they come, without end; nothing is verified.
-
-        Args:
-            after: The position to continue from; 0 for every record there is, None for new ones only.
-            task_id: Of this task only.
-            every: After how many seconds at the latest to look for what other processes wrote.
-        """
-        position = await self._reader.end() if after is None else after
-        while True:
-            seen = self._writer.generation
-            for record in await self._reader.page(position, await self._reader.end(), _KEEPING_UP):
-                position = record.position
-                if record.claims is not None and task_id in (None, record.claims.task_id):
-                    yield record
-            await self._writer.wait_for_more(seen, every)
-
     async def newest(self, count: int, *, task_id: str | None = None, through: int | None = None) -> list[AuditRecord]:
         """Return the last records, the oldest of them first; nothing is verified.
 
@@ -341,10 +321,6 @@ class Ledger:
             LedgerError: It cannot, and why.
         """
         await self._database.write(check_writable)
-
-    async def end(self) -> int:
-        """Return the position of the last record, from where `tail` can continue; 0 without records."""
-        return await self._reader.end()
 
     async def checkpoint(
         self, witness: AnchorFile | None = None, *, unsigned: bool = False, whole: bool = True
@@ -480,30 +456,6 @@ class Ledger:
         if task_ids is None:
             return await self._exporter.everything(path, keys, verifier)
         return await self._exporter.tasks(path, task_ids, keys, verifier)
-
-    async def restore(self, path: Path, *, verifier: HeadVerifier | None = None) -> EvidenceReport:
-        """Add the records of a bundle or a segment of this ledger, byte for byte, after verifying them.
-
-        Records that are there already are left alone, so doing it twice does no harm.
-
-        Returns:
-            The report on the file; without a verifier its verdict is "unverified".
-
-        Raises:
-            EvidenceError: The file does not verify, or is of another ledger.
-            LedgerConflictError: The ledger has another record in a place of one of these; nothing was added.
-        """
-        report = await asyncio.to_thread(verify_bundle, path, verifier=verifier, ledger=self.name)
-        if report.verdict is Verdict.INVALID:
-            why = [*report.reasons, *(f"task {one.task_id!r}: {one.reason}" for one in report.flawed)]
-            raise EvidenceError(f"{str(path)!r} does not verify, so nothing was restored: {'; '.join(why[:5])}")
-
-        def work(connection: Connection) -> None:
-            self._database.settle(connection)
-            restore(connection, path)
-
-        await self._database.write(work)
-        return report
 
     def _refuse_personal_data(self, entry: AuditEntry) -> None:
         """Make sure that nothing is recorded for ever that may have to be erased."""

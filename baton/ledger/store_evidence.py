@@ -13,7 +13,6 @@ Verifying one needs nothing but public keys: no database, no Temporal, no networ
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import sys
@@ -35,7 +34,6 @@ from baton.ledger.chain import (
 )
 from baton.ledger.evidence import (
     BUNDLE,
-    EvidenceFile,
     EvidenceReport,
     InclusionProof,
     Manifest,
@@ -65,9 +63,9 @@ from baton.ledger.records import (
     LedgerUnavailableError,
     stamp,
 )
-from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
+from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row
 from baton.ledger.store_reader import Reader
-from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert
+from baton.ledger.store_schema import check_heads
 from baton.wire.json_values import digest_of, hash_of
 from baton.wire.zstandard import zstd
 
@@ -534,22 +532,3 @@ def _refuse_invalid(report: ChainReport | LedgerReport) -> None:
 def _write(path: Path, manifest: Manifest, signer: HeadSigner | None, records: Sequence[AuditRecord]) -> None:
     with BundleWriter(path) as bundle:
         bundle.write(pack(manifest, records, signer))
-
-
-def restore(connection: Connection, path: Path) -> None:
-    """Add the records of a verified bundle to a ledger, byte for byte; those it has already are left alone."""
-    with bundle_lines(path) as lines:
-        records = EvidenceFile.open(lines).records()
-        while batch := list(itertools.islice(records, _AT_ONCE)):
-            insert(connection, [StoredRecord.of(record) for record in batch if not _is_there(connection, record)])
-
-
-def _is_there(connection: Connection, record: AuditRecord) -> bool:
-    task_id, sequence = record.members["taskId"], record.members["sequence"]
-    known = scalar(connection, HASH_AT, task_id, sequence)
-    if known is not None and known != record.hash:
-        raise LedgerConflictError(
-            f"the ledger has another record {sequence} of task {task_id!r} than the bundle: verify both, "
-            "and restore into an empty ledger"
-        )
-    return known is not None

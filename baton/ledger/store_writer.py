@@ -6,7 +6,6 @@ is on record already gives the head it gave the first time.
 """
 
 import asyncio
-import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -103,10 +102,9 @@ class Writer:
         self._clock = clock
         self._queue: deque[_Call] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._grown = asyncio.Event()
         self._ends: dict[str, ChainLink] = {}  # of the tasks that this writer wrote to, as it left them
         self.generation = 0
-        """How many transactions this writer has made: another number means that there is something new."""
+        """How many transactions this writer has made."""
 
     async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[Appended]:
         """Return the heads of the entries' chains right after each, once all of them are durable."""
@@ -120,12 +118,6 @@ class Writer:
         """Return once nothing waits any more."""
         if self._task is not None:
             await asyncio.wait([self._task])
-
-    async def wait_for_more(self, seen: int, seconds: float) -> None:
-        """Return once there is another `generation` than the one that was seen, or after some seconds."""
-        if self.generation == seen:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._grown.wait(), seconds)
 
     async def _drain(self) -> None:
         while self._queue:
@@ -151,15 +143,13 @@ class Writer:
         _answer(calls, written.outcomes)
 
     def _wrote(self, ends: Mapping[str, ChainLink]) -> None:
-        """Remember where chains end now, and tell those who wait for more."""
+        """Remember where chains end now."""
         for task_id, end in ends.items():
             self._ends.pop(task_id, None)  # so that it counts as the newest
             self._ends[task_id] = end
         while len(self._ends) > MOST_ENDS:
             del self._ends[next(iter(self._ends))]
         self.generation += 1
-        self._grown.set()
-        self._grown = asyncio.Event()
 
     def _forget(self, calls: Sequence[_Call]) -> bool:
         """Forget where the chains of these calls end; return whether any was known."""

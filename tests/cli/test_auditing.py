@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import signal
-import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -298,70 +296,3 @@ class TestHeadsOf:
         done = baton("verify", TASK, "--run", "contract-7")
 
         assert (done.exit_code, done.stdout) == (3, "")
-
-
-class TestImport:
-    def test_what_was_exported_is_restored_and_valid(self, baton: Desk) -> None:
-        """The whole trail moves into another ledger, byte for byte, and does so once (S3-12.1-a, S3-10.3-b)."""
-        copy = baton.folder / "copy.db"
-        baton("export", "--all", "-o", "all.zst")
-
-        first = baton("import", "all.zst", *baton.keys(), ledger=copy)
-        again = baton("import", "all.zst", *baton.keys(), ledger=copy)
-
-        assert (first.exit_code, again.exit_code) == (0, 0)
-        assert baton("verify", "--all", *baton.keys(), "--allow-unanchored", ledger=copy).exit_code == 0
-        assert baton("trace", TASK, "--json", ledger=copy).stdout == baton("trace", TASK, "--json").stdout
-
-    def test_a_bundle_that_does_not_verify_adds_nothing(self, baton: Desk) -> None:
-        """Forged evidence does not get into a ledger."""
-        baton("export", TASK, "-o", "evidence.zst")
-        stranger = baton.folder / "other.jwks"
-        stranger.write_text(Keyring.generate().public().to_json(), encoding="utf-8")
-        copy = baton.folder / "copy.db"
-
-        done = baton("import", "evidence.zst", "--keys", str(stranger), ledger=copy)
-
-        assert done.exit_code == 1
-        assert "nothing was restored" in done.stderr
-        assert "no records of task" in baton("trace", TASK, ledger=copy).stderr
-
-
-class TestTail:
-    def test_it_shows_the_newest_records_in_order(self, baton: Desk) -> None:
-        """The last ones of all, or of a task; as JSON their headers."""
-        everything = baton("tail", "--no-follow").stdout.splitlines()
-        some = [
-            json.loads(line) for line in baton("tail", TASK, "-n", "2", "--no-follow", "--json").stdout.splitlines()
-        ]
-
-        assert len(everything) == 5
-        assert "other #1 handoff ACCEPTED" in everything[-1]
-        assert [(one["sequence"], one["kind"]) for one in some] == [(3, "handoff"), (4, "completion")]
-
-    def test_a_name_that_nobody_knows_is_not_waited_for(self, baton: Desk) -> None:
-        """A run's id is looked up; a task's own may come before its first record."""
-        unknown = baton("tail", "contract-7", "--no-follow")
-        early = baton("tail", "0b7c0a52-9d3c-4c7e-8a55-4d0c8a1f2b6e", "--no-follow")
-
-        assert unknown.exit_code == 1
-        assert "no records of task 'contract-7'" in unknown.stderr
-        assert (early.exit_code, early.stdout) == (0, "")
-
-    async def test_it_follows_what_other_processes_write_until_ctrl_c(self, baton: Desk) -> None:
-        """An operator sees records as they come, as lines that a program can read."""
-        command = [sys.executable, "-m", "baton.cli", "audit", "tail", "-n", "1", "--json"]
-        process = await asyncio.create_subprocess_exec(
-            *command, "--ledger", str(baton.ledger), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout is not None
-        async with asyncio.timeout(180):
-            first = json.loads(await process.stdout.readline())
-            async with Ledger(baton.ledger, LedgerOptions(signer=baton.keyring.signer())) as ledger:
-                await ledger.append(entries()[0].model_copy(update={"task_id": "new"}))
-            second = json.loads(await process.stdout.readline())
-            process.send_signal(signal.SIGINT)
-            code = await process.wait()
-
-        assert (first["taskId"], second["taskId"], second["position"]) == ("other", "new", 6)
-        assert code == 130

@@ -16,7 +16,6 @@ from baton.cli.app import make_app
 from baton.client import fork, roll_back
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
-from baton.ledger.cli import record_line
 from baton.ledger.records import Kind
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.testing import opened_past_guards
@@ -119,5 +118,3 @@ async def test_every_decision_of_a_person_is_on_record(worker: Worker, safeguard
         ("FORK", "cat", "release manager"),
         ("APPROVE", "ann", "release manager"),
     ]
-    shown = "".join(record_line(record, as_json=False) for record in trace.records)
-    assert "decision DENY release manager by ann" in " ".join(shown.split())

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -92,7 +92,7 @@ class TestMove:
         assert report.verdict is Verdict.UNANCHORED
 
     async def test_both_tiers_read_as_one(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
-        """Trace, verification, cost, tail, checkpoint and bundle are what they were before, byte for byte (S3-9-g)."""
+        """Trace, verification, cost, checkpoint and bundle are what they were before, byte for byte (S3-9-g)."""
         async with Ledger(path, later) as ledger:
             before = await ledger.trace(TASK, verifier=KEYS)
             kept = await ledger.checkpoint()
@@ -101,7 +101,6 @@ class TestMove:
             whole = await ledger.verify_all(verifier=KEYS, anchors=aged, checkpoints=[kept])
             bundle = path.parent / "bundle.zst"
             await ledger.export(bundle, [TASK])
-            tailed = [position async for position in _first(ledger, 12)]
 
         assert [(one.header, one.message) for one in after.records] == [
             (one.header, one.message) for one in before.records
@@ -109,7 +108,6 @@ class TestMove:
         assert (after.report.verdict, after.cost) == (Verdict.VALID, before.cost)
         assert (whole.verdict, whole.records, whole.checkpointed_through) == (Verdict.VALID, 12, 12)
         assert verify_bundle(bundle, verifier=KEYS, anchors=aged)
-        assert tailed == list(range(1, 13))
 
     async def test_appends_go_on_and_events_stay_unique(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead]
@@ -135,21 +133,6 @@ class TestMove:
         assert await segments_of(artifacts, last) == moved
         assert [one.records for one in moved] == [5, 5, 2]
         assert [one.previous is None for one in moved] == [True, False, False]
-
-    async def test_a_ledger_is_restored_from_its_segments(
-        self, path: Path, later: LedgerOptions, aged: list[ChainHead], tmp_path: Path
-    ) -> None:
-        """With the database gone, each segment is an evidence file like any other."""
-        artifacts = LocalArtifactStore(tmp_path / "artifacts")
-        async with Ledger(path, later) as ledger:
-            await ledger.move_to_cold(timedelta(0))
-            last = await last_manifest(path)
-        [segment] = await segments_of(artifacts, last)
-        file = await written(tmp_path / "segment.zst", await artifacts.get(segment.segment.removeprefix("sha256:")))
-
-        async with Ledger(tmp_path / "restored.db", later) as restored:
-            await restored.restore(file, verifier=KEYS)
-            assert await restored.verify(TASK, verifier=KEYS, expected_head=aged[-1])
 
     async def test_segments_are_compressed(self, ledger: Ledger, tmp_path: Path) -> None:
         """By more than the records one by one (S3-9-f)."""
@@ -348,13 +331,6 @@ class TestLoss:
         assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
 
 
-async def _first(ledger: Ledger, count: int) -> AsyncIterator[int]:
-    following = ledger.tail(after=0, every=0.01)
-    for _ in range(count):
-        yield (await anext(following)).position
-    await following.aclose()
-
-
 async def last_manifest(path: Path) -> str:
     """Return the digest of the newest manifest, as the ledger's operator noted it down."""
     connection = sqlite3.connect(path)
@@ -363,11 +339,6 @@ async def last_manifest(path: Path) -> str:
     ).fetchall()
     connection.close()
     return str(digest)
-
-
-async def written(path: Path, data: bytes) -> Path:
-    await asyncio.to_thread(path.write_bytes, data)
-    return path
 
 
 def spoil(file: Path) -> None:

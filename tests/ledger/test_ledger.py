@@ -15,11 +15,10 @@ import pytest
 import rfc8785
 
 from baton.core.verdict import HandoffStatus
-from baton.ledger.chain import ChainHead, Claim, Flaw, Verdict, from_base64url
+from baton.ledger.chain import Claim, Flaw, Verdict, from_base64url
 from baton.ledger.entries import RedactionPolicy, handoff_entry, redact
 from baton.ledger.records import (
     AuditCost,
-    AuditRecord,
     Kind,
     LedgerConflictError,
     LedgerError,
@@ -323,40 +322,6 @@ class TestRecordErasure:
         assert [(head.task_id, head.sequence) for head in heads] == [("a", 2), ("b", 2)]
         report = await ledger.verify_all(verifier=KEYS, checkpoints=[before])
         assert (report.verdict, report.records, report.checkpointed_through, report.unanchored) == (UNANCHORED, 5, 3, 2)
-
-
-class TestTail:
-    async def test_it_yields_what_is_appended_while_it_waits(self, ledger: Ledger) -> None:
-        """New records only, as they come, without a poll in the same process."""
-        await ledger.append(entry(0))
-        following = ledger.tail(every=60)
-        waiting = asyncio.ensure_future(anext(following))
-        appended: list[ChainHead] = []
-        async with asyncio.timeout(180):
-            while not waiting.done():  # what comes before it has begun is not new to it
-                appended.append(await ledger.append(entry(len(appended) + 1)))
-                await asyncio.sleep(0.01)
-
-        record: AuditRecord = await waiting
-        assert record.members["sequence"] in [head.sequence for head in appended]
-        await following.aclose()
-
-    async def test_it_sees_what_another_process_wrote(self, ledger: Ledger, path: Path, options: LedgerOptions) -> None:
-        """Every so often it looks."""
-        following = ledger.tail(after=0, every=0.01)
-        async with Ledger(path, options) as other, asyncio.timeout(180):
-            await other.append(entry(0))
-
-            assert (await anext(following)).members["eventId"] == "handoff-0"
-        await following.aclose()
-
-    async def test_it_can_start_from_the_beginning_and_follow_one_task(self, ledger: Ledger) -> None:
-        """From any position, of one task."""
-        await ledger.append_all([entry(0), entry(0, task_id="another"), entry(1)])
-
-        following = ledger.tail(after=0, task_id=TASK, every=0.01)
-        assert [(await anext(following)).position for _ in range(2)] == [1, 3]
-        await following.aclose()
 
 
 class TestKeys:

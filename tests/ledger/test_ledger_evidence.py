@@ -12,9 +12,7 @@ from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import CANCELED, Verdict
 from baton.ledger.entries import handoff_entry
 from baton.ledger.records import (
-    EvidenceError,
     Kind,
-    LedgerConflictError,
     LedgerError,
     LedgerUnavailableError,
 )
@@ -133,66 +131,6 @@ class TestExport:
         report = verify_bundle(bundle, verifier=KEYS, anchors=heads)
 
         assert (report.verdict, report.records, report.signed_by, report.witnessed) == (VALID, 4, KEY.key_id, (TASK,))
-
-    async def test_a_ledger_is_restored_from_its_bundle(
-        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
-    ) -> None:
-        """Byte for byte, so the kept checkpoint still holds; and appending goes on where it ended."""
-        bundle = tmp_path / "all.zst"
-        for number in range(3):
-            heads = await ledger.append_all([entry(number), entry(number, task_id="another")])
-        kept = await ledger.checkpoint()
-        await ledger.export(bundle)
-
-        async with Ledger(tmp_path / "restored.db", options) as restored:
-            for _ in range(2):
-                assert (await restored.restore(bundle, verifier=KEYS)).verdict is Verdict.UNANCHORED
-            assert await restored.append(entry(2)) == heads[0]
-            last = await restored.append(entry(3), after=heads[0])
-            assert last.sequence == 4
-            report = await restored.verify_all(verifier=KEYS, checkpoints=[kept], anchors=[*heads, last])
-
-        assert (report.verdict, report.records, report.checkpointed_through) == (VALID, 7, 6)
-
-    async def test_a_bundle_that_does_not_verify_restores_nothing(
-        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
-    ) -> None:
-        """Not a single record of it."""
-        bundle = tmp_path / "all.zst"
-        await ledger.append_all([entry(number) for number in range(3)])
-        await ledger.export(bundle)
-        whole = bundle.read_bytes()
-
-        async with Ledger(tmp_path / "restored.db", options) as restored:
-            for spoilt in (whole[:-20], whole[:200] + b"x" + whole[201:], b"", b"{}\n"):
-                bundle.write_bytes(spoilt)
-                with pytest.raises(EvidenceError, match="nothing was restored"):
-                    await restored.restore(bundle, verifier=KEYS)
-            assert (await restored.verify_all()).records == 0
-
-    async def test_a_bundle_of_another_ledger_is_refused(
-        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
-    ) -> None:
-        """Records carry the name of their ledger for ever."""
-        await ledger.append(entry(0))
-        await ledger.export(tmp_path / "b.zst")
-
-        async with Ledger(tmp_path / "test.db", replace(options, name="test")) as other:
-            with pytest.raises(EvidenceError, match="of the ledger 'baton'"):
-                await other.restore(tmp_path / "b.zst")
-
-    async def test_a_chain_that_went_on_otherwise_is_not_mixed(
-        self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
-    ) -> None:
-        """Two histories of one task are a matter for a person."""
-        await ledger.append(entry(0))
-        await ledger.export(tmp_path / "b.zst")
-
-        async with Ledger(tmp_path / "other.db", options) as other:
-            await other.append_all([entry(5, task_id="first of all"), entry(0, details="other")])
-            with pytest.raises(LedgerConflictError, match="another record 1"):
-                await other.restore(tmp_path / "b.zst", verifier=KEYS)
-            assert (await other.verify_all()).records == 2
 
     async def test_a_task_without_records_cannot_be_exported(self, ledger: Ledger, tmp_path: Path) -> None:
         """A mistyped id is no evidence of anything."""

@@ -24,7 +24,7 @@ PROGRAMS = ROOT / "tests" / "data" / "pages"
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 HOLE = re.compile(r"^( *)## block: (.+)\n", re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TYPED: dict[str, tuple[str, ...]] = {"schedules": (), "ledger": ("baton audit tail",)}
+TYPED = {"schedules", "ledger"}
 WHOLE_PROGRAMS = {"agents", "skill", "testing", "tutorial"}
 PAGES = sorted(path.stem for path in PROGRAMS.glob("*.txt"))
 
@@ -59,8 +59,7 @@ def filled(page: str) -> str:
 def typed_lines(page: str) -> list[str]:
     """Return the lines that the page has a reader type, without those that never end."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    lines = [line for body in SHELL.findall(text) for line in body.splitlines()] if page in TYPED else []
-    return [line for line in lines if not line.startswith(TYPED.get(page, ()))]
+    return [line for body in SHELL.findall(text) for line in body.splitlines()] if page in TYPED else []
 
 
 async def type_in(line: str) -> None:
