@@ -148,7 +148,7 @@ class TestUnavailable:
             with pytest.raises(LedgerUnavailableError, match="nothing was recorded"):
                 await ledger.append(entry(5))
             with pytest.raises(LedgerUnavailableError, match="check the database, and that it may be read"):
-                await ledger.end()
+                await ledger.newest(1)
             await asyncio.to_thread(server.start)
 
             heads.append(await ledger.append(entry(5)))
