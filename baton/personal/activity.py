@@ -51,19 +51,6 @@ class PersonalDataAccess:
         self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
         return self.payload
 
-    @step
-    async def seal_artifact(self, subject: str, id: str, data: bytes | str) -> bytes:
-        """Return a work product about a subject, encrypted, for `context.artifacts.write` under the same id."""
-        self._check(())
-        raw = data.encode() if isinstance(data, str) else data
-        return await self._require_vault().seal_bytes(subject, self._task_id, id, raw)
-
-    @step
-    async def open_artifact(self, id: str, sealed: bytes) -> bytes:
-        """Return the bytes of a sealed work product that `context.artifacts.read` gave."""
-        self._check(())
-        return await self._require_vault().open_bytes(sealed, self._task_id, id)
-
     def _check(self, fields: Collection[str]) -> None:
         """Make sure that the stage declared what it asks for."""
         missing = sorted(set(fields) - self._declared)

@@ -166,11 +166,11 @@ def _found(pseudonym: str, places: list[Place]) -> RenderableType:
     """Return what the vault has of a subject, by task."""
     if not places:
         return plain(f"the vault holds no data of {pseudonym}")
-    fields, artifacts = (Counter(one.task_id for one in places if one.kind == kind) for kind in ("field", "artifact"))
+    fields = Counter(one.task_id for one in places)
     tasks = list(dict.fromkeys(one.task_id for one in places))
-    table = make_table("TASK", "FIELDS", "ARTIFACTS", right=("FIELDS", "ARTIFACTS"), whole=("TASK",))
+    table = make_table("TASK", "FIELDS", right=("FIELDS",), whole=("TASK",))
     for task in tasks[:_SHOWN]:
-        table.add_row(plain(task, "cyan"), str(fields[task]), str(artifacts[task]))
+        table.add_row(plain(task, "cyan"), str(fields[task]))
     more = plain(f"and {quantity(len(tasks) - _SHOWN, 'task')} more", "dim") if len(tasks) > _SHOWN else None
     return stack(plain(pseudonym, "bold"), table, more)
 

@@ -1,6 +1,5 @@
 """The vault: personal data sealed under a key for each data subject, and erased by destroying that key."""
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -32,10 +31,7 @@ from baton.personal.store_file import (
     Context,
     KeyPlace,
     VaultFile,
-    open_data,
     open_value,
-    read_head,
-    seal_data,
     seal_value,
 )
 from baton.personal.store_subjects import Erasure, ErasureList, ErasureRecorder, Located, Place, check_proof
@@ -268,7 +264,7 @@ class Vault:
         if not fields:
             raise ValueError("there is nothing to seal: name at least one field")
         payload = read_payload(onto)
-        contexts = [Context(task_id, "field", _FIELD.validate_python(name)) for name in fields]
+        contexts = [Context(task_id, _FIELD.validate_python(name)) for name in fields]
         key, place = await self._key_to_seal(subject, contexts)
         sealed = {
             context.name: seal_value(value, key, place, context)
@@ -303,7 +299,7 @@ class Vault:
                 found
                 if isinstance(found, Erased)
                 else {
-                    name: open_value(field, *found[field.kid], Context(task_id, "field", name))
+                    name: open_value(field, *found[field.kid], Context(task_id, name))
                     for name, field in _fields(read[pseudonym]).items()
                     if fields is None or name in fields
                 }
@@ -321,28 +317,6 @@ class Vault:
         for one in await self._file.read(work):
             read[one.subject] = ErasedSubject(erased=ErasureMark(erasure_id=one.erasure_id, at=one.at))
         return write_payload(read)
-
-    async def seal_bytes(self, subject: str, task_id: str, name: str, data: bytes) -> bytes:
-        """Encrypt an artifact that is about a subject; put what this returns into the artifact store."""
-        context = Context(task_id, "artifact", name)
-        key, place = await self._key_to_seal(subject, [context])
-        return await asyncio.to_thread(seal_data, data, key, place, context)
-
-    async def open_bytes(self, sealed: bytes, task_id: str, name: str) -> bytes:
-        """Return the bytes of an artifact that `seal_bytes` encrypted."""
-        pseudonym, kid, _ = read_head(sealed)
-
-        def work(connection: sqlite3.Connection) -> tuple[bytes, KeyPlace]:
-            gone = subjects.erased(connection, self._keyring, pseudonym)
-            if gone is not None:
-                raise SubjectErasedError(
-                    f"the artifact {name!r} cannot be read any more: {pseudonym!r} was erased "
-                    f"by request {gone.erasure_id!r}"
-                )
-            return subjects.key_to_open(connection, self._keyring, pseudonym, kid)
-
-        key, place = await self._file.read(work)
-        return await asyncio.to_thread(open_data, sealed, key, place, Context(task_id, "artifact", name))
 
     async def rewrap(self) -> int:
         """Wrap every key again under the current WRAP key, after it was rotated, and return how many were."""

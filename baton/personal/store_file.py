@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import json
 import os
 import secrets
 import sqlite3
@@ -35,13 +34,8 @@ from baton.wire.json_values import loads_strict, pae
 KEY_BYTES, WRAPPED_BYTES = 32, 40
 MOST_ENCRYPTIONS = 2**32
 """How many values one key may encrypt with random nonces (NIST SP 800-38D §8.3)."""
-MOST_BYTES = 2**31 - 17
-"""How long one artifact may be: what the library encrypts in one piece."""
-
 _WRAP, _VALUE = "baton/vault-wrap/v1", "baton/vault-value/v1"
-_MAGIC = b"baton-sealed-1\n"
-_NONCE_BYTES, _TAG_BYTES = 12, 16
-_LONGEST_HEAD = 1_000
+_NONCE_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,6 @@ class Context:
     """Where a value belongs."""
 
     task_id: str
-    kind: str
     name: str
 
 
@@ -103,44 +96,13 @@ def open_value(field: SealedField, key: bytes, place: KeyPlace, context: Context
     return loads_strict(plain)
 
 
-def seal_data(data: bytes, key: bytes, place: KeyPlace, context: Context) -> bytes:
-    """Return the bytes of an artifact, encrypted, with a head that says under which key."""
-    if len(data) > MOST_BYTES:
-        raise VaultError(f"{context.name!r} has {len(data)} bytes; at most {MOST_BYTES} are sealed in one piece")
-    nonce = secrets.token_bytes(_NONCE_BYTES)
-    head = rfc8785.dumps({"kid": place.kid, "subject": place.subject, "v": VERSION})
-    return b"".join((_MAGIC, head, b"\n", nonce, AESGCM(key).encrypt(nonce, data, _bound(place, context))))
-
-
-def read_head(sealed: bytes) -> tuple[str, str, int]:
-    """Return the pseudonym and the key's name from sealed bytes, and where their ciphertext begins."""
-    end = sealed.find(b"\n", len(_MAGIC), _LONGEST_HEAD)
-    try:
-        if not sealed.startswith(_MAGIC) or end < 0 or len(sealed) < end + 1 + _NONCE_BYTES + _TAG_BYTES:
-            raise ValueError
-        head = json.loads(sealed[len(_MAGIC) : end])
-        subject, kid = head["subject"], head["kid"]
-        if head["v"] != VERSION or not (isinstance(subject, str) and isinstance(kid, str)):
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise ForeignCiphertextError("these bytes are not a sealed artifact: they are cut, or never were one") from None
-    return subject, kid, end + 1
-
-
-def open_data(sealed: bytes, key: bytes, place: KeyPlace, context: Context) -> bytes:
-    """Return the bytes of a sealed artifact."""
-    *_, at = read_head(sealed)
-    rest = memoryview(sealed)[at:]
-    return _decrypted(key, bytes(rest[:_NONCE_BYTES]), rest[_NONCE_BYTES:], place, context)
-
-
-def _decrypted(key: bytes, nonce: bytes, sealed: bytes | memoryview, place: KeyPlace, context: Context) -> bytes:
+def _decrypted(key: bytes, nonce: bytes, sealed: bytes, place: KeyPlace, context: Context) -> bytes:
     try:
         return AESGCM(key).decrypt(nonce, sealed, _bound(place, context))
     except InvalidTag:
         raise ForeignCiphertextError(
-            f"the {context.kind} {context.name!r} of {place.subject!r} does not belong here: it was changed, or moved "
-            f"from another subject, task or {context.kind} than of task {context.task_id!r}"
+            f"the field {context.name!r} of {place.subject!r} does not belong here: it was changed, or moved "
+            f"from another subject, task or field than of task {context.task_id!r}"
         ) from None
 
 
@@ -149,7 +111,6 @@ def _bound(place: KeyPlace, context: Context) -> bytes:
     members: dict[str, Any] = {
         "generation": place.generation,
         "kid": place.kid,
-        "kind": context.kind,
         "name": context.name,
         "subject": place.subject,
         "task": context.task_id,
@@ -209,9 +170,8 @@ CREATE TABLE data_key (
 CREATE TABLE place (
     subject INTEGER NOT NULL REFERENCES subject,
     task_id TEXT NOT NULL,
-    kind TEXT NOT NULL,
     name TEXT NOT NULL,
-    PRIMARY KEY (subject, task_id, kind, name)
+    PRIMARY KEY (subject, task_id, name)
 ) WITHOUT ROWID;
 CREATE TABLE hold (
     subject INTEGER PRIMARY KEY REFERENCES subject,

@@ -98,7 +98,6 @@ class Place:
     """A place where data of a subject was sealed."""
 
     task_id: str
-    kind: str
     name: str
 
 
@@ -202,16 +201,14 @@ def key_to_open(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str
 def note(connection: sqlite3.Connection, pseudonym: str, contexts: list[Context]) -> None:
     """Put into the subject index where data of a subject is sealed."""
     connection.executemany(
-        "INSERT OR IGNORE INTO place SELECT id, ?, ?, ? FROM subject WHERE pseudonym = ?",
-        [(one.task_id, one.kind, one.name, pseudonym) for one in contexts],
+        "INSERT OR IGNORE INTO place SELECT id, ?, ? FROM subject WHERE pseudonym = ?",
+        [(one.task_id, one.name, pseudonym) for one in contexts],
     )
 
 
 def places(connection: sqlite3.Connection, subject: int) -> list[Place]:
     """Return where data of a subject is sealed, in order."""
-    rows = connection.execute(
-        "SELECT task_id, kind, name FROM place WHERE subject = ? ORDER BY task_id, kind, name", (subject,)
-    )
+    rows = connection.execute("SELECT task_id, name FROM place WHERE subject = ? ORDER BY task_id, name", (subject,))
     return [Place(*row) for row in rows]
 
 

@@ -58,7 +58,6 @@ def desk(tmp_path: Path) -> Desk:
         async with Ledger(tmp_path / "ledger.db", options), Vault(tmp_path / "vault.db", keyring) as vault:
             for task in ("t-1", "t-2"):
                 await vault.seal(SUBJECT, task, {"email": SUBJECT, "phone": "1"})
-            await vault.seal_bytes(SUBJECT, "t-1", "cv", b"x")
 
     run(fill())
     return Desk(tmp_path)
@@ -71,7 +70,7 @@ class TestErase:
 
         assert told.exit_code == 0
         assert "erased sub-" in told.stdout
-        assert "(r-1)\n  1 key destroyed, 5 places forgotten\n  recorded now in 2 tasks" in told.stdout
+        assert "(r-1)\n  1 key destroyed, 4 places forgotten\n  recorded now in 2 tasks" in told.stdout
         assert SUBJECT not in told.output
         assert "already at" in desk(SUBJECT, "--yes").stdout
 
@@ -79,7 +78,7 @@ class TestErase:
         """`--json` has all of it (S3-12.3-a)."""
         report = desk.json(SUBJECT, "--yes", "--by", "me", "--request-id", "r-1")
 
-        assert (report["status"], report["removed"], report["recorded"]) == ("ERASED", {"keys": 1, "places": 5}, True)
+        assert (report["status"], report["removed"], report["recorded"]) == ("ERASED", {"keys": 1, "places": 4}, True)
         assert report["task_ids"] == ["t-1", "t-2"]
         assert desk.json(SUBJECT, "--yes")["repeated"] is True
 
@@ -106,14 +105,14 @@ class TestErase:
         for words in ((), ("--json",)):
             refused = desk(SUBJECT, *words)
             assert (refused.exit_code, refused.stdout) == (2, "")
-        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 5
+        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 4
 
     def test_a_dry_run_shows_and_erases_nothing(self, desk: Desk) -> None:
         """The index tells where data of the subject is (S3-12.3-c)."""
         shown = desk(SUBJECT, "--dry-run").stdout
 
-        assert [line.split() for line in shown.splitlines()[2:]] == [["t-1", "2", "1"], ["t-2", "2", "0"]]
-        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 5
+        assert [line.split() for line in shown.splitlines()[2:]] == [["t-1", "2"], ["t-2", "2"]]
+        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 4
         assert "holds no data" in desk("nobody", "--dry-run").stdout
 
     def test_a_held_subject_is_refused(self, desk: Desk) -> None:
@@ -137,7 +136,7 @@ class TestErase:
         told = desk(SUBJECT, "--yes", BATON_LEDGER=str(desk.folder / "none.db"))
 
         assert (told.exit_code, "none.db" in told.stderr) == (1, True)
-        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 5
+        assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 4
 
     def test_contradictions_are_refused(self, desk: Desk) -> None:
         """A hold is no dry run, and nobody is erased without a name (S3-12.3-a)."""

@@ -29,7 +29,7 @@ from baton.personal.records import (
     is_payload,
 )
 from baton.personal.store import Vault, VaultOptions
-from baton.personal.store_subjects import ErasureList, Place, destroy
+from baton.personal.store_subjects import ErasureList, destroy
 from tests.personal.material import MARKER, NOW, SUBJECT, TASK, everything_in, found_in
 
 
@@ -49,11 +49,9 @@ class TestErase:
     async def test_nothing_is_left_in_any_file(
         self, vault: Vault, ledger: Ledger, tmp_path: Path, keyring: Keyring
     ) -> None:
-        """(a) No byte of a value, of who it was about, or of a key is in vault, ledger or artifacts (S3-12.3-a)."""
+        """(a) No byte of a value, of who it was about, or of a key is in vault or ledger (S3-12.3-a)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await hand_on(ledger, payload)
-        store = LocalArtifactStore(tmp_path / "artifacts")
-        await store.put(await vault.seal_bytes(SUBJECT, TASK, "cv", MARKER.encode()))
         wrapped = [
             row[0] for row in await vault._file.read(lambda one: list(one.execute("SELECT bytes FROM wrapped_key")))
         ]
@@ -164,16 +162,6 @@ class TestErase:
         assert list((await vault.open(marked, TASK)).values()) == [mark, {"email": "n@x"}]
         assert await vault.where_is(SUBJECT) == []
 
-    async def test_artifacts_are_gone_with_the_key(self, vault: Vault) -> None:
-        """(a) The store can't delete, and need not (S3-12.3-a)."""
-        sealed = await vault.seal_bytes(SUBJECT, TASK, "cv", b"x")
-        assert await vault.where_is(SUBJECT) == [Place(TASK, "artifact", "cv")]
-        await vault.erase(SUBJECT, "r-1")
-
-        assert await keys_in(vault) == 0
-        with pytest.raises(SubjectErasedError, match="erased by request 'r-1'"):
-            await vault.open_bytes(sealed, TASK, "cv")
-
     async def test_copies_of_everything_but_the_vault_tell_nothing(
         self, vault: Vault, ledger: Ledger, tmp_path: Path
     ) -> None:
@@ -247,8 +235,6 @@ class TestErase:
         with pytest.raises(SubjectErasedError, match=r"call Vault\.readmit"):
             await vault.seal(SUBJECT, TASK, {"email": MARKER}, onto=before)
         with pytest.raises(SubjectErasedError):
-            await vault.seal_bytes(SUBJECT, TASK, "cv", b"x")
-        with pytest.raises(SubjectErasedError):
             await vault.hold(SUBJECT, "too late", "counsel")
 
         assert await vault.readmit(SUBJECT, "dpo")
@@ -263,8 +249,8 @@ class TestErase:
         """(g) 100,000 values sealed in 1,000 tasks: one key is destroyed (S3-12.3-a)."""
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
-            rows = [(f"t-{number % 1_000}", "field", f"f{number // 1_000}") for number in range(100_000)]
-            await vault._file.write(lambda one: one.executemany("INSERT INTO place VALUES (1, ?, ?, ?)", rows))
+            rows = [(f"t-{number % 1_000}", f"f{number // 1_000}") for number in range(100_000)]
+            await vault._file.write(lambda one: one.executemany("INSERT INTO place VALUES (1, ?, ?)", rows))
             writes: list[str] = []
 
             def trace(connection: sqlite3.Connection) -> None:

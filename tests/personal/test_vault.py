@@ -184,37 +184,16 @@ class TestMoving:
             await vault.open({subject: {"v": 1, "erased": mark}}, TASK)
 
 
-class TestArtifacts:
-    async def test_bytes_come_back_and_stay_where_they_belong(self, vault: Vault) -> None:
-        """An artifact about a subject is under the subject's key (C-24)."""
-        data = MARKER.encode() * 10_000
-        sealed = await vault.seal_bytes(SUBJECT, TASK, "cv", data)
-
-        assert MARKER.encode() not in sealed
-        assert await vault.open_bytes(sealed, TASK, "cv") == data
-        for task, name, raw in (("other", "cv", sealed), (TASK, "letter", sealed), (TASK, "cv", sealed[:-1])):
-            with pytest.raises(ForeignCiphertextError):
-                await vault.open_bytes(raw, task, name)
-
-    @pytest.mark.parametrize("raw", [b"", b"baton-sealed-1\n", b"%PDF-1.7", b"baton-sealed-1\n{}\n" + b"0" * 40])
-    async def test_other_bytes_are_named_as_what_they_are(self, vault: Vault, raw: bytes) -> None:
-        """What is no sealed artifact is refused, and not taken for one."""
-        with pytest.raises(ForeignCiphertextError, match="not a sealed artifact"):
-            await vault.open_bytes(raw, TASK, "cv")
-
-
 class TestWhereIs:
-    async def test_it_names_every_task_field_and_artifact_once(self, vault: Vault) -> None:
+    async def test_it_names_every_task_and_field_once(self, vault: Vault) -> None:
         """The index leads from a subject to what is about it (S3-12.3-a, S3-12.3-c)."""
         for task in ("t-2", "t-1", "t-1"):
             await vault.seal(SUBJECT, task, {"email": MARKER})
-        await vault.seal_bytes(SUBJECT, "t-1", "cv", b"x")
         await vault.seal("somebody else", "t-3", {"email": MARKER})
 
         assert await vault.where_is(SUBJECT) == [
-            Place("t-1", "artifact", "cv"),
-            Place("t-1", "field", "email"),
-            Place("t-2", "field", "email"),
+            Place("t-1", "email"),
+            Place("t-2", "email"),
         ]
         assert await vault.where_is("nobody") == []
 
