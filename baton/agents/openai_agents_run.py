@@ -286,16 +286,16 @@ def _established(work: AgentWork, receiver: str, tools: frozenset[str]) -> str:
     """Return what a run has established, as the contract for an agent that it hands off to."""
     context = work.context
     given = context.contract
+    able = frozenset(filter(context.tools.allows, tools))
     request = ContractRequest(
         handoff_id=f"{work.handoff_id or context.given.stage}:{receiver}",
         receiving_agent=receiver,
         task=given.task if given else context.baton.goal[:LONGEST_TASK],
         trace_id=given.trace_id if given else context.given.task_id,
         created_at=datetime.now(UTC),
-        capability=tools,
-        granted=tools,
+        capability=able,
+        granted=able,
         forbidden=frozenset(given.forbidden_tools if given else ()),
-        ceiling=context.tools.names,
     )
     made = compile_contract(context.session.events, request, estimator=context.parts.counter)
     events = context.session.events

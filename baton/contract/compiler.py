@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pydantic import Field
-
 from baton.contract.draft import (
     BUDGET,
     EXPLICIT,
@@ -88,27 +86,9 @@ def used_tools(draft: Draft) -> frozenset[str]:
 
 
 def allowed_tools(request: ContractRequest, used: frozenset[str]) -> list[str]:
-    """Return the tools that a contract grants: ((used or granted) and capability and ceiling) without forbidden."""
+    """Return the tools that a contract grants: ((used or granted) and capability) without forbidden."""
     wanted = tool_keys(used | request.granted) - tool_keys(request.forbidden)
-    if request.ceiling is not None:
-        wanted &= tool_keys(request.ceiling)
     return sorted(tool for tool in request.capability if tool_key(tool) in wanted)
-
-
-def withheld_tools(request: ContractRequest, used: frozenset[str]) -> dict[str, str]:
-    """Return the tools that were used or granted and are not allowed all the same, each with the reason."""
-    forbidden, capability = tool_keys(request.forbidden), tool_keys(request.capability)
-    ceiling = None if request.ceiling is None else tool_keys(request.ceiling)
-    reasons = {}
-    for tool in sorted(used | request.granted):
-        key = tool_key(tool)
-        if key in forbidden:
-            reasons[tool] = "forbidden"
-        elif key not in capability:
-            reasons[tool] = "beyond the capability"
-        elif ceiling is not None and key not in ceiling:
-            reasons[tool] = "beyond the ceiling"
-    return reasons
 
 
 _SOURCES = {
@@ -274,14 +254,12 @@ class CompileReport(CompactRecord):
 
     Attributes:
         dispositions: What became of each event, in the order of the session.
-        withheld: Tools that were used or granted and are not allowed all the same, each with the reason.
         processors: The names of the processors, in their order.
         session_tokens: How many tokens the whole session would have taken.
         contract_tokens: How many the contract takes as its receiver reads it.
     """
 
     dispositions: list[Disposition]
-    withheld: dict[str, str] = Field(default_factory=dict)
     processors: list[str]
     session_tokens: Count
     contract_tokens: Count
@@ -323,7 +301,6 @@ def compile_contract(
     contract = assemble(draft)
     report = CompileReport(
         dispositions=draft.dispositions(),
-        withheld=withheld_tools(request, used_tools(draft)),
         processors=[processor.name for processor in processors],
         session_tokens=sum(event.tokens or estimator(event.content) for event in draft.events),
         contract_tokens=contract_tokens(contract, estimator),

@@ -55,7 +55,6 @@ class ContractRequest:
         capability: The tools that the receiver is able to use.
         granted: Tools that the policy grants although they were not used.
         forbidden: Tools that the receiver may not use, whatever else is said.
-        ceiling: The most that the chain allows here, for example what the sender itself was allowed; None for no limit.
         output_schema: The shape that the output must have.
         max_tokens: How many tokens the contract may take as the receiver reads it; None for any number.
         receiving_agent_version: The receiver's version, where it matters which.
@@ -71,7 +70,6 @@ class ContractRequest:
     capability: frozenset[str]
     granted: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
-    ceiling: frozenset[str] | None = None
     output_schema: OutputSchemaRef | None = None
     max_tokens: int | None = None
     receiving_agent_version: str | None = None

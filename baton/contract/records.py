@@ -49,10 +49,6 @@ class UnknownSchemaError(HandoffError):
     """No such output schema is registered; the message names what comes nearest."""
 
 
-class RegistryError(HandoffError):
-    """A registry's source cannot be used; the message names the source, the place and what is expected there."""
-
-
 TOOL_DENIED = "TOOL_DENIED"
 """The code of a denied call, in messages, in logs and as the status of its record in the ledger."""
 

@@ -43,7 +43,6 @@ class ContractTerms:
     Attributes:
         policy: Which events become facts, when they are stale, when the contract expires.
         granted: The tools that stages may use although none before them did; None grants what each one declares.
-        ceiling: The most that any stage may use; None for no limit.
         forbidden: Tools that no stage may use, by name; patterns are refused.
         max_tokens: How many tokens task and facts may take; the newest and surest facts are kept, as many of them
             whole as fit. None leaves it to the window of each stage's agent.
@@ -62,7 +61,6 @@ class ContractTerms:
 
     policy: ContractPolicy = field(default_factory=ContractPolicy)
     granted: frozenset[str] | None = None
-    ceiling: frozenset[str] | None = None
     forbidden: frozenset[str] = frozenset()
     max_tokens: int | None = MAX_CONTRACT_TOKENS
     agents: AgentRegistry | None = None
@@ -72,7 +70,7 @@ class ContractTerms:
     def __post_init__(self) -> None:
         """Check the lists of tools: one that can match nothing would forbid nothing."""
         known = {tool for entry in (self.agents.entries if self.agents else ()) for tool in entry.tools}
-        lists = {"granted": self.granted, "ceiling": self.ceiling, "forbidden": self.forbidden}
+        lists = {"granted": self.granted, "forbidden": self.forbidden}
         for what, names in lists.items():
             if names is not None:
                 object.__setattr__(self, what, tool_set(names, what, known))
@@ -127,7 +125,6 @@ class ContractIssuer:
             capability=spec.tools,
             granted=spec.tools if terms.granted is None else terms.granted,
             forbidden=terms.forbidden | spec.forbids,
-            ceiling=terms.ceiling,
             output_schema=None if spec.output is None else OutputSchemaRef.parse(spec.output),
             max_tokens=terms.max_tokens,
         )

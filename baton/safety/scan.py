@@ -160,9 +160,6 @@ class ScanPolicy(CompactRecord):
     Attributes:
         flag_at: The score from which a finding becomes a label.
         reject_at: The score from which the handoff is rejected.
-        exclude: JSON pointers of members whose value is not scanned, with all below it; `*` stands for any
-            one index or key: `/conversationHistoryVerbatim/*/content`.
-        off: Categories that are not reported.
         allow: Phrases that are harmless here, such as the title of a document about attacks; they count as blanks,
             in any case of letters.
 
@@ -173,8 +170,6 @@ class ScanPolicy(CompactRecord):
 
     flag_at: Whole = Field(default=5, ge=1)
     reject_at: Whole = Field(default=10, ge=1)
-    exclude: list[str] = Field(default_factory=list)
-    off: list[Category] = Field(default_factory=list, strict=False)
     allow: list[Statement] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -184,8 +179,6 @@ class ScanPolicy(CompactRecord):
                 f"reject_at is {self.reject_at} and flag_at {self.flag_at}: what is rejected is also flagged, so"
                 " flag_at must be at most reject_at"
             )
-        if wrong := [path for path in self.exclude if not path.startswith("/")]:
-            raise ValueError(f"exclude holds {wrong[0]!r}; a JSON pointer begins with a slash, as in '/currentState'")
         return self
 
 
@@ -208,12 +201,12 @@ def leaves(message: Any) -> Iterator[Leaf]:
 def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> ScanReport:
     """Scan every text of a message (EAAPL-MAG006 §6.1, §10.1)."""
     policy = policy or _DEFAULT
-    chosen = [leaf for leaf in leaves(message) if not (policy.exclude and _covered(leaf, policy.exclude))]
+    chosen = list(leaves(message))
     looked_at = [leaf.text for leaf in chosen]
     if policy.allow:
         harmless = re.compile("|".join(map(re.escape, policy.allow)), re.IGNORECASE)
         looked_at = [harmless.sub(" ", text) for text in looked_at]
-    kept = [it for it in detector(looked_at) if it.score >= policy.flag_at and it.category not in policy.off]
+    kept = [it for it in detector(looked_at) if it.score >= policy.flag_at]
     if not kept:
         return _CLEAN
     kept.sort(key=lambda suspicion: -suspicion.score)
@@ -256,16 +249,6 @@ def _shown(message: Any, leaf: Leaf) -> str:
         if len(shown) > LONGEST_PATH:
             return shown[: LONGEST_PATH - 1] + "…"
     return shown
-
-
-def _covered(leaf: Leaf, excluded: Sequence[str]) -> bool:
-    """Return whether a text is one of the excluded ones or below it; a key belongs to the object it is in."""
-    tokens = leaf.path.split("/")
-    tokens = tokens[:-1] if leaf.is_key else tokens
-    return any(
-        len(pattern) <= len(tokens) and all(want in ("*", token) for want, token in zip(pattern, tokens, strict=False))
-        for pattern in (entry.split("/") for entry in excluded)
-    )
 
 
 def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:

@@ -147,6 +147,5 @@ def requests(draw: st.DrawFn) -> ContractRequest:
         capability=draw(tool_sets),
         granted=draw(tool_sets),
         forbidden=draw(tool_sets),
-        ceiling=draw(st.none() | tool_sets),
         max_tokens=draw(st.none() | st.integers(0, 400)),
     )

@@ -150,9 +150,7 @@ def oracle(events: list[SessionEvent], request: ContractRequest) -> Answer:
     answer.tools = sorted(
         tool
         for tool in request.capability
-        if (same(tool, used) or same(tool, request.granted))
-        and not same(tool, request.forbidden)
-        and (request.ceiling is None or same(tool, request.ceiling))
+        if (same(tool, used) or same(tool, request.granted)) and not same(tool, request.forbidden)
     )
     trim(answer, events, request)
     return answer

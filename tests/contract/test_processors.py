@@ -295,22 +295,16 @@ class TestBudget:
 
 class TestTools:
     @pytest.mark.parametrize(
-        ("members", "allowed", "withheld"),
+        ("members", "allowed"),
         [
-            pytest.param({}, ["crm.lookup"], {}, id="used"),
-            pytest.param({"granted": {"policy.search"}}, ["crm.lookup", "policy.search"], {}, id="and granted"),
-            pytest.param({"forbidden": {"crm.lookup"}}, [], {"crm.lookup": "forbidden"}, id="forbidden wins"),
-            pytest.param({"forbidden": {" CRM.Lookup"}}, [], {"crm.lookup": "forbidden"}, id="however it is spelled"),
-            pytest.param(
-                {"capability": {"policy.search"}}, [], {"crm.lookup": "beyond the capability"}, id="not able to"
-            ),
-            pytest.param({"ceiling": {"policy.search"}}, [], {"crm.lookup": "beyond the ceiling"}, id="not in chain"),
-            pytest.param({"ceiling": {"crm.lookup"}}, ["crm.lookup"], {}, id="in the chain"),
+            pytest.param({}, ["crm.lookup"], id="used"),
+            pytest.param({"granted": {"policy.search"}}, ["crm.lookup", "policy.search"], id="and granted"),
+            pytest.param({"forbidden": {"crm.lookup"}}, [], id="forbidden wins"),
+            pytest.param({"forbidden": {" CRM.Lookup"}}, [], id="however it is spelled"),
+            pytest.param({"capability": {"policy.search"}}, [], id="not able to"),
         ],
     )
-    def test_what_is_allowed_and_why_not(
-        self, members: dict[str, set[str]], allowed: list[str], withheld: dict[str, str]
-    ) -> None:
+    def test_what_is_allowed(self, members: dict[str, set[str]], allowed: list[str]) -> None:
         """A tool that was used crosses only if the receiver is able to and nothing forbids it (C-37, S5-fields-k)."""
         given: dict[str, Any] = {
             "capability": {"crm.lookup", "policy.search"},
@@ -321,7 +315,6 @@ class TestTools:
         made = compile_contract([result("x")], request(**{name: frozenset(one) for name, one in given.items()}))
 
         assert made.contract.allowed_tools == allowed
-        assert made.report.withheld == withheld
 
     @pytest.mark.parametrize(
         "one",

@@ -39,7 +39,7 @@ class TestToolSet:
 class TestContractTerms:
     def test_each_of_its_lists_is_checked_at_construction(self) -> None:
         """A run would fail late, or the tool would run."""
-        for what in ("granted", "ceiling", "forbidden"):
+        for what in ("granted", "forbidden"):
             with pytest.raises(TypeError):
                 ContractTerms(**{what: "email.send"})  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="pattern"):

@@ -57,9 +57,9 @@ class TestReport:
         """A pipeline moves the lines and brings a classifier of its own (S3-6.1-i, S3-11-d)."""
 
         def classify(texts: Sequence[str]) -> list[Suspicion]:
-            return [*detect(texts), Suspicion(0, Category.JAILBREAK, ("model.v3",), 12)]
+            return [*detect(texts), Suspicion(0, Category.JAILBREAK, ("model.v3",), 30)]
 
-        policy = ScanPolicy(reject_at=12, off=[Category.PROMPT_INJECTION])
+        policy = ScanPolicy(reject_at=30)
 
         assert scan({"a": ATTACK}, classify, policy).violations == [Unsafe("/a", "jailbreak:model.v3")]
 
