@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -35,9 +35,7 @@ from baton.artifacts.records import DEFAULT_STORE
 from baton.artifacts.store import open_store
 from baton.client import connect
 from baton.compression.store_tokens import best_counter
-from baton.contract.records import RegistryError
-from baton.contract.registry import OutputSchema
-from baton.contract.store import load_registries
+from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import SafeguardSettings
 from baton.keys.store_keyring import Keyring, KeyringError
@@ -87,7 +85,7 @@ def blamed(variable: str) -> Iterator[None]:
     """Say of a value that is refused inside which variable it came from."""
     try:
         yield
-    except (ValueError, ArtifactError, KeyringError, RegistryError) as error:
+    except (ValueError, ArtifactError, KeyringError) as error:
         raise SettingError(f"{variable}: {error}") from error
 
 
@@ -104,7 +102,6 @@ class Settings(SafeguardSettings):
         deployment: The name of the worker deployment.
         build_id: This build; switches worker versioning on.
         metrics: Where to serve Prometheus metrics, for example `127.0.0.1:9464`.
-        registry: A file of output schemas (and agents) beside those of the shipped pipelines and installed packages.
         deciders: The file of those who may decide about approvals: their public keys, and groups.
         log_level: How much is logged.
     """
@@ -118,7 +115,6 @@ class Settings(SafeguardSettings):
     deployment: str = "baton"
     build_id: str | None = None
     metrics: str | None = None
-    registry: Path | None = None
     deciders: Path | None = None
     log_level: str = "INFO"
 
@@ -136,20 +132,16 @@ async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetry
     with blamed("BATON_ARTIFACTS"):
         store = open_store(settings.artifacts)
         await store.put(b"")  # so that a store which cannot be written is not found out by a stage
-    with blamed("BATON_REGISTRY") if settings.registry else nullcontext():
-        registries = load_registries(
-            schemas=served.schemas, files=[settings.registry] if settings.registry else [], installed=True
-        )
     if settings.deciders:
         with blamed("BATON_DECIDERS"):
             Deciders.from_file(settings.deciders)
-    parts = WorkerParts(artifacts=store, counter=counter, schemas=registries.schemas, deciders=settings.deciders)
+    parts = WorkerParts(
+        artifacts=store, counter=counter, schemas=OutputSchemas(served.schemas), deciders=settings.deciders
+    )
     safeguards = None
     if settings.seals:
-        # Keys come from BATON_KEYS or BATON_KEY_…; on a developer's machine they are made in .baton on first use.
-        named = sorted(name for name in os.environ if name.startswith(("BATON_KEYS", "BATON_KEY_")))
-        with blamed(", ".join(named) or "BATON_KEYS"):
-            keyring = Keyring.find_out(os.environ)
+        with blamed("BATON_KEYS"):
+            keyring = Keyring.find_out(os.environ)  # on a developer's machine they are made in .baton on first use
         safeguards = settings.with_keys(keyring, store)
         with blamed("BATON_LEDGER"):
             async with safeguards.opened():  # what is wrong with them is said before anything is taken on

@@ -20,9 +20,8 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.messages import StageInput
 from baton.core.patching import apply_patch
 from baton.core.stages import DECISIONS_HANDED
-from baton.report.records import Status
+from baton.report.records import HandoffReport, ReportContext, ReportDecision, ReportFindings, Status
 from baton.report.rendering import render_report
-from baton.report.rules import baton_report
 from baton.wire.text import fence
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
@@ -144,8 +143,16 @@ async def _inherited(
         made.contract, now=at, report=made.report, events=events, max_tokens=MAX_CONTRACT_TOKENS
     )
     assert verdict, f"the contract of stage {seq} is not valid: {verdict.errors}"
-    report = baton_report(
-        handed, sender=f"stage{seq - 1}", receiver=given.stage, status=Status.COMPLETED, confidence=90
+    report = HandoffReport(
+        sender=f"stage{seq - 1}",
+        receiver=given.stage,
+        task=handed.goal,
+        status=Status.COMPLETED,
+        confidence=90,
+        summary=" ".join(handed.current_state[:3]),
+        findings=ReportFindings(discoveries=handed.current_state),
+        context=ReportContext(decisions=[ReportDecision(decision=one) for one in handed.decision_log]),
+        blockers=handed.open_questions,
     )
     contracted = given.model_copy(update={"contract": made.contract.to_json_object()})
     return Inherited(

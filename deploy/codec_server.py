@@ -3,7 +3,7 @@
 Operators' browsers call it, so it must be reached from there, and only from there. Settings:
 `BATON_CODEC_PORT` (8081), `BATON_CODEC_ORIGINS` (where the UI is opened, comma-separated; required) and
 `BATON_CODEC_TOKEN` (callers must then send it as bearer token). With `BATON_ENCRYPT` it takes the keys that the
-workers have (`BATON_KEYS`, or `BATON_KEY_…`).
+workers have (`BATON_KEYS`).
 """
 
 import asyncio

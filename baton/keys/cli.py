@@ -90,8 +90,9 @@ async def list_(session: Session, keys: KeysOption = None) -> None:
 
     What each is for, and whether it still makes anything new.
     """
-    found, where = _keyring(keys)
-    _show(session, where, found.all_keys(), development=found.is_development)
+    file = _file(keys)
+    found = Keyring.from_file(file)
+    _show(session, file, found.all_keys(), development=found.is_development)
 
 
 @command
@@ -136,7 +137,7 @@ async def public(
 
     It is a JWK Set, with every key that ever signed. It holds no secret.
     """
-    text = _keyring(keys)[0].public().to_json()
+    text = Keyring.from_file(_file(keys)).public().to_json()
     if output is None:
         session.write(text)
         return
@@ -145,14 +146,6 @@ async def public(
     except OSError as error:
         session.say(f"cannot write {str(output)!r}: {error.strerror}", "red")
         raise typer.Exit(ExitCode.NO) from error
-
-
-def _keyring(keys: Path | None) -> tuple[Keyring, Path | None]:
-    """Return the keyring that is meant, and its file if it has one; none is made."""
-    if keys is None and not os.environ.get("BATON_KEYS") and any(name.startswith("BATON_KEY_") for name in os.environ):
-        return Keyring.from_environment(os.environ), None
-    file = _file(keys)
-    return Keyring.from_file(file), file
 
 
 def _file(keys: Path | None) -> Path:

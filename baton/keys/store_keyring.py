@@ -1,6 +1,6 @@
 """The keys of a deployment: what each is for, since when, and until when it made something new.
 
-They are written down in a TOML file that only its owner may read, or in one environment variable a purpose.
+They are written down in a TOML file that only its owner may read.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _KEY_MEMBERS = {"id", "purpose", "secret", "created_at"}
 
 @dataclass(frozen=True)
 class KeyFile:
-    """What a file of keys, or the environment, says."""
+    """What a file of keys says."""
 
     keys: tuple[Key, ...]
     seal_with: Purpose = Purpose.SEAL
@@ -122,33 +122,6 @@ def development_file(folder: Path) -> Path:
             if not path.exists():
                 raise
     return path
-
-
-def read_environment(environment: Mapping[str, str]) -> KeyFile:
-    """Return what the variables `BATON_KEY_<PURPOSE>` and `BATON_SEAL_WITH` say."""
-    keys: list[Key] = []
-    for name in sorted(environment):
-        if name.startswith("BATON_KEY_") and environment[name].strip():
-            keys += _inline(name, environment[name])
-    return KeyFile(tuple(keys), _seal_with(environment.get("BATON_SEAL_WITH", "hmac-sha256"), "BATON_SEAL_WITH"))
-
-
-def _inline(name: str, value: str) -> Iterable[Key]:
-    """Return the keys in one variable: `id:secret`, the current one first, retired ones with `@time`."""
-    try:
-        purpose = Purpose(name.removeprefix("BATON_KEY_").lower())
-    except ValueError:
-        purposes = ", ".join(f"BATON_KEY_{one.name}" for one in Purpose)
-        raise KeyringError(f"{name} names no purpose of a key; expected one of {purposes}") from None
-    for number, part in enumerate(value.split()):
-        body, retired, at = part.partition("@")
-        key_id, given, secret = body.partition(":")
-        if not given or bool(retired) != bool(number):
-            raise KeyringError(
-                f"{name} is not '<id>:<secret> <older id>:<secret>@<retired at> …', at its part {number + 1}"
-            )
-        # When it was made is not on record here, and nothing depends on it.
-        yield Key(key_id, purpose, _secret(secret, key_id), _EPOCH, _time(at, key_id) if retired else None)
 
 
 def _file(members: Mapping[str, Any], path: Path) -> KeyFile:
@@ -234,9 +207,6 @@ def _text(content: KeyFile) -> str:
     return "".join(lines)
 
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
-
-
 __all__ = ["ENVIRONMENT", "PRODUCTION", "Key", "Keyring", "KeyringError", "Purpose", "UnknownKeyError", "is_production"]
 
 ENVIRONMENT = "BATON_ENV"
@@ -319,28 +289,6 @@ class Keyring:
         return ring
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Return the keyring that environment variables name: `BATON_KEYS`, a file, or `BATON_KEY_<PURPOSE>`.
-
-        Such as `BATON_KEY_SEAL="k2:<base64url> k1:<base64url>@2026-11-21T10:00:00Z"`: the current key first, then
-        those that are retired, each with the time of it.
-
-        Raises:
-            KeyringError: Neither is set, both are, or one is not as it should be.
-        """
-        path = environment.get("BATON_KEYS")
-        inline = read_environment(environment)
-        if path and inline.keys:
-            raise KeyringError("both BATON_KEYS and BATON_KEY_… are set; keep one of them")
-        if path:
-            return cls.from_file(Path(path))
-        if not inline.keys:
-            raise KeyringError(
-                "no keys are given: make a file with `baton keys new FILE` and set BATON_KEYS to its path"
-            )
-        return cls(inline.keys, seal_with=inline.seal_with)
-
-    @classmethod
     def development(cls, folder: Path, environment: Mapping[str, str] | None = None) -> Self:
         """Return the keyring of this machine, in ``folder``/keys.toml; made on first use.
 
@@ -355,8 +303,8 @@ class Keyring:
     def find_out(cls, environment: Mapping[str, str], folder: Path = Path(".baton")) -> Self:
         """Return the keyring of the environment; if it names none and this is not production, the development one."""
         guarded = is_production(environment)
-        named = _names_keys(environment)
-        ring = cls.from_environment(environment) if named else cls.development(folder, environment)
+        path = environment.get("BATON_KEYS")
+        ring = cls.from_file(Path(path)) if path else cls.development(folder, environment)
         if guarded:
             ring.require_production()
         return ring
@@ -369,7 +317,7 @@ class Keyring:
             >>> Keyring.is_at_hand({"BATON_KEYS": "keys.toml"})
             True
         """
-        return _names_keys(environment) or (folder / DEVELOPMENT_FILE).exists()
+        return bool(environment.get("BATON_KEYS")) or (folder / DEVELOPMENT_FILE).exists()
 
     def current(self, purpose: Purpose) -> Key:
         """Return the key that makes new things."""
@@ -477,11 +425,6 @@ def _stamp(path: Path) -> object:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino  # the second goes with rights, too
-
-
-def _names_keys(environment: Mapping[str, str]) -> bool:
-    """Return whether environment variables name keys, or hold them."""
-    return bool(environment.get("BATON_KEYS")) or any(name.startswith("BATON_KEY_") for name in environment)
 
 
 def is_production(environment: Mapping[str, str]) -> bool:

@@ -20,7 +20,6 @@ from baton.report.records import (
     ReportError,
     ReportFinding,
     Severity,
-    bold_title,
     plain,
 )
 from baton.report.rendering import NOTE
@@ -53,7 +52,6 @@ LONGEST = 256 * 1024
 MOST_LINES, MOST_MARKS = 5_000, 1_000
 """So many lines a report has at most, and so many headings, list items, quotes and columns of tables."""
 
-_LIKE_A_TITLE = "handoff report"  # with more, or less, around it
 _BREAK = re.compile(r"\r\n|\r|\n")
 _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
 _MARKS = re.compile(r"(?:[ \t]*(?:>|(?:[-*+]|[0-9]{1,9}[.)])(?=[ \t]|$)))+|[ \t]*#{1,6}(?=[ \t]|$)")
@@ -116,14 +114,10 @@ def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Blo
         return _below(reading, blocks, titles[0].start)
     for block in () if fenced else blocks:
         lines = _BREAK.split(block.content) if block.kind == "code" else ()
-        if any((_HEADING.match(line) and TITLE in line) or bold_title(line) == TITLE for line in lines):
+        if any(_HEADING.match(line) and TITLE in line for line in lines):
             inner = Reading(_fenced(reading.lines, block), reading.first + block.start + 1, reading.findings)
             inner.warn("", "the report stands in a fence; send it as it is", 0)
             return _found(inner, fenced=True)
-    heading = next((block for block in blocks if block.kind == "heading"), None)
-    if heading is not None and _LIKE_A_TITLE in plain(_heading(reading, heading)):
-        reading.warn("", f"the title is expected here; write '## {TITLE}'", heading.start)
-        return _below(reading, blocks, heading.start)
     reading.warn("", f"the title '## {TITLE}' is missing", 0)
     return reading, blocks, -1
 
@@ -154,24 +148,16 @@ def _fenced(lines: Sequence[str], block: Block) -> list[str]:
 
 
 def _heading(reading: Reading, block: Block) -> str:
-    """Return the text of a heading, or of the bold line that stands for one; nothing of any other block."""
-    line = reading.lines[block.start]
-    if block.kind == "heading":
-        return _HEADING.sub("", line, count=1).strip(" \t")
-    return bold_title(line) if block.kind == "text" else ""
+    """Return the text of a heading; nothing of any other block."""
+    return _HEADING.sub("", reading.lines[block.start], count=1).strip(" \t") if block.kind == "heading" else ""
 
 
 def _members(reading: Reading, blocks: list[Block], title: int) -> dict[str, Any]:
     """Return the members of the report as its JSON has them; what is missing or wrong is noted."""
     sections: list[Section] = []
     for block in blocks:
-        title_of = _heading(reading, block)
         if block.kind == "heading":
-            sections.append(Section(title_of, block.start, []))
-        elif title_of:
-            reading.warn("", f"a heading is expected here; write '### {title_of}'", block.start)
-            below = Block("text", block.start + 1, block.end)
-            sections.append(Section(title_of, block.start, [below] if below.start < below.end else []))
+            sections.append(Section(_heading(reading, block), block.start, []))
         elif sections:
             sections[-1].blocks.append(block)
     end = sections[0].at if sections else len(reading.lines)

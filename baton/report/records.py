@@ -86,20 +86,10 @@ SECTIONS = {
 ABOVE = "context for next agent"
 """A heading over others, with nothing of its own below it."""
 
-_NAMES = "|".join(name.replace(" ", r"[^\w\n]{1,5}") for name in (TITLE.casefold(), ABOVE, *SECTIONS))
-BOLD = rf"(?:\*\*|__)(?:[^\w\n]|[0-9]){{0,12}}(?i:{_NAMES})[ \t]*:?(?:\*\*|__)[ \t]*:?[ \t]*$"
-"""A line that is the name of a section in bold, as a regular expression without blanks: it may be verbose."""
-_BOLD_LINE = re.compile(rf"[ \t]*{BOLD}")
-
 
 def plain(title: str) -> str:
     """Return a heading in lower case, without marks and numbers."""
     return " ".join(re.sub("[^a-z]+", " ", title.casefold()).split())
-
-
-def bold_title(line: str) -> str:
-    """Return the text of a line that is the name of a section in bold, and of any other line nothing."""
-    return line.strip(" \t*_:") if _BOLD_LINE.match(line) else ""
 
 
 def _lines(text: str) -> list[str]:

@@ -4,14 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from baton.report.records import BOLD, TITLE, HandoffReport, RelevantFile, ReportDecision
+from baton.report.records import TITLE, HandoffReport, RelevantFile, ReportDecision
 
-# What models write for an empty list: "None", with or without a remark; "No blockers."; "No files were modified".
-_EMPTY = r"""[*_`]{0,3}(?i:
-    (?:none|n/a)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])
-  | no\ (?:open\ |new\ )?(?:blockers|questions|files|artifacts)(?:\ (?:or|and)\ (?:open\ )?questions)?
-    (?:\ (?:were\ )?(?:identified|created|modified|changed))?[.!]?[*_`]{0,3}[ \t]*$
-)"""
+# What stands for an empty list: "None", with or without a remark.
+_EMPTY = r"[*_`]{0,3}(?i:none|n/a)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])"
 # A word or sign that means something at the beginning of a line, behind any number of backslashes.
 _MEANS_SOMETHING = re.compile(
     rf"""^[ \t]*(?:
@@ -22,7 +18,6 @@ _MEANS_SOMETHING = re.compile(
           | [-:][-:|\ \t]*$                                    # second line of a table
           | \[[^\]\n]*\]:                                      # link definition
           | (?i:(?:\*\*|__)?(?:handoff\ confidence|ready\ for\ next\ phase))  # what stands below a report
-          | {BOLD}                                             # what stands for a heading
           | {_EMPTY}                                           # an empty list
         ))
     )""",

@@ -21,7 +21,7 @@ from baton.report.records import (
     Severity,
     Status,
 )
-from baton.report.rendering import code_span, path_entry
+from baton.report.rendering import path_entry
 from baton.wire.text import sentences
 
 FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
@@ -78,7 +78,6 @@ def _soft_rules(report: HandoffReport) -> Iterator[tuple[str, str]]:
 
 
 _BECAUSE, _REJECTED = " — because ", " (rejected: "
-_IN_A_SUMMARY = 3
 
 
 def report_patch(
@@ -115,54 +114,6 @@ def logged(decision: ReportDecision) -> str:
     return f"{decision.decision}{because}{rejected}"
 
 
-def from_log(entry: str) -> ReportDecision:
-    """Return the decision that an entry of the baton's log tells of; one of another form is the decision as it is."""
-    rest, separator, alternatives = entry.partition(_REJECTED)
-    if not (separator and alternatives.endswith(")")):
-        rest, alternatives = entry, ")"
-    decision, _, rationale = rest.partition(_BECAUSE)
-    if not _said([decision]):
-        return ReportDecision(decision=entry)
-    return ReportDecision(decision=decision, rationale=rationale, alternatives=alternatives[:-1])
-
-
-def baton_report(
-    baton: Baton,
-    *,
-    sender: str,
-    receiver: str,
-    status: Status,
-    confidence: int,
-    task: str = "",
-    summary: str = "",
-    readiness: Readiness | None = None,
-    verification: str = "",
-) -> HandoffReport:
-    """Return the report that tells of a baton."""
-    state = _said(baton.current_state)
-    blockers = _said(baton.open_questions)
-    further = (("Constraints", baton.constraints), ("Acceptance Criteria", baton.acceptance))
-    return HandoffReport(
-        sender=sender,
-        receiver=receiver,
-        task=task or baton.goal,
-        status=status,
-        confidence=confidence,
-        summary=summary or _sentences(state[:_IN_A_SUMMARY]) or _sentences([baton.goal]),
-        findings=ReportFindings(discoveries=state, artifacts_created=[_entry(one) for one in baton.artifacts]),
-        context=ReportContext(
-            relevant_files=[
-                RelevantFile(file=one, lines="All", reason="Work scope") for one in _said(baton.work_scope)
-            ],
-            decisions=[from_log(one) for one in _said(baton.decision_log)],
-        ),
-        blockers=blockers,
-        verification_script=verification,
-        readiness=readiness or _readiness(status, blockers),
-        notes=[Note(heading=heading, items=_said(items)) for heading, items in further if _said(items)],
-    )
-
-
 def _state(report: HandoffReport) -> list[str]:
     """Return the current state that a report tells of, what matters most first."""
     return [
@@ -190,28 +141,6 @@ def _union(*lists: Iterable[Any]) -> list[Any]:
             seen.add(key)
             found.append(one)
     return found
-
-
-def _said(items: Iterable[str]) -> list[str]:
-    """Return the entries that have something to see."""
-    return [one for one in items if any(sign.isprintable() and not sign.isspace() for sign in one)]
-
-
-def _sentences(items: Sequence[str]) -> str:
-    """Return bullets as running text."""
-    return " ".join(one if one.endswith((".", "!", "?", "…")) else f"{one}." for one in items)
-
-
-def _entry(ref: ArtifactRef) -> str:
-    """Return a reference as a report lists it."""
-    return f"{code_span(ref.path or ref.id)} - {ref.summary or ref.type} ({ref.id}, {ref.short_hash})"
-
-
-def _readiness(status: Status, blockers: Sequence[str]) -> Readiness:
-    """Return whether the next phase may begin, if the sender does not say so."""
-    if not status.delivers:
-        return Readiness.NO
-    return Readiness.WITH_CAVEATS if blockers or status is Status.PARTIAL else Readiness.YES
 
 
 T = TypeVar("T")

@@ -209,15 +209,12 @@ def read_decisions(reading: Reading, section: Section) -> list[dict[str, str]]:
     """Return the decisions of a section, with the reasons nested below each, or following it."""
     found: list[dict[str, str]] = []
     for entry in _entries(reading, section, "context.decisions", nested=False):
-        text = unescape(entry.text)
-        member = "decision"
-        for part in [text] if entry.item else _by_label(text):
-            label, said = _labelled(part)
-            if label in ("rationale", "alternatives") and found and label not in found[-1]:
-                member = label
-                found[-1][label] = said
-            else:
-                found.append({"decision": said})
+        member, (label, said) = "decision", _labelled(unescape(entry.text))
+        if label in ("rationale", "alternatives") and found and label not in found[-1]:
+            member = label
+            found[-1][label] = said
+        else:
+            found.append({"decision": said})
         for one in entry.item.nested if entry.item else ():
             source = unescape(_text(item_lines(reading.lines, one)))
             label, said = _labelled(source)
@@ -226,17 +223,6 @@ def read_decisions(reading: Reading, section: Section) -> list[dict[str, str]]:
             else:
                 found[-1][member] = f"{found[-1][member]}\n{source}".lstrip("\n")
     return found
-
-
-def _by_label(text: str) -> list[str]:
-    """Return the parts of a paragraph, each but the first begins with a label of a decision."""
-    parts: list[str] = []
-    for line in text.split("\n"):
-        if parts and not _labelled(line)[0]:
-            parts[-1] += f"\n{line}"
-        else:
-            parts.append(line)
-    return parts
 
 
 def read_files(reading: Reading, section: Section) -> list[dict[str, str]]:

@@ -1,13 +1,13 @@
 """What `baton doctor` finds of keys and ledger."""
 
-from base64 import urlsafe_b64encode
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from baton.cli import doctor as guard_checks
 from baton.cli.doctor import Mark
-from baton.keys.store_keyring import Keyring
+from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, write_file
 from baton.ledger.store import Ledger, LedgerOptions
 from tests.ledger.material import entry
 
@@ -49,8 +49,8 @@ class TestKeys:
 
     def test_a_purpose_without_a_current_key_is_told(self, folder: Path) -> None:
         """A worker would seal, and could encrypt nothing."""
-        secret = urlsafe_b64encode(bytes(range(32))).decode().rstrip("=")
-        found = guard_checks.keys({"BATON_KEY_SEAL": f"k1:{secret}"})
+        write_file(folder / "one.toml", KeyFile((Key.generate(Purpose.SEAL, datetime.now(UTC)),)), replace=False)
+        found = guard_checks.keys({"BATON_KEYS": str(folder / "one.toml")})
 
         assert (found.mark, "no current key to" in found.found) == (Mark.FAIL, True)
 

@@ -40,50 +40,12 @@ class TestLabels:
         assert (parsed.report.task, parsed.report.readiness) == ("Add login", Readiness.YES)
         assert sum("was not read" in one.text for one in parsed.warnings) == 2
 
-    def test_reasons_may_stand_in_the_paragraph_of_their_decision(self) -> None:
-        """Models write a line for each label, and no list."""
-        first = "**Decision**: A\n**Rationale**: B\nand more\n**Alternatives Considered**: C"
-        body = f"### Decisions\n{first}\n\n**Decision**: D\n**Rationale**: E"
-        found = parse_report(markdown(body)).report.context.decisions
-
-        assert [tuple(one.model_dump().values()) for one in found] == [("A", "B\nand more", "C"), ("D", "E", "")]
-
     def test_what_is_nested_below_a_reason_belongs_to_it(self) -> None:
         """S4-purpose-b: it was lost, as only a decision's own lists were read."""
         body = "### Decisions\n- **Decision**: A\n- **Rationale**:\n  - fast\n  - cheap"
         (found,) = parse_report(markdown(body)).report.context.decisions
 
         assert found.rationale == "fast\ncheap"
-
-
-class TestTitle:
-    @pytest.mark.parametrize(
-        "title", ["# Handoff Report", "## 📋 Agent Handoff Report: Add login", "### Handoff report (2)"]
-    )
-    def test_one_that_is_a_little_off_is_one(self, title: str) -> None:
-        """It was taken for a section, so all that stood at the head was called missing."""
-        parsed = parse_report(f"Done.\n\n{EXAMPLE.replace('## Agent Handoff Report', title)}")
-
-        assert parsed.report == parse_report(EXAMPLE).report
-        assert any("write '## Agent Handoff Report'" in one.text for one in parsed.warnings)
-        assert any("text before the title" in one.text for one in parsed.warnings)
-
-
-class TestEmptyLists:
-    @pytest.mark.parametrize("text", ["No blockers.", "- [ ] No open questions", "*No blockers or open questions.*"])
-    def test_no_blockers_are_none(self, text: str) -> None:
-        """Each was an open question of the baton."""
-        assert parse_report(markdown(f"### Blockers\n{text}")).report.blockers == []
-
-    @pytest.mark.parametrize("text", ["No files were modified.", "- No new files created", "No artifacts"])
-    def test_no_files_are_none(self, text: str) -> None:
-        """Each was a path of the work's scope."""
-        assert parse_report(markdown(f"#### Artifacts Modified\n{text}")).report.findings.artifacts_modified == []
-
-    @pytest.mark.parametrize("text", ["No blockers were documented for 2.0", "No tests"])
-    def test_what_says_more_is_an_entry(self, text: str) -> None:
-        """Only what is nothing is left out."""
-        assert parse_report(markdown(f"### Blockers\n- [ ] {text}")).report.blockers == [text]
 
 
 class TestCodeSpans:

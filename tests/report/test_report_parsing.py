@@ -151,15 +151,6 @@ class TestTolerance:
             pytest.param([("85\n\n---", "85\n---")], id="a rule right below the head"),
             pytest.param([("Blockers / Open Questions", "Blockers")], id="a shorter heading"),
             pytest.param([("### Summary", "### 1. Summary:")], id="a numbered heading"),
-            pytest.param([("## Agent Handoff Report", "**Agent Handoff Report**")], id="a bold title"),
-            pytest.param(
-                [
-                    ("### Summary", "**Summary**\n"),
-                    ("### Blockers / Open Questions", "**3. Blockers / Open Questions:**"),
-                ],
-                id="bold headings",
-            ),
-            pytest.param([("#### Relevant Files", "__Relevant Files__:")], id="a bold heading right above its table"),
             pytest.param([("**Ready for Next Phase:** Yes", "Ready for Next Phase: **yes**")], id="the answer in bold"),
             pytest.param([("\n\n---\n\n**Handoff", "\n\n**Handoff")], id="no rule above the foot"),
             pytest.param([("- None (exploration only)", "*none*")], id="none as a paragraph"),
