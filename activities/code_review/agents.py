@@ -12,9 +12,9 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from activities.code_review.records import (
-    RULES,
+    RUFF_RULES,
     CodeReviewError,
     Concern,
     Finding,
@@ -46,11 +46,7 @@ _SECONDS = 600
 _SUPPRESSION = re.compile(r"#\s*(?i:noqa|nosec)\b:?\s*((?:[A-Z]+\d+[,\s]*)*)")
 _COMPLEXITY = re.compile(r"too complex \((\d+) > ")
 _BANDIT_SURE = {"HIGH": 95, "MEDIUM": 75, "LOW": 50}
-_GRAVE = frozenset(("S324", "S501", "S602", "S605", "S609", "S701", "S702"))  # as bandit grades their twins
-_SLIGHT = frozenset(
-    ("S101", "S105", "S106", "S107", "S110", "S112", "S311", "S403", "S404", "S405", "S406", "S603", "S606", "S607")
-)
-_SECRETS = ("105", "106", "107")  # rules whose findings are at a password, which no report may repeat
+_SECRETS = ("B105", "B106", "B107")  # rules whose findings are at a password, which no report may repeat
 
 
 @dataclass(frozen=True)
@@ -124,14 +120,12 @@ async def bandit(copies: Copies) -> Found:
             copies.files[Path(raw["filename"]).name],
             raw["line_number"],
             end_line=max(raw["line_range"], default=raw["line_number"]),
-            offset=raw["col_offset"],
             concern="security",
             severity=_bandit_severity(raw["issue_severity"]),
             rule=raw["test_id"],
-            message=raw["issue_text"].partition(":")[0] if raw["test_id"][1:] in _SECRETS else raw["issue_text"],
+            message=raw["issue_text"].partition(":")[0] if raw["test_id"] in _SECRETS else raw["issue_text"],
             by=("bandit",),
             confidence=_BANDIT_SURE.get(raw["issue_confidence"], 50),
-            help=raw["more_info"],
             cwe=raw.get("issue_cwe", {}).get("id"),
         )
         for raw in answer["results"]
@@ -140,12 +134,14 @@ async def bandit(copies: Copies) -> Found:
     return Found(_named("bandit"), findings, frozenset(broken))
 
 
-async def ruff(copies: Copies, concern: Concern) -> Found:
-    """Return what ruff's rules for a concern find."""
+async def ruff(copies: Copies) -> Found:
+    """Return the slow, blocking and complex code that ruff finds."""
+    if not copies.files:
+        return Found(_named("ruff"), [])
     arguments = ["check", "--isolated", "--no-cache", "--exit-zero", "--ignore-noqa", "--output-format", "json"]
     arguments += ["--config", "exclude = []", "--no-respect-gitignore", "--target-version", "py314"]
-    answers, broken = await _run_ruff([*arguments, "--select", RULES[concern]], copies)
-    findings = []
+    answers = await _run("ruff", [*arguments, "--select", RUFF_RULES, "."], copies)
+    findings, broken = [], set[str]()
     for raw in answers:
         file = copies.files[Path(raw["filename"]).name]
         if raw["code"] in (None, "invalid-syntax"):
@@ -156,28 +152,22 @@ async def ruff(copies: Copies, concern: Concern) -> Found:
                 file,
                 raw["location"]["row"],
                 end_line=raw["end_location"]["row"],
-                column=raw["location"]["column"],
-                concern=concern,
+                concern="performance",
                 severity=_ruff_severity(raw["code"], raw["message"]),
                 rule=raw["code"],
                 message=raw["message"].replace("`", ""),
                 by=("ruff",),
                 confidence=85,
-                help=raw["url"] or "",
             )
         )
     return Found(_named("ruff"), findings, frozenset(broken))
 
 
 ANALYSERS: Mapping[Concern, Mapping[str, Analysis]] = {
-    "security": {"bandit": bandit, "ruff": lambda copies: ruff(copies, "security")},
-    "performance": {"ruff": lambda copies: ruff(copies, "performance")},
+    "security": {"bandit": bandit},
+    "performance": {"ruff": ruff},
 }
 """What each reviewer uses, by name."""
-
-
-class _CrashedError(CodeReviewError):
-    """An analyser was ended by a signal, such as by its own stack on a deeply nested expression."""
 
 
 async def _run(program: str, arguments: list[str], copies: Copies) -> Any:
@@ -203,35 +193,15 @@ async def _run(program: str, arguments: list[str], copies: Copies) -> Any:
         return json.loads(output)
     except ValueError:
         said = (errors.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1][:300]
-        kind = _CrashedError if (process.returncode or 0) < 0 else CodeReviewError
-        raise kind(f"{program} ended with exit code {process.returncode} and said: {said}") from None
+        raise CodeReviewError(f"{program} ended with exit code {process.returncode} and said: {said}") from None
 
 
-async def _run_ruff(arguments: list[str], copies: Copies) -> tuple[list[dict[str, Any]], set[str]]:
-    """Return what ruff finds, and the files at which it crashes; after a crash each file is read by itself."""
-    answers: list[dict[str, Any]] = []
-    crashed: set[str] = set()
-    with contextlib.suppress(_CrashedError):
-        return (await _run("ruff", [*arguments, "."], copies) if copies.files else answers), crashed
-    for name, file in copies.files.items():
-        try:
-            answers += await _run("ruff", [*arguments, name], copies)
-        except _CrashedError:
-            crashed.add(file.path)
-    return answers, crashed
-
-
-def _finding(file: SourceText, line: int, *, end_line: int, offset: int | None = None, **members: Any) -> Finding:
-    """Return a finding with its line's text, unless that holds a secret.
-
-    The offset of a column is in bytes, as Python's parser counts.
-    """
-    lines = _lines(file.text)
+def _finding(file: SourceText, line: int, *, end_line: int, **members: Any) -> Finding:
+    """Return a finding with its line's text, unless that holds a secret."""
+    lines = file.text.split("\n")
     first = min(max(line, 1), len(lines))
-    if offset is not None:
-        members["column"] = len(lines[first - 1].encode("utf-8", "replace")[:offset].decode("utf-8", "ignore")) + 1
     last = min(max(first, end_line), len(lines))
-    code = "" if members["rule"][1:] in _SECRETS else lines[first - 1].strip()[:200]
+    code = "" if members["rule"] in _SECRETS else lines[first - 1].strip()[:200]
     suppressed = any(_suppresses(line, members["rule"]) for line in lines[first - 1 : last])
     return Finding(path=file.path, line=first, end_line=last, code=code, suppressed=suppressed, **members)
 
@@ -240,13 +210,7 @@ def _suppresses(line: str, rule: str) -> bool:
     """Return whether a comment in a line hides a rule's findings: `# noqa`, `# nosec B602`, `# noqa: S602,S603`."""
     found = _SUPPRESSION.search(line)
     codes = re.findall(r"[A-Z]+\d+", found[1]) if found else []
-    return found is not None and (not codes or any(rule.startswith(code) for code in codes))
-
-
-@lru_cache(maxsize=1)
-def _lines(text: str) -> list[str]:
-    """Return the lines of a text; findings come file by file, so the last text's are kept."""
-    return text.split("\n")
+    return found is not None and (not codes or any(rule.startswith(code.replace("S", "B")) for code in codes))
 
 
 def _named(package: str) -> str:
@@ -261,9 +225,7 @@ def _bandit_severity(word: str) -> Severity:
 def _ruff_severity(code: str, message: str) -> Severity:
     if much := _COMPLEXITY.search(message):
         return "high" if int(much[1]) > 40 else "medium" if int(much[1]) > 20 else "low"
-    if code in _GRAVE:
-        return "high"
-    return "low" if code in _SLIGHT or code.startswith(("PERF", "C4", "RUF")) else "medium"
+    return "low" if code.startswith(("PERF", "C4", "RUF")) else "medium"
 
 
 _TASKS: dict[Concern, str] = {
@@ -355,17 +317,17 @@ def review_of(
 ) -> Review:
     """Return what a reviewer makes of what was found.
 
-    What bandit and ruff find at one place is one finding. In tests an assertion is not a finding, and nothing about
+    In tests an assertion is not a finding, and nothing about
     performance is graver than low. A claim whose quote is not in its file is dropped. Of a change only what is in its
     lines counts.
     """
     files = {file.path: file for file in snapshot.files}
     quoted = [_quoted(concern, claim, files.get(claim.path)) for claim in claims or ()]
-    findings = [*_joined(one for each in found for one in each.findings), *(one for one in quoted if one)]
+    findings = [*(one for each in found for one in each.findings), *(one for one in quoted if one)]
     kept = []
     for one in findings:
         file = files[one.path]
-        if not file.covers(one.line, one.end_line) or (is_test(one.path) and one.rule in ("B101", "S101")):
+        if not file.covers(one.line, one.end_line) or (is_test(one.path) and one.rule == "B101"):
             continue
         is_slight = is_test(one.path) and concern == "performance"
         kept.append(one.model_copy(update={"severity": "low"}) if is_slight else one)
@@ -384,23 +346,6 @@ def review_of(
         ),
         rejected=quoted.count(None),
     )
-
-
-def _joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings with those that bandit and ruff make at one place as one, which is surer."""
-    joined: list[Finding] = []
-    by_place: dict[tuple[str, int, str], int] = {}
-    for one in findings:
-        place = one.path, one.line, one.rule[1:]
-        at = by_place.get(place)
-        if at is None or joined[at].by == one.by:
-            by_place.setdefault(place, len(joined))
-            joined.append(one)
-        else:
-            twin = joined[at]
-            both = {"by": (*twin.by, *one.by), "confidence": 98, "suppressed": twin.suppressed or one.suppressed}
-            joined[at] = twin.model_copy(update=both)
-    return joined
 
 
 def _quoted(concern: Concern, claim: Claim, file: SourceText | None) -> Finding | None:

@@ -11,8 +11,8 @@ from baton.wire.records import Record
 Severity = Literal["high", "medium", "low"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
 Concern = Literal["security", "performance"]
-RULES: dict[Concern, str] = {"security": "S", "performance": "PERF,ASYNC,C4,C901,B019,RUF015"}
-"""Ruff's rules for each concern."""
+RUFF_RULES = "PERF,ASYNC,C4,C901,B019,RUF015"
+"""Ruff's rules on slow, blocking and complex code."""
 Verdict = Literal["request changes", "comment", "approve"]
 Passages = tuple[tuple[int, int], ...]
 """First and last lines, from 1."""
@@ -89,14 +89,12 @@ class Finding(Record):
         path: The file.
         line: Its first line.
         end_line: Its last line.
-        column: Where it begins in the line, from 1.
         concern: Which reviewer found it.
         severity: How grave it is.
         rule: The rule's id, such as `B602` or `PERF401`.
         message: What is wrong, in one sentence.
         by: The analysers that found it.
         confidence: How sure they are, 0 to 100.
-        help: Where the rule is explained.
         cwe: The number in the Common Weakness Enumeration.
         suppressed: Whether a comment in the source (`# nosec`, `# noqa`) hides it.
         code: The text of the first line.
@@ -105,14 +103,12 @@ class Finding(Record):
     path: str
     line: int = Field(ge=1)
     end_line: int = Field(ge=1)
-    column: int = Field(default=1, ge=1)
     concern: Concern
     severity: Severity
     rule: str
     message: str
     by: tuple[str, ...]
     confidence: int = Field(ge=0, le=100)
-    help: str = ""
     cwe: int | None = None
     suppressed: bool = False
     code: str = ""

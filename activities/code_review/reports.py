@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from activities.code_review.records import (
-    RULES,
+    RUFF_RULES,
     SEVERITIES,
     Concern,
     Finding,
@@ -38,7 +38,7 @@ COORDINATOR = "coordinate-review"
 REVIEWERS: dict[Concern, str] = {"security": "audit-security", "performance": "review-performance"}
 """The reviewer's stage by its concern."""
 
-_CHECKS = {"security": "bandit -q -r .\n", "performance": ""}
+_CHECKS = {"security": "bandit -q -r .", "performance": f"ruff check --isolated --select {RUFF_RULES} ."}
 _MOST_REPORTED = 250
 _MOST_FILES = 8
 _MOST_SUPPRESSED = 50
@@ -65,7 +65,7 @@ def reviewer_report(review: Review, snapshot: Snapshot, most: int | None = None)
         findings=ReportFindings(discoveries=[_discovery(one, with_code=most is None) for one in shown]),
         context=ReportContext(relevant_files=_relevant(review.open)),
         blockers=[f"Not analysed: {text(str(one))}" for one in missed],
-        verification_script=f"{_CHECKS[review.concern]}ruff check --isolated --select {RULES[review.concern]} .",
+        verification_script=_CHECKS[review.concern],
         readiness=Readiness.WITH_CAVEATS if missed else Readiness.YES,
     )
 
@@ -177,7 +177,6 @@ def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
             {
                 "id": finding.rule,
                 "defaultConfiguration": {"level": level},
-                **({"helpUri": finding.help} if finding.help.startswith("https://") else {}),
                 "properties": {
                     "tags": [finding.concern, *([f"external/cwe/cwe-{finding.cwe:03}"] if finding.cwe else [])],
                     **({"security-severity": score} if review.concern == "security" else {}),
@@ -186,7 +185,7 @@ def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
         )
         key = json.dumps([finding.rule, finding.path, finding.code])
         seen[key] += 1  # the order distinguishes equal lines
-        region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
+        region = {"startLine": finding.line, "endLine": finding.end_line}
         place = {"artifactLocation": {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}, "region": region}
         results.append(
             {

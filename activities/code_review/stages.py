@@ -81,7 +81,7 @@ audit_security = agent_stage(
     retries=_RETRIES,
     reserve_micro_usd=_MODEL_MICRO_USD,
 )
-"""Look for weaknesses with bandit, ruff and a configured model, and report to the coordinator."""
+"""Look for weaknesses with bandit and a configured model, and report to the coordinator."""
 
 review_performance = agent_stage(
     Reviewer("performance"),
