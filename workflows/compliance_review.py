@@ -23,7 +23,7 @@ class ComplianceReview:
     """Review an e-mail before it is sent, by a policy and what is known of those it goes to.
 
     Parameters: `mailbox`, an `.mbox` or `.eml` file with the proposed e-mail; `policy`, its rules in TOML; `records`,
-    a folder with the registers `customers`, `prices` and `approvals` in CSV; `output`, the folder for the explanation.
+    a folder with the registers `customers` and `prices` in CSV; `output`, the folder for the explanation.
     `message` says which e-mail of the mailbox it is, and `request` what the person who wants to send it has to say;
     both may be left out. Nothing is sent and no register is changed.
     """

@@ -25,7 +25,6 @@ from activities.compliance_review.claims import (
 from activities.compliance_review.mail import Note, without_addresses
 from activities.compliance_review.policy import (
     Answer,
-    ApprovalRule,
     PhrasesRule,
     Policy,
     QuoteRule,
@@ -52,7 +51,7 @@ from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, Out
 
 TOOLS = (
     *("mailbox.read", "mailbox.search", "policy.search", "crm.lookup_customer"),
-    *("crm.lookup_pricing", "approvals.search"),
+    "crm.lookup_pricing",
 )
 """The tools of the research; none of them changes anything."""
 
@@ -116,11 +115,6 @@ async def _look_into(context: Context, customer: str, material: Material) -> Non
     registers, rules, amounts = material.registers, material.policy.rules, material.mail.amounts
     if amounts and any(isinstance(rule, QuoteRule) for rule in rules):
         await ask(context, "crm.lookup_pricing", {"customer": customer}, partial(registers.lookup_pricing, customer))
-    highest = {one.currency: one.cents for one in amounts}
-    for rule in rules:
-        if isinstance(rule, ApprovalRule) and highest.get(rule.currency, 0) > rule.above * 100:
-            look_up = partial(registers.search_approvals, customer, rule.role, rule.currency)
-            await ask(context, "approvals.search", {"customer": customer, "role": rule.role}, look_up)
 
 
 def _hear(context: Context, material: Material) -> None:

@@ -112,8 +112,8 @@ _SLOTS = {
     "amounts": _list(_AMOUNT, "none"),
     "found": _list("[0-9]+", "none"),
     "of": "[0-9]+",
-    **dict.fromkeys(("customer", "tier", "quote", "role", "status"), _REFERENCE),
-    **dict.fromkeys(("until", "quoted_on"), _DAY),
+    **dict.fromkeys(("customer", "tier", "quote", "status"), _REFERENCE),
+    "quoted_on": _DAY,
     "amount": _AMOUNT,
 }
 """What can be at each place of a form."""
@@ -212,21 +212,6 @@ class Quote(Claim):
     amount: Amount | None = None
 
 
-class Approval(Claim):
-    """Up to which amount a role approved an offer to a customer."""
-
-    tool = "approvals.search"
-    forms = (
-        "The {role} approved up to {amount} for customer {customer} until {until}.",
-        "No approval of {role} for customer {customer} is on record.",
-    )
-    about = ("customer", "role")
-    customer: Reference
-    role: Reference
-    amount: Amount | None = None
-    until: date | None = None
-
-
 class Status(Claim):
     """The state of a customer's account."""
 
@@ -237,7 +222,7 @@ class Status(Claim):
     status: Reference
 
 
-KINDS: tuple[type[Claim], ...] = (*(Message, Recipients, Named, Phrases, InForce, Customer, Quote, Approval, Status),)
+KINDS: tuple[type[Claim], ...] = (*(Message, Recipients, Named, Phrases, InForce, Customer, Quote, Status),)
 """Every kind of claim."""
 
 
@@ -368,7 +353,7 @@ def _read(name: str, text: str) -> Any:
             return _amount(text)
         case "of" | "unreadable":
             return int(text)
-        case "until" | "quoted_on":
+        case "quoted_on":
             return date.fromisoformat(text)
         case _:
             return text

@@ -1,4 +1,4 @@
-"""A policy, as rules with ids in TOML; and the registers that are asked: customers, quotes and approvals, in CSV."""
+"""A policy, as rules with ids in TOML; and the registers that are asked: customers and quotes, in CSV."""
 
 import csv
 import hashlib
@@ -8,12 +8,13 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from activities.compliance_review.claims import Approval, Claim, Customer, Quote, Status
+from activities.compliance_review.claims import Claim, Customer, Quote, Status
 from activities.compliance_review.records import (
     Amount,
     ComplianceError,
@@ -71,17 +72,8 @@ class PhrasesRule(RuleTerms):
     forbidden: tuple[Phrase, ...] = Field(min_length=1, max_length=200)
 
 
-class ApprovalRule(RuleTerms):
-    """An amount above a threshold, in whole units of a currency, needs the approval of a role, on record."""
-
-    kind: Literal["approval"]
-    above: int = Field(ge=0, le=10**12)
-    currency: str = Field(pattern=r"^[A-Z]{3}$")
-    role: Reference
-
-
 Rule = Annotated[
-    RecipientsRule | StatusRule | QuoteRule | PhrasesRule | ApprovalRule,
+    RecipientsRule | StatusRule | QuoteRule | PhrasesRule,
     Field(discriminator="kind"),
 ]
 """Any rule; `kind` says which."""
@@ -171,31 +163,18 @@ class CustomerRow(Row):
     status: Reference = "active"
 
 
-class MoneyRow(Row):
-    """An amount in whole units and hundredths, such as `48000.00`."""
+class QuoteRow(Row):
+    """A price that was offered: `prices.csv`; the amount is in whole units and hundredths, such as `48000.00`."""
 
+    quote: Reference
+    quoted_on: date
     amount: str = Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,2})?$")
     currency: str = Field(pattern=r"^[A-Z]{3}$")
 
     @property
     def money(self) -> Amount:
         """The amount as a record."""
-        units, _, hundredths = self.amount.partition(".")
-        return Amount(currency=self.currency, cents=int(units) * 100 + int(hundredths.ljust(2, "0") or 0))
-
-
-class QuoteRow(MoneyRow):
-    """A price that was offered: `prices.csv`."""
-
-    quote: Reference
-    quoted_on: date
-
-
-class ApprovalRow(MoneyRow):
-    """An approval: `approvals.csv`."""
-
-    role: Reference
-    until: date
+        return Amount(currency=self.currency, cents=int(Decimal(self.amount) * 100))
 
 
 @dataclass(frozen=True)
@@ -246,18 +225,6 @@ class Registers:
                 claim = Quote(customer=customer, quote=row.quote, quoted_on=row.quoted_on, amount=row.money)
                 answers.append(Answer(claim, row.retrieved_at or now))
         return answers or [Answer(Quote(customer=customer), now)]
-
-    def search_approvals(self, customer: str, role: str, currency: str) -> list[Answer]:
-        """Return the highest approval of a role for a customer that holds longest (`approvals.search`)."""
-        now = self.now()
-        wanted = (customer, role, currency)
-        rows = [row for row in self._rows("approvals", ApprovalRow) if (row.customer, row.role, row.currency) == wanted]
-        in_force = [row for row in rows if row.until >= now.date()]
-        if not in_force:
-            return [Answer(Approval(customer=customer, role=role), now)]
-        row = max(in_force, key=lambda row: (row.money.cents, row.until))
-        claim = Approval(customer=customer, role=role, amount=row.money, until=row.until)
-        return [Answer(claim, row.retrieved_at or now)]
 
     def read_customer_status(self, customer: str) -> list[Answer]:
         """Return the state of a customer's account (`crm.read_customer_status`)."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import date
 
 from activities.compliance_review.claims import (
-    Approval,
     Customer,
     Evidence,
     InForce,
@@ -22,7 +21,6 @@ from activities.compliance_review.claims import (
     shown,
 )
 from activities.compliance_review.policy import (
-    ApprovalRule,
     PhrasesRule,
     Policy,
     QuoteRule,
@@ -127,8 +125,6 @@ def _points(rule: Rule, case: Case) -> Iterator[Point]:
             return _quote(rule, case)
         case PhrasesRule():
             return _phrases(rule, case)
-        case ApprovalRule():
-            return _approval(rule, case)
 
 
 def _recipients(rule: RecipientsRule, case: Case) -> Iterator[Point]:
@@ -214,36 +210,6 @@ def _phrases(rule: PhrasesRule, case: Case) -> Iterator[Point]:
         yield "met", "none of the phrases is in the e-mail", base
     else:
         yield from (("violated", f"phrase {number} of the rule is in the e-mail", base) for number in found.claim.found)
-
-
-def _approval(rule: ApprovalRule, case: Case) -> Iterator[Point]:
-    named = case.evidence.one(Named)
-    if named is None:
-        yield "unknown", "no certain fact says which amounts the e-mail names", ()
-        return
-    covered = {other.currency for other in case.policy.rules if isinstance(other, ApprovalRule)}
-    for amount in named.claim.amounts:
-        if amount.currency not in covered:
-            yield "unknown", f"no rule says which amount in {amount.currency} needs an approval", (named.event,)
-    above = [one for one in named.claim.amounts if one.currency == rule.currency and one.cents > rule.above * 100]
-    if not above:
-        yield "met", f"no amount is above {rule.above} {rule.currency}", (named.event,)
-        return
-    customers, open_points = _customers(case)
-    yield from open_points
-    for customer, events in customers:
-        base, amount = (*events, named.event), above[0]
-        found = case.evidence.one(Approval, customer=customer, role=rule.role)
-        if found is None:
-            yield "unknown", f"no certain fact has the approvals for customer {customer}", base
-            continue
-        facts, claim = (*base, found.event), found.claim
-        if claim.amount is None or claim.until is None:
-            yield "violated", f"{shown(amount)} needs the approval of {rule.role}, and none is on record", facts
-        elif claim.until < case.today or claim.amount.currency != amount.currency or claim.amount.cents < amount.cents:
-            yield "violated", f"the approval of {rule.role} does not reach {shown(amount)} on {case.today}", facts
-        else:
-            yield "met", f"the {rule.role} approved up to {shown(claim.amount)} until {claim.until}", facts
 
 
 def _customers(case: Case) -> tuple[list[tuple[str, Events]], list[Point]]:

@@ -16,8 +16,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
@@ -28,7 +26,6 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e0fff]"
 )
-_FRONT_MATTER = re.compile(r"---[ \t]*\n(?:.*\n){0,100}?---[ \t]*(?:\n|\Z)")
 _EDGE_LINES = 3  # running headers and footers are among the first and last lines of a page
 _EMPTY_PAGE = 16  # characters: a scanned page has at most a stamp or a number
 
@@ -56,10 +53,9 @@ def read_document(path: Path) -> Document:
             raise ReviewError(f"{path.name!r} has more than {_MOST_CHARACTERS:,} characters; give the contract alone")
         text = re.sub(r"\r\n|[\r\v\x85\u2028\u2029]", "\n", text)
         if suffix in (".md", ".markdown"):
-            lines, hidden = _markdown(text)
-            notes += [f"{hidden} comments or pieces of HTML left out: they are not shown"] if hidden else []
-        else:
-            lines = _plain(text)
+            text, hidden = _without_marks(text)
+            notes += [f"{hidden} comments left out: they are not shown"] if hidden else []
+        lines = _plain(text)
     if not any(line.text for line in lines):
         raise ReviewError(f"{path.name!r} has no text in it; there is nothing to review")
     return Document(
@@ -120,45 +116,11 @@ def _plain(text: str) -> list[Line]:
     return lines
 
 
-def _markdown(text: str) -> tuple[list[Line], int]:
-    """Return the lines of a Markdown text as they are shown, and how many hidden pieces there are."""
-    if front := _FRONT_MATTER.match(text):
-        text = "\n" * front[0].count("\n") + text[front.end() :]
-    lines: list[Line] = []
-    hidden, marker, row = 0, "", 0
-    for token in MarkdownIt("commonmark", {"maxNesting": 50}).enable("table").parse(text):
-        if token.type in ("tr_open", "tr_close"):
-            row = token.map[0] + 1 if token.type == "tr_open" and token.map else 0
-        elif token.type == "list_item_open":
-            marker = f"{token.info}{token.markup} " if token.info else ""
-        elif token.type == "html_block":
-            hidden += 1
-        elif token.type in ("inline", "fence", "code_block") and token.map:
-            shown, unseen = _shown(token)
-            hidden += unseen
-            for offset, words in enumerate(shown):
-                number = row or token.map[0] + 1 + offset
-                said = squeeze(marker + words)
-                if row and lines and lines[-1].number == row:  # a cell of the same row
-                    said = f"{lines.pop().text} | {said}"
-                lines.append(Line(text=said, number=number))
-                marker = ""
-    return lines, hidden
-
-
-def _shown(token: Token) -> tuple[list[str], int]:
-    """Return the words of a token, line by line, and how many hidden pieces are in it."""
-    if token.type != "inline":
-        return token.content.split("\n"), 0
-    lines, hidden = [""], 0
-    for child in token.children or []:
-        if child.type in ("softbreak", "hardbreak"):
-            lines.append("")
-        elif child.type in ("text", "code_inline", "text_special"):
-            lines[-1] += child.content
-        elif child.type == "html_inline":
-            hidden += child.content.startswith("<!--")
-    return lines, hidden
+def _without_marks(text: str) -> tuple[str, int]:
+    """Return a Markdown text without its marks and hidden comments, line by line, and how many comments there are."""
+    text, hidden = re.subn(r"(?s)<!--.*?(?:-->|\Z)", lambda found: "\n" * found[0].count("\n"), text)
+    text = re.sub(r"(?m)^[ >]*#{1,6} +|^[ >]*\|?[ :|-]{3,}$|^ *\||\| *$|\*\*|__|`", "", text)
+    return re.sub(r"!?\[([^\]\n]*)\]\([^)\s]*\)", r"\1", text), hidden
 
 
 def _pdf(name: str, content: bytes) -> tuple[list[Line], list[str]]:
@@ -171,8 +133,6 @@ def _pdf(name: str, content: bytes) -> tuple[list[Line], list[str]]:
         if len(reader.pages) > _MOST_PAGES:
             raise ReviewError(f"{name!r} has more than {_MOST_PAGES:,} pages; give the contract alone")
         pages = [[squeeze(line) for line in page.extract_text().split("\n")] for page in reader.pages]
-        if any(field.get("/V") for field in (reader.get_fields() or {}).values()):
-            notes.append("Form fields that are filled in were not read: print the file to a PDF first")
     except ReviewError:
         raise
     except Exception as error:  # a damaged file makes the library fail in many ways

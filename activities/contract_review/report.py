@@ -12,20 +12,6 @@ _MARK = "<!-- written by baton contract_review -->"
 MARKS = {REPORT: _MARK, DATA: '"written_by": "baton contract_review"'}
 """The files that are written, and how ours are recognised."""
 _BANDS: tuple[tuple[int, Level], ...] = ((15, "extreme"), (10, "high"), (5, "moderate"), (1, "low"))
-LIKELIHOOD = {
-    1: "rare: needs several things to go wrong at once",
-    2: "unlikely: not expected in the term, but has been seen",
-    3: "possible: about as likely as not in the term",
-    4: "likely: expected at least once in the term",
-    5: "almost certain: follows from the contract as written",
-}
-CONSEQUENCE = {
-    1: "minor: settled by those who work with the contract",
-    2: "limited: extra cost up to a month of fees",
-    3: "serious: extra cost up to a quarter of the yearly fees, or a dispute",
-    4: "major: extra cost up to the yearly fees, a stop of work, or a breach of law",
-    5: "critical: more than the contract is worth, or the loss of rights or of a business",
-}
 _UNKNOWN = {
     "event": "What the finding describes happens.",
     "treatment": "reduce",
@@ -168,9 +154,6 @@ def to_markdown(report: Report) -> str:
         "Scores: 1 to 4 low, 5 to 9 moderate, 10 to 14 high, 15 and more extreme. A clause without a finding was not "
         "found to be harmless.",
         f"No rule looked any closer at: {', '.join(map(text, report.uncovered))}." if report.uncovered else "",
-        table(
-            ("Grade", "Likelihood", "Consequence"), [(str(at), LIKELIHOOD[at], CONSEQUENCE[at]) for at in LIKELIHOOD]
-        ),
         f"Read: {text(report.document)}, {report.pages} pages, SHA-256 `{report.sha256}`. "
         + " ".join(f"{text(note)}." for note in report.notes),
         f"Dropped, because the contract does not have their words: {report.rejected} findings of a model."
@@ -205,8 +188,6 @@ def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetit
 def _treatment(risk: Risk) -> str:
     lines = [
         f"Event: {text(risk.event)}",
-        f"Likelihood {risk.likelihood}: {LIKELIHOOD[risk.likelihood]}",
-        f"Consequence {risk.consequence}: {CONSEQUENCE[risk.consequence]}",
         f"Treatment: {risk.treatment}. {text(risk.action)} That leaves {risk.residual}.",
     ]
     heading = f"### {risk.id}: {text(risk.title)} ({_where(risk)}, {risk.finding})"

@@ -24,17 +24,11 @@ _MOST_PATCH_BYTES, _MOST_OUTPUT_BYTES = 16_000_000, 200_000
 _TEST_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Makefile", r"^test\s*:", "make test"),
     ("package.json", r'"test"\s*:\s*"(?!echo .Error: no test specified)', "npm test"),
-    ("tox.ini", r"^\[tox", "tox"),
     ("pyproject.toml", r"pytest", "python -m pytest"),
     ("pytest.ini", "", "python -m pytest"),
     ("setup.cfg", r"pytest", "python -m pytest"),
     ("Cargo.toml", "", "cargo test"),
     ("go.mod", "", "go test ./..."),
-    ("gradlew", "", "./gradlew test"),
-    ("pom.xml", "", "mvn --batch-mode test"),
-    ("mix.exs", "", "mix test"),
-    ("Gemfile", r"rspec", "bundle exec rspec"),
-    ("composer.json", r'"test"\s*:', "composer test"),
     ("tests/__init__.py", "", "python -m unittest discover -s tests -t ."),
 )
 """How projects show their tests: a file, a pattern of its text, the command. The first that fits is taken."""
@@ -184,21 +178,9 @@ def _replace(place: Path, edit: Edit) -> int:
         text = place.read_bytes().decode()
     except UnicodeDecodeError:
         return 0
-    old, new = (_with_line_ends_of(text, words) for words in (edit.find, edit.replace))
-    if count := text.count(old):
-        place.write_bytes(text.replace(old, new).encode())
+    if count := text.count(edit.find):
+        place.write_bytes(text.replace(edit.find, edit.replace).encode())
     return count
-
-
-def _with_line_ends_of(text: str, words: str) -> str:
-    r"""Return words with Windows line ends where every line of the text has them.
-
-    Example:
-        >>> _with_line_ends_of("a\r\nb\r\n", "b\nc"), _with_line_ends_of("a\r\nb\n", "b\nc")
-        ('b\r\nc', 'b\nc')
-    """
-    is_windows = 0 < text.count("\r\n") == text.count("\n")
-    return words.replace("\r\n", "\n").replace("\n", "\r\n") if is_windows else words
 
 
 def _write_new(folder: Path, edit: Edit) -> None:

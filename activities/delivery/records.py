@@ -14,15 +14,6 @@ from baton.wire.records import Record
 from baton.wire.text import mismatch
 
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
-_NO_TEST_RAN = re.compile(
-    r"\b(?:0 (?:tests|passing|passed)|no tests? (?:ran|found|to run|files?)|collected 0 items)\b", re.I
-)
-"""How test programs that end with exit code 0 report that they found no test."""
-_A_TEST_RAN = re.compile(
-    r"\b[1-9]\d* (?:tests?|passed|passing|examples?|specs?|assertions?)\b|^ok[ \t]+\S+[ \t]+(?!.*no test)|^ok \d"
-    r"|Tests run: [1-9]",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 class DeliveryError(BatonError):
@@ -194,11 +185,6 @@ class TestRun(Record):
     def passed(self) -> bool:
         """Whether the tests passed."""
         return self.prepared and self.code == 0
-
-    @property
-    def ran_none(self) -> bool:
-        """Whether the output says that no test ran."""
-        return bool(_NO_TEST_RAN.search(self.output)) and not _A_TEST_RAN.search(self.output)
 
     def in_words(self) -> str:
         """Return how it ended, on one line."""

@@ -28,16 +28,10 @@ _LINE_RULES: tuple[tuple[str, str, str, str], ...] = (
     ),
 )
 """What blocks in an added line: the rule, in which files, the pattern, the message."""
-_FILE_RULES: tuple[tuple[str, bool, str, str], ...] = (
-    (
-        "secrets",
-        True,
-        r"(^|/)(\.env(\.(?!example|sample|template)[^/]*)?|\.netrc|\.npmrc|\.pypirc|id_(rsa|dsa|ecdsa|ed25519)"
-        r"|credentials(\.json)?|[^/]*\.(pem|key|p12|pfx|jks|keystore))$",
-        "a file of this name can hold secrets",
-    ),
+_SECRET_FILE = re.compile(
+    r"(^|/)(\.env(\.(?!example|sample|template)[^/]*)?|\.netrc|\.npmrc|\.pypirc|id_(rsa|dsa|ecdsa|ed25519)"
+    r"|credentials(\.json)?|[^/]*\.(pem|key|p12|pfx|jks|keystore))$"
 )
-"""What blocks by a file's name."""
 _TEST_FILE = re.compile(
     r"(^|/)(tests?|specs?|__tests__)/|(^|/)(test_[^/]*|conftest\.py)$|[_.](test|spec)s?\.\w+$", re.I
 )
@@ -65,9 +59,8 @@ def file_remarks(diff: FileDiff, order: Order) -> Iterator[Remark]:
     if order.paths and not any(matches(diff.path, pattern) for pattern in order.paths):
         message = f"only {', '.join(order.paths)} may change"
         yield Remark(path=diff.path, blocks=True, rule="outside", message=message)
-    for rule, blocks, pattern, message in _FILE_RULES:
-        if diff.status != "D" and re.search(pattern, diff.path):
-            yield Remark(path=diff.path, blocks=blocks, rule=rule, message=message)
+    if diff.status != "D" and may_hold_secrets(diff.path):
+        yield Remark(path=diff.path, blocks=True, rule="secrets", message="a file of this name can hold secrets")
     if diff.binary:
         yield Remark(path=diff.path, blocks=False, rule="binary", message="a binary file cannot be reviewed")
         return
@@ -109,7 +102,7 @@ def may_hold_secrets(path: str) -> bool:
         >>> may_hold_secrets("app/.env"), may_hold_secrets(".env.example"), may_hold_secrets("deploy/tls.key")
         (True, False, True)
     """
-    return any(rule == "secrets" and re.search(pattern, path) for rule, _, pattern, _ in _FILE_RULES)
+    return _SECRET_FILE.search(path) is not None
 
 
 def syntax_fault(path: str, text: str) -> tuple[int, str] | None:

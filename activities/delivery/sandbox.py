@@ -198,26 +198,22 @@ def _refuse_secrets(places: Sequence[str]) -> None:
 
 @dataclass
 class _Kept:
-    """The beginning and the end of a stream, within a limit of bytes."""
+    """The end of a stream, within a limit of bytes."""
 
     most: int
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
+    kept: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
     async def read(self, stream: asyncio.StreamReader | None) -> None:
         while stream is not None and (block := await stream.read(_BLOCK)):
-            room = max(self.most // 2 - len(self.head), 0)
-            self.head += block[:room]
-            self.tail += block[room:]
-            over = max(len(self.tail) - (self.most - self.most // 2), 0)
-            del self.tail[:over]
+            self.kept += block
+            over = max(len(self.kept) - self.most, 0)
+            del self.kept[:over]
             self.dropped += over
 
     def result(self) -> bytes:
-        """Return what was kept, with a line that says how much was left out."""
-        between = f"\n[… {self.dropped:,} bytes left out …]\n".encode() if self.dropped else b""
-        return bytes(self.head) + between + bytes(self.tail)
+        """Return what was kept, after a line that says how much was left out."""
+        return (f"[{self.dropped:,} bytes left out]\n".encode() if self.dropped else b"") + bytes(self.kept)
 
 
 async def _feed(stream: asyncio.StreamWriter | None, content: bytes) -> None:

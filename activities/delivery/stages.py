@@ -160,8 +160,6 @@ async def test_change(context: Context) -> StageResult:
         last = run.output.rstrip().splitlines()[-1:]
         state += [f"The tests ended with: {line.strip()[:_LONGEST_LINE]}" for line in last]
         why += "".join(f": {line.strip()[:_LONGEST_LINE]}" for line in last)
-    elif run.ran_none:
-        questions.append("Is a change good enough on which no test ran?")
     if not run.passed and number == 1:
         before = await use(context, "tests", partial(run_tests, repository, plan, plan.base), TestRun.in_words)
         questions += [] if before.passed else ["Are the tests on the base meant to fail?"]

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from shlex import quote
 from typing import Any
 
-import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 
 from activities.project_init.files import SourceTree
@@ -170,8 +169,6 @@ _ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "buil
 _TARGET = re.compile(r"(?P<name>[A-Za-z0-9_][\w-]*)\s*::?(?![:=])[^#\n]*(?:##\s*(?P<about>.*))?")
 _NPM_HOOK = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build)|prepare|prepublishOnly")
 _CI = re.compile(r"\.(github|forgejo|gitea)/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|\.ci/[^/]+")
-_CI_KEYS = ("run", "script", "before_script", "command")
-_LONGEST_YAML = 256 * 1024
 _MANAGERS = {
     "python": {"uv.lock": "uv", "poetry.lock": "poetry", "": "pip"},
     "node": {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "": "npm"},
@@ -224,41 +221,9 @@ def best_command(stack: TechStack, purpose: Purpose) -> Command | None:
     return min(found, key=rank, default=None)
 
 
-def find_ci(tree: SourceTree) -> tuple[Command, ...]:
-    """Return what continuous integration runs, as written, each command once."""
-    found: dict[str, Command] = {}
-    for path in ci_files(tree):
-        source = Source(path, tree.text(path) or "")
-        for line in _ci_lines(_yaml(source.text)):
-            evidence = source.at(line.strip().split("\n")[0])
-            found.setdefault(line, Command(line=line, purpose="other", evidence=evidence))
-    return tuple(found.values())
-
-
 def ci_files(tree: SourceTree) -> list[str]:
     """Return the files that define continuous integration."""
     return [path for path in tree.by_path if _CI.fullmatch(path)]
-
-
-def _yaml(text: str) -> Any:
-    """Return what a YAML text holds; None if it is too long or cannot be read."""
-    try:
-        return yaml.safe_load(text) if len(text) <= _LONGEST_YAML else None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return None
-
-
-def _ci_lines(document: Any) -> Iterator[str]:
-    waiting, seen = [document], set[int]()  # an alias is visited once
-    while waiting:
-        node = waiting.pop(0)
-        if not isinstance(node, dict | list) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-            if key in _CI_KEYS:
-                yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
-            waiting.append(value)
 
 
 def _in_folder(path: str, line: str) -> str:

@@ -14,12 +14,11 @@ from pathlib import PurePosixPath
 from activities.project_init.commands import (
     best_command,
     ci_files,
-    find_ci,
     find_commands,
     read_manifests,
 )
 from activities.project_init.files import Progress, SourceTree, may_hold_secrets, role_of
-from activities.project_init.records import Evidence, Language, License, Manifest, TechStack
+from activities.project_init.records import Language, TechStack
 from activities.source_files import LanguageKind, language_of
 
 _MOST_MODULES = 5_000
@@ -50,16 +49,6 @@ class Structure:
     def source(self) -> list[Module]:
         """The modules that are neither tests nor examples."""
         return [each for each in self.modules.values() if role_of(each.path) == "source"]
-
-    def between_folders(self) -> Counter[tuple[str, str]]:
-        """Return how often source modules of one folder import modules of another."""
-        edges = Counter[tuple[str, str]]()
-        for module in self.source:
-            for target in module.imports:
-                ends = module.path.rpartition("/")[0], target.rpartition("/")[0]
-                if ends[0] != ends[1]:
-                    edges[ends] += 1
-        return edges
 
 
 def read_structure(tree: SourceTree, progress: Progress | None = None) -> Structure:
@@ -138,20 +127,6 @@ def _imported(path: str, parsed: ast.Module) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-UNKNOWN = "LicenseRef-unrecognised"
-_LICENSES = {  # words of a licence's first lines, most telling first
-    "AGPL-3.0": "affero general public license version 3",
-    "LGPL-3.0": "lesser general public license version 3",
-    "GPL-3.0": "gnu general public license version 3",
-    "GPL-2.0": "gnu general public license version 2",
-    "Apache-2.0": "apache license version 2.0",
-    "MPL-2.0": "mozilla public license version 2.0",
-    "MIT": "permission is hereby granted free of charge to any person obtaining a copy",
-    "ISC": "permission to use copy modify and or distribute this software for any purpose",
-    "BSD-3-Clause": "neither the name of",
-    "BSD-2-Clause": "redistribution and use in source and binary forms",
-    "Unlicense": "this is free and unencumbered software released into the public domain",
-}
 _LICENSE_FILE = re.compile(r"(?i)(licen[cs]e|copying|unlicense)([.-][\w.-]+)?")
 LOCKS = {
     "python": ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "Pipfile.lock"),
@@ -182,8 +157,7 @@ def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
         languages=languages,
         manifests=manifests,
         commands=find_commands(tree, manifests, tests),
-        ci=find_ci(tree),
-        licenses=tuple(_licenses(tree, manifests)),
+        license=next((each.license for each in manifests if each.license), ""),
         tests=tests,
     )
     return stack.model_copy(update=_conclusions(tree, stack))
@@ -246,20 +220,6 @@ def _pytest_patterns(tree: SourceTree) -> list[str]:
     return found
 
 
-def _licenses(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Iterator[License]:
-    for path in tree.by_path:
-        if "/" not in path and _LICENSE_FILE.fullmatch(path):
-            words = " ".join(re.findall(r"[\w.]+", (tree.text(path) or "").lower()))
-            spdx = next((name for name, telling in _LICENSES.items() if telling in words), UNKNOWN)
-            yield License(spdx=spdx, source="text", evidence=Evidence(path=path))
-    for manifest in manifests:
-        if manifest.license:
-            lines = (tree.text(manifest.path) or "").split("\n")
-            line = next((at for at, text in enumerate(lines, 1) if "license" in text), None)
-            evidence = Evidence(path=manifest.path, line=line)
-            yield License(spdx=manifest.license, source="manifest", evidence=evidence)
-
-
 def _conclusions(tree: SourceTree, stack: TechStack) -> dict[str, tuple[str, ...]]:
     """Return the four lists that go into the baton."""
     if not tree.listing.files:
@@ -297,8 +257,7 @@ def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No tests found"
     ci = ci_files(tree)
     yield f"Continuous integration: {_first(ci)}" if ci else "No continuous integration found"
-    names = list(dict.fromkeys(each.spdx for each in stack.licenses))
-    yield f"Licence: {', '.join(names)}" if names else "No licence found"
+    yield f"Licence: {stack.license}" if stack.license else f"Licence: {_first(license_files(tree)) or 'none found'}"
 
 
 def _decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
@@ -330,15 +289,9 @@ def _constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
 
 
 def _open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
-    texts = [each for each in stack.licenses if each.source == "text"]
-    declared = [each for each in stack.licenses if each.source == "manifest"]
-    if not stack.licenses:
-        yield "No licence is stated: under which terms may others use this?"
-    elif not texts:
-        yield f"{declared[0].evidence.path} declares {declared[0].spdx}, but there is no licence text: add one?"
-    for each in declared if len(texts) == 1 else ():
-        if texts[0].spdx not in each.spdx:
-            yield f"{each.evidence} declares {each.spdx}, but the licence text is {texts[0].spdx}: which holds?"
+    if not license_files(tree):
+        declared = f"The licence is {stack.license}, but there is no text of it: add one?"
+        yield declared if stack.license else "No licence is stated: under which terms may others use this?"
     if not stack.tests:
         yield "There are no tests: how is a change known to be right?"
     elif best_command(stack, "test") is None:
@@ -358,6 +311,11 @@ def _open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     for left in tree.listing.left_out:
         if "limit" in left.reason:
             yield f"{left.count} entries left out ({left.reason}): is anything missed?"
+
+
+def license_files(tree: SourceTree) -> list[str]:
+    """Return the files at the top that hold a licence."""
+    return [path for path in tree.by_path if _LICENSE_FILE.fullmatch(path)]
 
 
 def _first(names: list[str]) -> str:

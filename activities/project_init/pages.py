@@ -8,7 +8,7 @@ from pathlib import Path
 
 from activities.pages import bullets, code, page, table, text
 from activities.project_init.commands import best_command, ci_files
-from activities.project_init.detect import Structure, has_lock
+from activities.project_init.detect import Structure, has_lock, license_files
 from activities.project_init.files import SourceTree, may_hold_secrets, role_of, write_bytes
 from activities.project_init.markdown import fence, link, prose
 from activities.project_init.records import (
@@ -66,7 +66,7 @@ def _of_project(tree: SourceTree, stack: TechStack, structure: Structure) -> Ite
         yield "P2", "Run the checks on every change", "What is not run breaks unseen.", ["no CI definition"]
     if not any(path.lower().startswith("readme") for path in tree.by_path):
         yield "P1", "Write a README", "A newcomer cannot tell what the project is for.", ["no README"]
-    if not any(each.source == "text" for each in stack.licenses):
+    if not license_files(tree):
         yield "P1", "Add a licence text", "It is unknown on what terms the project may be used.", ["no LICENSE file"]
 
 
@@ -171,7 +171,6 @@ def _project(material: Material) -> str:
         for each in wanted[:_MOST_DEPENDENCIES]
     ]
     more = len(wanted) - len(dependencies)
-    licenses = [(text(each.spdx), each.source, material.evidence(each.evidence)) for each in stack.licenses]
     left_out = [
         (text(each.reason), str(each.count), ", ".join(code(path) for path in each.examples))
         for each in listing.left_out
@@ -184,7 +183,7 @@ def _project(material: Material) -> str:
         _section("Languages", ("Language", "Kind", "Files", "Lines"), languages),
         _section("Dependencies", ("Package", "Version", "Group", "Evidence"), dependencies),
         f"… and {more} more in the same manifests." if more else "",
-        _section("Licence", ("Licence", "Known from", "Evidence"), licenses) or "## Licence\n\nNone is stated.",
+        f"## Licence\n\n{text(stack.license) or 'None is declared.'}",
         "## Decisions\n\n" + bullets(map(prose, stack.decisions)),
         "## Open questions\n\n" + (bullets(map(prose, stack.open_questions)) or "None."),
         f"## What was read\n\n{len(listing.files):,} files, listed by {listing.method}.",
@@ -194,7 +193,7 @@ def _project(material: Material) -> str:
 
 
 def _architecture(material: Material) -> str:
-    """Return the folders, what depends on what, and the most imported and largest modules."""
+    """Return the folders, and the most imported and largest modules."""
     structure = material.structure
     used = sorted((one for one in structure.source if one.importers), key=lambda one: (-len(one.importers), one.path))
     largest = sorted(structure.source, key=lambda one: (-one.lines, one.path))
@@ -205,7 +204,6 @@ def _architecture(material: Material) -> str:
         if structure.source
         else "There is no code to draw a structure from.",
         _section("Folders", ("Folder", "What it says of itself", "Files", "Lines"), _folders(material)),
-        _dependencies(structure),
         _section(
             "Most imported modules",
             ("Module", "Imported by", "What it says of itself"),
@@ -221,7 +219,7 @@ def _architecture(material: Material) -> str:
 
 
 def _commands(material: Material) -> str:
-    """Return the commands by purpose, and what continuous integration runs."""
+    """Return the commands by purpose."""
     stack = material.stack
     missing = [_TITLES[purpose].lower() for purpose in ("install", "run", "test") if not best_command(stack, purpose)]
     sections = []
@@ -235,15 +233,12 @@ def _commands(material: Material) -> str:
                 for one in found
             ]
             sections.append(f"## {title}\n\n{first}{table(('Command', 'What it does', 'Known from'), rows)}")
-    ci = [f"{material.evidence(each.evidence)}\n\n{fence(each.line.split(chr(10)), 'text')}" for each in stack.ci[:40]]
     return page(
         f"# Commands of {text(stack.name)}",
         "Type them in the project's folder. *Declared* commands are named by the project; *conventional* ones follow "
         "from a tool that it uses.",
         *sections,
         f"## Not found\n\nNo command is known to {' or '.join(missing)}." if missing else "",
-        "## Continuous integration runs" if ci else "",
-        *ci,
         _DATA_NOTE,
     )
 
@@ -324,19 +319,6 @@ def _folders(material: Material) -> list[tuple[str, str, str, str]]:
         about = prose(package.about) if package else ""
         rows.append((link(f"{top}/", f"{material.to_source}/{top}"), about, str(files[top]), f"{lines[top]:,}"))
     return rows
-
-
-def _dependencies(structure: Structure) -> str:
-    edges = structure.between_folders().most_common(40)
-    if not edges:
-        return ""
-    names = sorted({name for pair, _ in edges for name in pair})
-    label = {name: "".join(each for each in name[:60] if each.isalnum() or each in "/._- ") or "top" for name in names}
-    drawing = ["flowchart LR", *(f'  n{number}["{label[name]}"]' for number, name in enumerate(names))]
-    drawing += [f"  n{names.index(a)} -->|{count}| n{names.index(b)}" for (a, b), count in sorted(edges)]
-    return "## What depends on what\n\nAn arrow counts imports from one folder into another.\n\n" + fence(
-        drawing, "mermaid"
-    )
 
 
 def _block(title: str, commands: list[Command | None]) -> str:

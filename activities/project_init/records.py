@@ -120,14 +120,6 @@ class Command(Record):
     evidence: Evidence
 
 
-class License(Record):
-    """A licence that a manifest declares or a licence text shows; `UNKNOWN` for a text that is not recognised."""
-
-    spdx: str
-    source: Literal["text", "manifest"]
-    evidence: Evidence
-
-
 class TechStack(Record):
     """What stage `detect-tech-stack` finds."""
 
@@ -136,8 +128,7 @@ class TechStack(Record):
     languages: tuple[Language, ...] = ()
     manifests: tuple[Manifest, ...] = ()
     commands: tuple[Command, ...] = ()
-    ci: tuple[Command, ...] = ()
-    licenses: tuple[License, ...] = ()
+    license: str = ""
     tests: tuple[str, ...] = ()
     summary: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()

@@ -63,8 +63,7 @@ def _source_is_unchanged(before: SourceTree, now: SourceTree) -> Check:
 
 
 def _evidence_exists(stack: TechStack, now: SourceTree) -> Check:
-    found = (stack.commands, stack.ci, stack.licenses)
-    cited = [each.evidence for group in found for each in group]
+    cited = [each.evidence for each in stack.commands]
     cited += [wanted.evidence for manifest in stack.manifests for wanted in manifest.dependencies]
     cited += [Evidence(path=manifest.path) for manifest in stack.manifests]
     faults = []

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from activities.compliance_review.claims import (
     KINDS,
-    Approval,
     Claim,
     Customer,
     InForce,
@@ -38,8 +37,6 @@ CLAIMS = st.one_of(
     st.builds(InForce, digest=DIGESTS),
     st.builds(Customer, domain=DOMAINS) | st.builds(Customer, domain=DOMAINS, customer=REFS, tier=REFS),
     st.builds(Quote, customer=REFS) | st.builds(Quote, customer=REFS, quote=REFS, quoted_on=DATES, amount=AMOUNTS),
-    st.builds(Approval, customer=REFS, role=REFS)
-    | st.builds(Approval, customer=REFS, role=REFS, amount=AMOUNTS, until=DATES),
     st.builds(Status, customer=REFS, status=REFS),
 )
 

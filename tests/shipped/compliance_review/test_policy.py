@@ -23,7 +23,7 @@ class TestReadPolicy:
 
     def test_gives_another_digest_to_other_rules(self, tmp_path: Path) -> None:
         """A threshold that is moved is another policy."""
-        moved = (SAMPLES / "policy.toml").read_text().replace("above = 25000", "above = 90000")
+        moved = (SAMPLES / "policy.toml").read_text().replace("max_days = 30", "max_days = 90")
         (tmp_path / "policy.toml").write_text(moved)
         assert read_policy(tmp_path / "policy.toml").digest != read_policy(SAMPLES / "policy.toml").digest
 

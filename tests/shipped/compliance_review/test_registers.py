@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.compliance_review.claims import Approval, Claim, Customer, Quote, Status
+from activities.compliance_review.claims import Claim, Customer, Quote, Status
 from activities.compliance_review.policy import Answer, Registers
 from activities.compliance_review.records import Amount, RegisterError
 from tests.shipped.compliance_review.material import NOON, RECORDS
@@ -42,21 +42,6 @@ class TestLookUps:
             ),
             pytest.param(lambda it: it.lookup_pricing("C-1012"), Quote(customer="C-1012"), id="no quote"),
             pytest.param(
-                lambda it: it.search_approvals("C-1007", "finance-lead", "EUR"),
-                Approval(
-                    customer="C-1007",
-                    role="finance-lead",
-                    amount=Amount(currency="EUR", cents=6_000_000),
-                    until=date(2026, 6, 30),
-                ),
-                id="an approval",
-            ),
-            pytest.param(
-                lambda it: it.search_approvals("C-1007", "board", "EUR"),
-                Approval(customer="C-1007", role="board"),
-                id="no approval of that role",
-            ),
-            pytest.param(
                 lambda it: it.read_customer_status("C-1012"),
                 Status(customer="C-1012", status="suspended"),
                 id="a status",
@@ -66,12 +51,6 @@ class TestLookUps:
     def test_say_what_is_on_record(self, ask: Ask, claim: Claim) -> None:
         """What is there is said, and that something is not there is said as well."""
         assert [answer.claim for answer in ask(SAMPLE)] == [claim]
-
-    def test_an_approval_that_ended_is_none(self) -> None:
-        """What was approved for last quarter does not approve this one."""
-        later = Registers(RECORDS, lambda: datetime(2026, 7, 1, tzinfo=UTC))
-        (answer,) = later.search_approvals("C-1007", "finance-lead", "EUR")
-        assert answer.claim == Approval(customer="C-1007", role="finance-lead")
 
     def test_a_domain_is_known_however_it_is_spelt(self, tmp_path: Path) -> None:
         """One capital letter in the register made every customer of it unknown."""

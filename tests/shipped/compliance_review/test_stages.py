@@ -90,7 +90,7 @@ class TestGatherFacts:
         (tmp_path / "customers.csv").write_bytes((RECORDS / "customers.csv").read_bytes())
         context = await researched(OFFER, records=str(tmp_path))
         failed = [one.tool_name for one in context.session.events if one.success is False]
-        assert failed == ["crm.lookup_pricing", "approvals.search"]
+        assert failed == ["crm.lookup_pricing"]
 
     async def test_goes_on_where_a_tool_is_forbidden(self) -> None:
         """A tool that the contract withholds is not called, and what it would have said is not known (S5-fields-k)."""
@@ -103,10 +103,10 @@ class TestGatherFacts:
         assert (answered, denied) == ({"mailbox.read"}, {"TOOL_DENIED"})
 
     async def test_asks_only_what_the_policy_wants_to_know(self) -> None:
-        """A reply without amounts needs no quote and no approval."""
+        """A reply without amounts needs no quote."""
         context = await researched(REPLY)
         asked = {one.tool_name for one in context.session.events if one.type is EventType.TOOL_CALL}
-        assert asked.isdisjoint({"crm.lookup_pricing", "approvals.search"})
+        assert "crm.lookup_pricing" not in asked
 
     @pytest.mark.parametrize(
         ("change", "message"),

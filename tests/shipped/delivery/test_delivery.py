@@ -176,14 +176,6 @@ class TestDelivery:
         assert [step.name for step in run.steps].count("implement-change") == 2
         assert "Are the tests on the base meant to fail?" in run.baton.open_questions
 
-    async def test_tells_whoever_approves_that_no_test_ran(self, deliverer: Worker, repo: Path) -> None:
-        """Programs that find none may well end with exit code 0."""
-        handle = await start(deliverer, repo, patch=FIX, test=["echo", "Ran 0 tests in 0.000s"])
-        await asked(deliverer, handle, True)
-        await handle.result()
-        run = await read_run(deliverer.client, handle.id)
-        assert "Is a change good enough on which no test ran?" in run.baton.open_questions
-
     async def test_goes_back_to_the_implementer_when_the_review_blocks(self, deliverer: Worker, repo: Path) -> None:
         """The tests pass, but a stop for a debugger is left in the diff."""
         stop = "    if one > 9:\n        breakpoint()\n"

@@ -161,12 +161,11 @@ def test_no_variable_of_the_worker_is_passed_on(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_output_is_kept_within_a_limit(tmp_path: Path) -> None:
-    """Its beginning and its end, with the number of bytes between them."""
+    """Its end, with the number of bytes before it."""
     line = "import sys; sys.stdout.write('a' * 50_000 + 'b' * 50_000)"
     command = [sys.executable, "-c", line]
     ran = await run_program(command, folder=tmp_path, seconds=60, environment={}, most_bytes=1_000)
-    assert ran.output.startswith(b"a" * 500 + b"\n[")
-    assert ran.output.endswith(b"]\n" + b"b" * 500)
+    assert ran.output.endswith(b"]\n" + b"b" * 1_000)
     assert ran.dropped == 99_000
 
 

@@ -10,7 +10,7 @@ from activities.project_init.detect import detect
 from activities.project_init.files import survey
 from activities.project_init.records import TechStack
 from tests.shipped.project_init.conftest import Files
-from tests.shipped.project_init.projects import GO, MIT, NODE, PROJECTS, PYTHON, RUST
+from tests.shipped.project_init.projects import GO, NODE, PROJECTS, PYTHON, RUST
 
 StackOf = Callable[[Files], TechStack]
 
@@ -27,11 +27,7 @@ class TestDetect:
         assert lines(stack, "install") == ["uv sync"]
         assert lines(stack, "test") == ["make test", "uv run python -m pytest"]
         assert lines(stack, "run") == ["uv run shop"]
-        assert [(each.line, str(each.evidence)) for each in stack.ci] == [
-            ("make test", ".github/workflows/ci.yml:8"),
-            ("ruff check .\nmypy\n", ".github/workflows/ci.yml:11"),
-        ]
-        assert [each.spdx for each in stack.licenses] == ["MIT", "MIT"]
+        assert stack.license == "MIT"
         assert "Tests are run with `make test` (declared, Makefile:2)" in stack.decisions
         assert "Lines have at most 100 characters (pyproject.toml:27)" in stack.constraints
         assert stack.open_questions == ()
@@ -50,7 +46,6 @@ class TestDetect:
         assert "Node >=20 (package.json)" in node.constraints
         assert rust.tests == ("src/count.rs",)
         assert lines(rust, "test") == ["cargo test"]
-        assert not any("which holds" in question for question in rust.open_questions)
         assert lines(go, "test") == ["go test ./..."]
         assert [each.name for each in go.manifests[0].dependencies] == ["github.com/gin-gonic/gin", "go.uber.org/zap"]
 
@@ -81,8 +76,7 @@ class TestDetect:
             ({"package.json": '{"dependencies": {"a": "1"}}'}, "No lock file pins the Node"),
             ({"pyproject.toml": "[project\n"}, "pyproject.toml cannot be read"),
             ({"package.json": '{"scripts": {"a": "b"}, "bin": 3, "dependencies": [1]}\n]'}, "package.json cannot be"),
-            ({"LICENSE": MIT, "package.json": '{"license": "ISC"}'}, "package.json:1 declares ISC"),
-            ({"package.json": '{"license": "ISC"}'}, "there is no licence text"),
+            ({"package.json": '{"license": "ISC"}'}, "there is no text of it"),
         ]
         for files, question in table:
             assert any(question in each for each in stack_of(files).open_questions), question
@@ -101,12 +95,6 @@ class TestDetect:
             assert lines(stack, "test") == ["python -m pytest"], name
             assert "There are no tests: how is a change known to be right?" not in stack.open_questions, name
         assert stack_of(code).tests == ()
-
-    def test_hostile_yaml_costs_little(self, stack_of: StackOf) -> None:
-        """Aliases that would unfold to billions of nodes are visited once; what is not YAML says nothing."""
-        bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
-        stack = stack_of({".github/workflows/a.yml": bomb + "run: make\n", ".gitlab-ci.yml": "script: [\n"})
-        assert [each.line for each in stack.ci] == ["make"]
 
 
 class TestCommands:

@@ -56,7 +56,6 @@ class TestPages:
         assert "| `fastapi` | `>=0.110` | runtime | [`pyproject.toml:12`](../project/pyproject.toml#L12) |" in project
         assert "```sh\nmake test\n```" in commands
         assert "| `make test` | run every test | declared, [`Makefile:2`](../project/Makefile#L2) |" in commands
-        assert "```text\nruff check .\nmypy\n" in commands
         assert "```sh\nmake test\n```" in agents
         assert len(agents) < 4000
         architecture = shop.page("ARCHITECTURE.md")
