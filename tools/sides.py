@@ -24,7 +24,7 @@ PACKAGES = {
     "temporalio": {"workflow", "activity", "client", "cli"},
     "cryptography": {"store"},
     "sqlite3": {"store"},
-    "asyncpg": {"store"},
+    "psycopg": {"store"},
     "obstore": {"store"},
     "jsonschema_rs": {"store"},
     "opentelemetry": {"store"},

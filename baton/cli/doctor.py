@@ -89,7 +89,7 @@ _EXTRAS = {
     "objects": (("obstore",), "artifacts in S3, GCS or Azure; without it in folders only"),
     "dev-server": (("starlette", "uvicorn"), "`baton dev`"),
     "mcp": (("mcp",), "`baton mcp`"),
-    "postgres": (("asyncpg",), "a ledger in Postgres; without it in a file only"),
+    "postgres": (("psycopg",), "a ledger in Postgres; without it in a file only"),
     "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "traces; without it none"),
 }
 

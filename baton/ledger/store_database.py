@@ -1,7 +1,8 @@
-"""The port to a database, and the one in an SQLite file: for one machine, any number of processes.
+"""The ledger's database, and the one in an SQLite file: for one machine, any number of processes.
 
 What the ledger does is written once, in SQL that both databases understand, as plain functions on a `Connection`.
-Only what they differ in is here, in `store_postgres` and in the tables of `store_schema`.
+Both are used in one way, by `Database`. They differ in what is below it, in `store_postgres`, and in the tables of
+`store_schema`.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import re
 import sqlite3
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,27 +59,88 @@ class Connection(Protocol):
 Work = Callable[[Connection], T]
 
 
-class Database(Protocol):
-    """Where the ledger's tables are; one per process and event loop."""
+_READERS = 4
 
-    @property
-    def dialect(self) -> str:
-        """`"sqlite"` or `"postgresql"`."""
+
+class Database(ABC):
+    """Where the ledger's tables are, for one event loop: one thread writes and a few read, each on its connection."""
+
+    dialect: str
+    """`"sqlite"` or `"postgresql"`."""
+    driver: Any
+    """A module as Python's DB-API has it (PEP 249), which both drivers are."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-writer")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger-reader")
+        self._connections: dict[int, Any] = {}  # the driver's, by thread
+        self._closed = False
 
     async def read(self, work: Work[T]) -> T:
         """Return what ``work`` returns, within one transaction that only reads."""
+        return await self._run(self._readers, work, writing=False)
 
     async def write(self, work: Work[T]) -> T:
         """Return what ``work`` returns, once what it wrote is durable; nothing is written if it raises."""
+        return await self._run(self._writer, work, writing=True)
 
+    async def close(self) -> None:
+        """Close every connection once what was begun is done."""
+        self._closed = True
+        await asyncio.to_thread(self._shut_down)
+
+    @abstractmethod
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
         """Keep every other writer from these tasks' chains until the transaction ends."""
 
+    @abstractmethod
     def settle(self, connection: Connection) -> None:
         """Return once every record with a smaller position than the largest one is committed."""
 
-    async def close(self) -> None:
-        """Close every connection."""
+    @abstractmethod
+    def _transaction(self, work: Work[T], *, writing: bool) -> T:
+        """Run ``work`` in a transaction on this thread's connection."""
+
+    async def _run(self, threads: ThreadPoolExecutor, work: Work[T], *, writing: bool) -> T:
+        if self._closed:
+            raise LedgerUnavailableError(
+                f"the ledger at {self.where!r} was closed, and nothing is recorded in it or read from it; use it "
+                "within its `async with`"
+            )
+        return await asyncio.get_running_loop().run_in_executor(threads, self._translated, work, writing)
+
+    def _translated(self, work: Work[T], writing: bool) -> T:
+        """Run ``work``, and turn what the driver raises into a `LedgerError`."""
+        try:
+            return self._transaction(work, writing=writing)
+        except (self.driver.Error, OSError) as error:
+            raise self._explained(error, writing=writing) from error
+
+    def _explained(self, error: Exception, *, writing: bool) -> LedgerError:
+        if APPEND_ONLY in str(error):
+            return refused(self.where, error)
+        if isinstance(error, self.driver.IntegrityError):
+            return LedgerConflictError(f"the ledger at {self.where!r} refused a row: {first_line(error)}")
+        return unavailable(self.where, error, writing=writing)
+
+    def _committed(self, opened: Any, begin: str, work: Callable[[], T]) -> T:
+        """Run ``work`` between a BEGIN and a COMMIT."""
+        try:
+            opened.execute(begin)
+            result = work()
+            opened.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(self.driver.Error):  # the connection may be gone
+                opened.rollback()  # does nothing where nothing was begun
+            raise
+        return result
+
+    def _shut_down(self) -> None:
+        self._writer.shutdown()
+        self._readers.shutdown()
+        while self._connections:
+            self._connections.popitem()[1].close()
 
 
 def scalar(connection: Connection, statement: str, *values: Any) -> Any:
@@ -115,8 +178,6 @@ def shown(url: str) -> str:
     return f"{scheme}{sign}{user}{':***' if colon else ''}{at}{place}" if sign else url
 
 
-_READERS = 4
-_WRITING = "BEGIN IMMEDIATE"
 _PAUSE = 0.01  # seconds between two tries to set up a connection
 _NO_TEXT = "Could not decode to UTF-8"
 _MISTRUST = ("trusted_schema=off", "cell_size_check=on")
@@ -155,32 +216,18 @@ class SqliteConnection:
         self.raw.executemany(statement, values)
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """A ledger's file."""
 
     dialect = "sqlite"
+    driver = sqlite3
 
     def __init__(self, path: Path, *, wait: float = 15.0, create: bool = True) -> None:
+        super().__init__(str(path))
         self.path = path
         self._wait = wait
         self._create = create
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-writer")
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger-reader")
-        self._mine = threading.local()  # each thread has a connection of its own
-        self._opened: list[sqlite3.Connection] = []
         self._identity: tuple[int, int] | None = None  # which file it is: device and inode
-        self._closed = False
-
-    async def read(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, within one transaction that only reads."""
-        self._check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
-
-    async def write(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, once what it wrote is on the disk."""
-        self._check_open()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, self._transaction, _WRITING, work)
 
     def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
         """Do nothing: BEGIN IMMEDIATE keeps every other writer from the whole file."""
@@ -188,22 +235,18 @@ class SqliteDatabase:
     def settle(self, connection: object) -> None:
         """Do nothing: positions are given in the order of commits."""
 
-    async def close(self) -> None:
-        """Close the file once what was begun is done."""
-        self._closed = True
-        await asyncio.to_thread(self._shut_down)
+    def _transaction(self, work: Work[T], *, writing: bool) -> T:
+        """Run ``work``; where no file may be made beside this one, it is read as it lies there."""
+        still = None if writing else self._still()
+        if still is not None:
+            return self._read_still(work, still)
+        opened = self._connected()
+        self._check_still_there()
+        return self._committed(
+            opened, "BEGIN IMMEDIATE" if writing else "BEGIN", lambda: work(SqliteConnection(opened))
+        )
 
-    def _shut_down(self) -> None:
-        self._writer.shutdown()
-        self._readers.shutdown()
-        while self._opened:
-            self._opened.pop().close()
-
-    def _read(self, work: Work[T]) -> T:
-        """Read; a file beside which none may be made is read as it lies there, and only while no one writes it."""
-        still = self._still()
-        if still is None:
-            return self._transaction("BEGIN", work)
+    def _read_still(self, work: Work[T], still: tuple[int, ...]) -> T:
         try:
             where = f"{self.path.absolute().as_uri()}?immutable=1"
             with contextlib.closing(sqlite3.connect(where, uri=True, isolation_level=None)) as opened:
@@ -211,12 +254,10 @@ class SqliteDatabase:
                 for pragma in _MISTRUST:
                     opened.execute(f"PRAGMA {pragma}")
                 return work(SqliteConnection(opened))
-        except sqlite3.Error as error:
-            raise self._unavailable(error, writing=False) from error
         finally:
             if self._still() != still:
                 raise LedgerUnavailableError(
-                    f"the ledger at {str(self.path)!r} was written while it was read, so that may not fit together; "
+                    f"the ledger at {self.where!r} was written while it was read, so that may not fit together; "
                     "read it again"
                 )
 
@@ -228,56 +269,44 @@ class SqliteDatabase:
         found = path.stat()
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
-    def _unavailable(self, error: Exception, *, writing: bool) -> LedgerUnavailableError:
-        """Return the error for a file that cannot be used; where rights are missing, it says which."""
+    def _explained(self, error: Exception, *, writing: bool) -> LedgerError:
+        """Return the error; where rights to the file are missing, it says which."""
+        remedy = None if isinstance(error, sqlite3.IntegrityError) else self._missing_rights(writing=writing)
+        if remedy is None:
+            return super()._explained(error, writing=writing)
+        return LedgerUnavailableError(f"the ledger at {self.where!r} cannot be used: {first_line(error)}; {remedy}")
+
+    def _missing_rights(self, *, writing: bool) -> str | None:
         may_write = os.access(self.path.parent, os.W_OK)
         if writing and self.path.exists() and not (may_write and os.access(self.path, os.W_OK)):
-            remedy = "who records must be allowed to write the file and its folder, and nothing was recorded"
-        elif not writing and not may_write and os.access(self.path, os.R_OK):
-            remedy = (
+            return "who records must be allowed to write the file and its folder, and nothing was recorded"
+        if not writing and not may_write and os.access(self.path, os.R_OK):
+            return (
                 "of one that is in use, or was when it was copied, SQLite must read the files -wal and -shm beside it "
                 "as well: have its owner make a copy (`.backup` of sqlite3)"
             )
-        else:
-            return unavailable(str(self.path), error, writing=writing)
-        return LedgerUnavailableError(f"the ledger at {str(self.path)!r} cannot be used: {first_line(error)}; {remedy}")
-
-    def _transaction(self, begin: str, work: Work[T]) -> T:
-        """Run ``work`` between a BEGIN and a COMMIT, on this thread's connection."""
-        try:
-            connection = self._connected()
-            self._check_still_there()
-            try:
-                connection.execute(begin)
-                result = work(SqliteConnection(connection))
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.rollback()  # does nothing where nothing was begun
-                raise
-            return result
-        except sqlite3.IntegrityError as error:
-            if APPEND_ONLY in str(error):
-                raise refused(str(self.path), error) from error
-            raise LedgerConflictError(f"the ledger at {str(self.path)!r} refused a row: {first_line(error)}") from error
-        except (sqlite3.Error, OSError) as error:
-            raise self._unavailable(error, writing=begin == _WRITING) from error
+        return None
 
     def _connected(self) -> sqlite3.Connection:
-        found: sqlite3.Connection | None = getattr(self._mine, "connection", None)
+        """Return this thread's connection."""
+        found: sqlite3.Connection | None = self._connections.get(threading.get_ident())
         if found is None:
             self._find()
             found = self._open()
             self._identity = self._identity or self._identified()
-            self._mine.connection = found
         return found
 
     def _open(self) -> sqlite3.Connection:
         """Return a new connection; this thread may take its time."""
         # The thread that shuts down is another one; until then none uses the connection of another.
         opened = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
-        self._opened.append(opened)
         opened.row_factory = sqlite3.Row
-        self._prepare(opened)
+        try:
+            self._prepare(opened)
+        except BaseException:
+            opened.close()
+            raise
+        self._connections[threading.get_ident()] = opened
         return opened
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -298,14 +327,6 @@ class SqliteDatabase:
         found = os.stat(self.path)
         return found.st_dev, found.st_ino
 
-    def _check_open(self) -> None:
-        """Make sure that the file was not closed."""
-        if self._closed:
-            raise LedgerUnavailableError(
-                f"the ledger at {str(self.path)!r} was closed, and nothing is recorded in it or read from it; use it "
-                "within its `async with`"
-            )
-
     def _check_still_there(self) -> None:
         """Make sure that the file at the path is the one that is open."""
         try:
@@ -314,7 +335,7 @@ class SqliteDatabase:
             same = False
         if not same:
             raise LedgerUnavailableError(
-                f"the ledger's file at {str(self.path)!r} is gone, or replaced by another: put it back, or restart "
+                f"the ledger's file at {self.where!r} is gone, or replaced by another: put it back, or restart "
                 "the worker if the other one is to be used from now on"
             )
 
@@ -326,7 +347,7 @@ class SqliteDatabase:
             return
         if not self._create:
             raise LedgerUnavailableError(
-                f"there is no ledger at {str(self.path)!r}; check the path: a worker with safeguards makes the file "
+                f"there is no ledger at {self.where!r}; check the path: a worker with safeguards makes the file "
                 "when it opens it"
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)

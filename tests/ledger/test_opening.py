@@ -8,7 +8,7 @@ from baton.ledger.store_schema import open_database
 PASSWORD = "t0psecret"
 
 
-@pytest.mark.parametrize("sign", ["@", "/", "?", "#", "[", "=#", "?x=@"])
+@pytest.mark.parametrize("sign", ["@", "/", "?", "#", "[", "=#", "?x=@", "%%"])
 def test_a_password_that_breaks_its_url_is_neither_taken_for_a_host_nor_shown(sign: str) -> None:
     """What the driver made of it was a traceback, with what stands before the sign."""
     with pytest.raises(ValueError, match="percent-encoded") as refused:
@@ -25,12 +25,19 @@ def test_a_password_that_breaks_its_url_is_neither_taken_for_a_host_nor_shown(si
         pytest.param("postgres://baton@/ledger?host=%2Frun%2Fpostgresql", id="a socket"),
         pytest.param("postgresql:///ledger?host=/run&user=baton&password=a@b", id="all but the database by name"),
         pytest.param("postgresql://baton:a@[::1]:5432/ledger", id="an address of version 6"),
+        pytest.param("postgresql://baton@db.example/ledger?sslmode=verify-full&channel_binding=require", id="TLS"),
         pytest.param("postgresql://one:5432,two/ledger?target_session_attrs=primary", id="several hosts"),
     ],
 )
 def test_what_the_driver_reads_is_taken(url: str) -> None:
     """Every form that its documentation has."""
     assert open_database(url).dialect == "postgresql"
+
+
+def test_what_only_other_drivers_know_of_an_address_is_refused() -> None:
+    """It would only seem to be heeded, as a misspelt `sslmode` would."""
+    with pytest.raises(ValueError, match="parameters that libpq knows"):
+        open_database("postgresql://baton@db.example/ledger?sslmod=verify-full")
 
 
 def test_a_password_that_is_named_is_not_shown() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import asyncpg
+import psycopg
 import pytest
 
 from baton.artifacts.store import LocalArtifactStore
@@ -105,14 +105,16 @@ def server() -> Iterator[Server]:
         shutil.rmtree(folder)
 
 
+async def connect(url: str) -> psycopg.AsyncConnection:
+    """Return a connection; each statement is a transaction of its own unless one is begun."""
+    return await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None)
+
+
 async def execute(url: str, *statements: str) -> None:
     """Execute statements, each in a transaction of its own."""
-    connection = await asyncpg.connect(url)
-    try:
+    async with await connect(url) as connection:
         for statement in statements:
             await connection.execute(statement)
-    finally:
-        await connection.close()
 
 
 @pytest.fixture

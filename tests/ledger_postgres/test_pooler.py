@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from baton.ledger.chain import Verdict
@@ -18,7 +17,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import Connection, scalar
 from baton.ledger.store_schema import open_database
 from tests.ledger.material import KEYS, TASK, entry
-from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, execute
+from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, connect, execute
 
 PORT = 6432
 SETTINGS = ("synchronous_commit", "idle_in_transaction_session_timeout")
@@ -94,12 +93,11 @@ async def test_a_connection_that_is_another_one_in_each_transaction(
     """A statement that was prepared in one is not there in the next: an append failed by that, and no stage ran."""
     async with Ledger(pooler.before(urls.writer), options) as ledger:
         heads = [await ledger.append(entry(0))]
-        other = await asyncpg.connect(pooler.before(urls.writer), statement_cache_size=0)
-        async with other.transaction():  # it holds the one connection that there is by now
-            await other.execute("SELECT 1")
-            heads.append(await ledger.append(entry(1)))
-        heads.append(await ledger.append(entry(2)))
-        await other.close()
+        async with await connect(pooler.before(urls.writer)) as other:
+            async with other.transaction():  # it holds the one connection that there is by now
+                await other.execute("SELECT 1")
+                heads.append(await ledger.append(entry(1)))
+            heads.append(await ledger.append(entry(2)))
 
         assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
         assert [head.sequence for head in heads] == [1, 2, 3]
@@ -124,7 +122,6 @@ async def test_writers_make_chains_without_forks(pooler: Pooler, urls: Urls, opt
     assert (report.verdict, report.records, report.tasks) == (Verdict.VALID, 120, 3)
 
 
-@pytest.mark.parametrize("pooler", [""], indirect=True)  # one that passes over settings tells nobody
 async def test_transactions_are_what_appends_rest_on_whatever_the_defaults_are(pooler: Pooler, urls: Urls) -> None:
     """What was acknowledged is on the disk, and whoever waited for a lock sees what was committed meanwhile."""
     name = urlsplit(urls.owner).path.strip("/")

@@ -3,7 +3,6 @@
 import asyncio
 from datetime import timedelta
 
-import asyncpg
 import pytest
 
 from baton.ledger.chain import Flaw, Verdict
@@ -128,13 +127,12 @@ class TestRoles:
         """A temporary table named like the one of the segments let it delete any bytes (S3-6.2-g)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
-            connection = await asyncpg.connect(urls.keeper)
-            await connection.execute(
-                "CREATE TEMPORARY TABLE handoff_audit_segment AS SELECT 0 first_position, 9 last_position"
-            )
             with pytest.raises(Exception, match="append-only"):
-                await connection.execute("DELETE FROM handoff_audit_content")
-            await connection.close()
+                await execute(
+                    urls.keeper,
+                    "CREATE TEMPORARY TABLE handoff_audit_segment AS SELECT 0 first_position, 9 last_position",
+                    "DELETE FROM handoff_audit_content",
+                )
 
             assert (await ledger.verify(TASK, verifier=KEYS)).signed_through == 1
 
