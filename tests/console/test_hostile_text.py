@@ -149,7 +149,9 @@ def _assert_harmless(text: str, *, scripts: int = 1) -> _Page:
 @pytest.fixture(scope="module")
 async def plain(server: DevServer, console_store: ArtifactStore) -> AsyncIterator[Worker]:
     """Return a worker without safeguards, whose scan would let none of these texts pass."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(artifacts=console_store))])
+    client = await Client.connect(
+        server.address, plugins=[BatonPlugin(WorkerParts(artifacts=console_store), safeguards="off")]
+    )
     async with pipeline_worker(client, PIPELINES, STAGES) as it:
         yield it
 

@@ -70,7 +70,7 @@ async def searched(
     with LogCapture() as logs, chat_server(answer) as model, collecting() as collector:
         tracing = open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint})
         assert tracing is not None
-        plugin = BatonPlugin(WorkerParts(artifacts=store, schemas=SCHEMAS), safeguards=guards, tracing=tracing)
+        plugin = BatonPlugin(WorkerParts(artifacts=store, schemas=SCHEMAS), safeguards=guards or "off", tracing=tracing)
         client = await Client.connect(server.address, plugins=[plugin])
         async with pipeline_worker(client, LEAK_PIPELINES, LEAK_STAGES) as worker:
             start = PipelineInput(goal="Keep it to yourself", params={"model_url": model.url})
