@@ -31,12 +31,7 @@ _DATA_ONLY = (
 
 
 def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> Agent | None:
-    """Return the model that the environment names, as an agent, or None where it names none.
-
-    Example:
-        >>> configured_model("plan", {}) is None
-        True
-    """
+    """Return the model that the environment names, as an agent, or None where it names none."""
     given = {variable: environment.get(variable, "").strip() for variable in _REQUIRED}
     if not any(given.values()):
         return None

@@ -16,12 +16,7 @@ LONGEST = 400
 
 
 def visible(value: str, longest: int = LONGEST) -> str:
-    """Return ``value`` on one line, control characters escaped, cut at ``longest``.
-
-    Example:
-        >>> visible("two" + chr(10) + "lines"), visible(chr(0x202E) + "evil").replace(chr(92), "!")
-        ('two lines', '!u202eevil')
-    """
+    """Return ``value`` on one line, control characters escaped, cut at ``longest``."""
     line = " ".join(value[: 4 * longest].split())
     seen = "".join(shown(character) for character in line[: longest + 1])
     return seen if len(line) <= longest else seen[: longest - 1].rstrip() + "…"
@@ -34,12 +29,7 @@ def shown(character: str) -> str:
 
 
 def text(value: str, longest: int = LONGEST) -> str:
-    """Return ``value`` as plain Markdown text on one line: no mark-up, no tag, no table border.
-
-    Example:
-        >>> text("1. [x] <b> snake_case").replace(chr(92), "!")
-        '1!. ![x!] !<b> snake_case'
-    """
+    """Return ``value`` as plain Markdown text on one line: no mark-up, no tag, no table border."""
     return BLOCK_START.sub(r"\g<0>\\", escaped(visible(value, longest)))
 
 
@@ -49,12 +39,7 @@ def escaped(value: str) -> str:
 
 
 def code(value: str, longest: int = LONGEST) -> str:
-    """Return ``value`` as a code span.
-
-    Example:
-        >>> code("a`b")
-        '`` a`b ``'
-    """
+    """Return ``value`` as a code span."""
     words = visible(value, longest) or " "
     runs = [len(run) for run in re.findall(r"`+", words)]
     marks = "`" * (max(runs, default=0) + 1)

@@ -47,12 +47,7 @@ def list_files(root: Path, leave_out: LeaveOut) -> tuple[list[str], bool]:
 
 
 def as_text(content: bytes) -> str:
-    r"""Return bytes as text: UTF-8 or marked UTF-16, with `\n` as line ends and faults as U+FFFD.
-
-    Example:
-        >>> as_text(bytes([97, 13, 10, 98, 255])).split()
-        ['a', 'b�']
-    """
+    r"""Return bytes as text: UTF-8 or marked UTF-16, with `\n` as line ends and faults as U+FFFD."""
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     return content.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
 
@@ -199,12 +194,7 @@ _KNOWN: dict[str, tuple[str, LanguageKind]] = {
 
 @lru_cache(maxsize=100_000)
 def language_of(path: str, start: bytes = b"") -> tuple[str, LanguageKind] | None:
-    """Return the language of a file and its kind, or None.
-
-    Example:
-        >>> language_of("src/app.py"), language_of("bin/run", b"#!/usr/bin/env bash")
-        (('Python', 'programming'), ('Shell', 'programming'))
-    """
+    """Return the language of a file and its kind, or None."""
     tags = tags_from_filename(PurePosixPath(path).name)
     if not tags and start.startswith(b"#!") and (words := parse_shebang(io.BytesIO(start))):
         tags = tags_from_interpreter(PurePosixPath(words[0]).name)

@@ -163,10 +163,7 @@ async def ruff(copies: Copies) -> Found:
     return Found(_named("ruff"), findings, frozenset(broken))
 
 
-ANALYSERS: Mapping[Concern, Mapping[str, Analysis]] = {
-    "security": {"bandit": bandit},
-    "performance": {"ruff": ruff},
-}
+ANALYSERS: Mapping[Concern, tuple[str, Analysis]] = {"security": ("bandit", bandit), "performance": ("ruff", ruff)}
 """What each reviewer uses, by name."""
 
 
@@ -273,17 +270,16 @@ class Reviewer:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The analysers, which the contract must allow."""
-        return frozenset(ANALYSERS[self._concern])
+        """The analyser, which the contract must allow."""
+        return frozenset(ANALYSERS[self._concern][:1])
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Run the analysers one after the other, ask the model, and report the gravest findings."""
+        """Run the analyser, ask the model, and report the gravest findings."""
         context = work.context
         snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
-        found: list[Found] = []
+        name, analyse = ANALYSERS[self._concern]
         async with copies_of(snapshot) as copies:
-            for name, analyse in ANALYSERS[self._concern].items():
-                found.append(await context.tools.call(name, partial(_with_claim, analyse, copies)))
+            found = await context.tools.call(name, partial(_with_claim, analyse, copies))
         claims: list[Claim] = []
         portions, shown = list(_portions(snapshot)), 0
         for portion in portions[:_MOST_PORTIONS]:
@@ -312,9 +308,7 @@ async def _with_claim(analyse: Analysis, copies: Copies) -> ToolAnswer:
     return ToolAnswer(found, claim=found.claim)
 
 
-def review_of(
-    concern: Concern, snapshot: Snapshot, found: Sequence[Found], claims: Sequence[Claim] | None = None
-) -> Review:
+def review_of(concern: Concern, snapshot: Snapshot, found: Found, claims: Sequence[Claim] | None = None) -> Review:
     """Return what a reviewer makes of what was found.
 
     In tests an assertion is not a finding, and nothing about
@@ -323,7 +317,7 @@ def review_of(
     """
     files = {file.path: file for file in snapshot.files}
     quoted = [_quoted(concern, claim, files.get(claim.path)) for claim in claims or ()]
-    findings = [*(one for each in found for one in each.findings), *(one for one in quoted if one)]
+    findings = [*found.findings, *(one for one in quoted if one)]
     kept = []
     for one in findings:
         file = files[one.path]
@@ -331,13 +325,13 @@ def review_of(
             continue
         is_slight = is_test(one.path) and concern == "performance"
         kept.append(one.model_copy(update={"severity": "low"}) if is_slight else one)
-    broken = sorted({path for each in found for path in each.broken})
+    broken = sorted(found.broken)
     others = sorted(file.path for file in snapshot.files if file.language != "Python")
     reader = "these analysers do not" if claims is None else "only the model did"
     groups = {"not to be parsed as Python": broken, f"in other languages, which {reader} read": others}
     return Review(
         concern=concern,
-        analysers=(*(each.analyser for each in found), *(["the configured model"] if claims is not None else [])),
+        analysers=(found.analyser, *(["the configured model"] if claims is not None else [])),
         findings=in_order(kept),
         unread=tuple(
             Unread(reason=reason, count=len(paths), examples=tuple(paths[:5]))

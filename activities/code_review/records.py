@@ -31,13 +31,7 @@ class SourceText(Record):
     changed: Passages | None = None
 
     def covers(self, first: int, last: int) -> bool:
-        """Return whether any of these lines is under review.
-
-        Example:
-            >>> one = SourceText(path="a.py", language="Python", text="", changed=((3, 5),))
-            >>> one.covers(5, 9), one.covers(6, 9)
-            (True, False)
-        """
+        """Return whether any of these lines is under review."""
         return self.changed is None or any(begin <= last and first <= end for begin, end in self.changed)
 
 
@@ -55,14 +49,7 @@ class Unread(Record):
 
 
 class Snapshot(Record):
-    """The code under review, as it was when the review began.
-
-    Attributes:
-        name: The source folder's name.
-        compared_with: What changes are counted from, as `since main` or `by fix.diff`; empty for the whole project.
-        files: The files under review.
-        unread: What is not among them, and why.
-    """
+    """The code under review, as it was when the review began."""
 
     name: str
     compared_with: str = ""
@@ -83,22 +70,7 @@ class Snapshot(Record):
 
 
 class Finding(Record):
-    """One thing that a reviewer objects to.
-
-    Attributes:
-        path: The file.
-        line: Its first line.
-        end_line: Its last line.
-        concern: Which reviewer found it.
-        severity: How grave it is.
-        rule: The rule's id, such as `B602` or `PERF401`.
-        message: What is wrong, in one sentence.
-        by: The analysers that found it.
-        confidence: How sure they are, 0 to 100.
-        cwe: The number in the Common Weakness Enumeration.
-        suppressed: Whether a comment in the source (`# nosec`, `# noqa`) hides it.
-        code: The text of the first line.
-    """
+    """One thing that a reviewer objects to."""
 
     path: str
     line: int = Field(ge=1)
@@ -156,12 +128,7 @@ def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
 
 
 def verdict_of(findings: Iterable[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
-    """Return the verdict on code with these findings.
-
-    Example:
-        >>> verdict_of([], "high", complete=True), verdict_of([], "high", complete=False)
-        ('approve', 'comment')
-    """
+    """Return the verdict on code with these findings."""
     found = list(findings)
     if any(SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on) for one in found):
         return "request changes"

@@ -118,12 +118,7 @@ def to_sarif(snapshot: Snapshot, reviews: Sequence[Review]) -> str:
 
 
 def in_words(findings: Iterable[Finding]) -> str:
-    """Return how many findings there are of each severity.
-
-    Example:
-        >>> in_words([])
-        'nothing'
-    """
+    """Return how many findings there are of each severity."""
     counts = {severity: count for severity, count in count_by_severity(findings).items() if count}
     words = ", ".join(f"{count} {severity}" for severity, count in counts.items())
     return f"{sum(counts.values())} findings ({words})" if counts else "nothing"

@@ -156,12 +156,7 @@ def read_diff(path: Path) -> str:
 
 
 def passages_between(old: str, new: str) -> Passages:
-    r"""Return the lines of a text that are new or changed.
-
-    Example:
-        >>> passages_between("a\nb\n", "a\nx\nb\ny\n")
-        ((2, 2), (4, 4))
-    """
+    """Return the lines of a text that are new or changed."""
     before, after = _lines(old), _lines(new)
     shorter = min(len(before), len(after))
     head = next((at for at in range(shorter) if before[at] != after[at]), shorter)

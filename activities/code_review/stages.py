@@ -38,10 +38,12 @@ from baton.report.rendering import render_report
 
 REPORT, SARIF = "REVIEW.md", "review.sarif"
 
-_TIMEOUT = timedelta(minutes=30)
-_HEARTBEAT = timedelta(seconds=10)
-# A wrong folder or parameter, or a missing analyser, does not become right by waiting.
-_RETRIES = Retries(never=("TypeError", "ValueError", "CodeReviewError", "ToolDeniedError"))
+_TERMS: dict[str, Any] = {
+    "timeout": timedelta(minutes=30),
+    "heartbeat": timedelta(seconds=10),
+    # A wrong folder or parameter, or a missing analyser, does not become right by waiting.
+    "retries": Retries(never=("TypeError", "ValueError", "CodeReviewError", "ToolDeniedError")),
+}
 _MODEL_MICRO_USD = 250_000
 """What a reviewer's model may cost, if one is configured; the analysers cost nothing."""
 
@@ -49,9 +51,7 @@ _MODEL_MICRO_USD = 250_000
 @stage(
     name="take-snapshot",
     writes=["current_state", "decision_log", "artifacts"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["files"],
 )
 async def take_snapshot(context: StageContext[Baton]) -> StageResult:
@@ -76,9 +76,7 @@ async def take_snapshot(context: StageContext[Baton]) -> StageResult:
 audit_security = agent_stage(
     Reviewer("security"),
     answers=AnswerForm.REPORT,
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     reserve_micro_usd=_MODEL_MICRO_USD,
 )
 """Look for weaknesses with bandit and a configured model, and report to the coordinator."""
@@ -86,9 +84,7 @@ audit_security = agent_stage(
 review_performance = agent_stage(
     Reviewer("performance"),
     answers=AnswerForm.REPORT,
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     reserve_micro_usd=_MODEL_MICRO_USD,
 )
 """Look for slow, blocking and complex code with ruff and a configured model, and report likewise."""
@@ -97,9 +93,7 @@ review_performance = agent_stage(
 @stage(
     name="coordinate-review",
     writes=["current_state", "decision_log", "work_scope", "artifacts"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     tools=["files"],
 )
 async def coordinate_review(context: StageContext[Baton]) -> StageResult:

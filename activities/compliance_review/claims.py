@@ -29,10 +29,6 @@ def phrases_in(text: str, phrases: Sequence[str]) -> tuple[int, ...]:
 
     They are found as whole words, in any case and however they are broken into lines. Quotation marks and dashes of
     any form are the same, for mail programs put others than were typed.
-
-    Example:
-        >>> phrases_in("We guarantee a\n full  REFUND; you can’t lose", ["fund", "full refund", "can't lose"])
-        (2, 3)
     """
     plain = _plain(text)
     wanted = [r"\s+".join(map(re.escape, _plain(phrase).split())) for phrase in phrases]
@@ -40,12 +36,7 @@ def phrases_in(text: str, phrases: Sequence[str]) -> tuple[int, ...]:
 
 
 def without_invisible(text: str) -> str:
-    """Return a text with compatible characters in their plain form, and without invisible ones.
-
-    Example:
-        >>> without_invisible("ﬁnal re\u00adfund")
-        'final refund'
-    """
+    """Return a text with compatible characters in their plain form, and without invisible ones."""
     text = unicodedata.normalize("NFKC", text)
     return "".join(character for character in text if unicodedata.category(character) != "Cf")
 
@@ -72,12 +63,7 @@ _SCALES = {
 
 
 def highest_amounts(text: str) -> tuple[Amount, ...]:
-    """Return the highest amount that a text names in each currency.
-
-    Example:
-        >>> [shown(one) for one in highest_amounts("EUR 1.200,50, then $1.5 million or 900 dollars")]
-        ['1200.50 EUR', '1500000.00 USD']
-    """
+    """Return the highest amount that a text names in each currency."""
     highest: dict[str, int] = {}
     for found in _AMOUNT_NAMED.finditer(" ".join(text.split())):
         sign, digits = found["c1"] or found["c2"], found["n1"] or found["n2"]
@@ -227,14 +213,7 @@ KINDS: tuple[type[Claim], ...] = (*(Message, Recipients, Named, Phrases, InForce
 
 
 def claim_of(sentence: str) -> Claim | None:
-    """Return what a sentence says, or None if it has none of the forms.
-
-    Example:
-        >>> claim_of("The domain acme.example belongs to customer C-7 of tier enterprise.")
-        Customer(domain='acme.example', customer='C-7', tier='enterprise')
-        >>> claim_of("Everything is approved.") is None
-        True
-    """
+    """Return what a sentence says, or None if it has none of the forms."""
     for kind in KINDS:
         for pattern in _patterns(kind):
             if found := pattern.fullmatch(sentence):
@@ -264,15 +243,7 @@ class Backed(Generic[ClaimT]):
 
 
 class Evidence:
-    """The facts that a decision may rest on: certain, said by the tool that can say them, and not contradicted.
-
-    Example:
-        >>> said = "The account of customer C-7 has the status active."
-        >>> by_tool = Known("1.1.4", said, "crm.read_customer_status", "high")
-        >>> by_user = Known("1.1.5", said, "user", "low")
-        >>> Evidence([by_user, by_tool]).set_aside
-        ('1.1.5',)
-    """
+    """The facts that a decision may rest on: certain, said by the tool that can say them, and not contradicted."""
 
     def __init__(self, facts: Iterable[Known]) -> None:
         claims: list[Backed[Claim]] = []
@@ -305,12 +276,7 @@ class Evidence:
 
 
 def shown(amount: Amount) -> str:
-    """Return an amount as a sentence has it.
-
-    Example:
-        >>> shown(Amount(currency="EUR", cents=120_050))
-        '1200.50 EUR'
-    """
+    """Return an amount as a sentence has it."""
     return f"{amount.cents // 100}.{amount.cents % 100:02} {amount.currency}"
 
 

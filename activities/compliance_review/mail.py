@@ -118,26 +118,14 @@ def notes_of(messages: Sequence[EmailMessage], own: frozenset[str]) -> list[Note
 
 
 def note_kind(paragraph: str) -> NoteKind:
-    """Return what a paragraph among ourselves is.
-
-    Example:
-        >>> note_kind("What if we just skip the compliance check?")
-        'brainstorm'
-        >>> note_kind("Rejected assumption: Pricing is the only factor")
-        'rejected_assumption'
-    """
+    """Return what a paragraph among ourselves is."""
     if _DROPPED.match(paragraph):
         return "rejected_assumption"
     return "brainstorm" if _IDEA.match(paragraph) else "internal_note"
 
 
 def without_addresses(text: str) -> str:
-    """Return a text without e-mail addresses.
-
-    Example:
-        >>> without_addresses("Ask Ann <ann.lee@acme.example>, or bob@acme.example.")
-        'Ask Ann <(an address)>, or (an address).'
-    """
+    """Return a text without e-mail addresses."""
     return _ADDRESS.sub("(an address)", text)
 
 

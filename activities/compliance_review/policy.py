@@ -102,17 +102,7 @@ class Policy(Record):
 
 
 def read_policy(path: Path) -> Policy:
-    r"""Return the policy of a file.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "policy.toml")
-        ...     rule = "[[rules]]\nid = 'ACC-1'\ntitle = 'Active'\nkind = 'status'"
-        ...     _ = file.write_text(f"name = 'Mail'\nversion = '1'\n{rule}")
-        ...     read_policy(file).rules[0].id
-        'ACC-1'
-    """
+    """Return the policy of a file."""
     try:
         if path.stat().st_size > _LARGEST_POLICY:
             raise ComplianceError(f"the policy {path.name!r} is larger than {_LARGEST_POLICY:,} bytes")
@@ -190,16 +180,6 @@ class Registers:
     r"""The registers of a folder; each is read when it is asked, so that the answer is of now.
 
     Every look-up raises `RegisterError` if the register cannot be asked, or contradicts itself.
-
-    Example:
-        >>> import tempfile
-        >>> from datetime import UTC
-        >>> noon = datetime(2026, 6, 27, 12, tzinfo=UTC)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "customers.csv").write_text("customer,domain,tier\nC-7,acme.example,enterprise")
-        ...     answers = Registers(Path(folder), lambda: noon).lookup_customer("acme.example")
-        >>> print(answers[0].claim.sentence)
-        The domain acme.example belongs to customer C-7 of tier enterprise.
     """
 
     folder: Path

@@ -24,12 +24,7 @@ Domain = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]{1,63}(\.[a-z0
 
 
 def domain_of(text: str) -> str:
-    """Return a domain in lower case and ASCII; empty where it cannot be one.
-
-    Example:
-        >>> domain_of("Müller.Example"), domain_of("a..example")
-        ('xn--mller-kva.example', '')
-    """
+    """Return a domain in lower case and ASCII; empty where it cannot be one."""
     try:
         return text.strip().rstrip(".").encode("idna").decode("ascii").lower()
     except UnicodeError:
@@ -66,16 +61,7 @@ class Amount(CompactRecord):
 
 
 class Mail(Record):
-    """A proposed e-mail, as far as rules speak of it.
-
-    Attributes:
-        digest: `sha256:…` of the message's bytes.
-        domains: How many recipients are at which domain, carbon copies included.
-        unreadable: How many recipients have an address that cannot be read.
-        amounts: The highest amount of money it names, in each currency.
-        text: Subject and words, without addresses, for the reader of the mailbox alone; None where a part cannot be
-            decoded for certain.
-    """
+    """A proposed e-mail, as far as rules speak of it."""
 
     digest: str
     domains: dict[Domain, int]
@@ -104,18 +90,7 @@ class Concern(CompactRecord):
 
 
 class ComplianceDecision(Record):
-    """What the compliance agent decides: version 1.2 of the output schema `ComplianceDecision`.
-
-    Attributes:
-        verdict: What follows.
-        message: The digest of the e-mail it is about; empty if the contract did not say.
-        handoff_id: The handoff under which it was decided.
-        policy: The digest of the policy that was applied; empty if there was none.
-        policy_version: Its version.
-        outcomes: What each rule came to, in the policy's order.
-        concerns: What a model added.
-        set_aside: The events of facts that were not relied on.
-    """
+    """What the compliance agent decides: version 1.2 of the output schema `ComplianceDecision`."""
 
     verdict: Verdict
     message: str

@@ -146,9 +146,6 @@ def _handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
             f"Task: {text(contract.task)}",
             f"Receiver: {code(contract.receiving_agent)}, handoff {code(contract.handoff_id)}, "
             f"trace {code(contract.trace_id)}",
-            f"Contract: of {contract.created_at.isoformat(timespec='seconds')}, "
-            f"for {contract.expires_after_minutes} minutes; output "
-            f"{code(str(contract.output_schema)) if contract.output_schema else 'of any form'}",
             f"E-mail: {code(decision.message) if decision.message else 'not named by any certain fact'}",
             f"Policy: version {text(decision.policy_version) or 'unknown'}, "
             f"{code(decision.policy) if decision.policy else 'none was found'}",

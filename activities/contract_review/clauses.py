@@ -31,16 +31,7 @@ _EMPTY_PAGE = 16  # characters: a scanned page has at most a stamp or a number
 
 
 def read_document(path: Path) -> Document:
-    """Return a contract as lines with page and number.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "nda.md")
-        ...     _ = file.write_text("# NDA")
-        ...     read_document(file).lines
-        (Line(text='NDA', number=1, page=1),)
-    """
+    """Return a contract as lines with page and number."""
     suffix = path.suffix.lower()
     if suffix not in (".txt", ".text", ".md", ".markdown", ".pdf"):
         raise ReviewError(f"{path.name!r} is not a .txt, .md or .pdf file: convert it first")
@@ -68,12 +59,7 @@ def read_document(path: Path) -> Document:
 
 
 def squeeze(text: str) -> str:
-    """Return a text on one line, in composed form (NFC), without invisible characters.
-
-    Example:
-        >>> squeeze(" limited " + chr(0x200B) + "to  fees ")
-        'limited to fees'
-    """
+    """Return a text on one line, in composed form (NFC), without invisible characters."""
     return " ".join(unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).split())
 
 
@@ -273,12 +259,7 @@ def extract(document: Document) -> Report:
 
 
 def kind_of(title: str, text: str) -> str:
-    """Return what a clause is about, by its title, else by its text; `general` where neither says.
-
-    Example:
-        >>> kind_of("Limitation of Liability", ""), kind_of("", "Rain falls.")
-        ('liability', 'general')
-    """
+    """Return what a clause is about, by its title, else by its text; `general` where neither says."""
     best, most = "general", 0
     for kind, words in rulebook()["kinds"].items():
         whole, part = _title_patterns(words["title"])

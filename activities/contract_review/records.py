@@ -137,28 +137,7 @@ class Statement(Record):
 
 
 class Report(Record):
-    """The whole review, filled in by one agent after the other; `report.json` is this record.
-
-    Attributes:
-        written_by: Marks the file as ours to replace.
-        document: The name of the file.
-        sha256: Digest of its bytes.
-        pages: How many pages were read.
-        notes: What a reader should know of the reading.
-        title: The contract's title.
-        type: What sort of contract it is.
-        parties: The parties' names by their roles.
-        clauses: In order.
-        party: The role whose risk it is.
-        other: The other side's role.
-        findings: Everything found.
-        uncovered: The clauses that no rule looked at any closer.
-        rejected: How many of a model's findings were dropped because the contract does not have their words.
-        appetite: The highest score that is accepted.
-        risks: The highest first.
-        verdict: What follows for the contract as a whole.
-        summary: The executive summary.
-    """
+    """The whole review, filled in by one agent after the other; `report.json` is this record."""
 
     written_by: Literal["baton contract_review"] = "baton contract_review"
     document: str

@@ -22,15 +22,7 @@ _TOP = 5
 
 
 def score(report: Report, appetite: int) -> Report:
-    """Return the report with the risk register: identified, graded, compared with the appetite, treated.
-
-    Example:
-        >>> finding = Finding(rule="REN-1", title="It renews", why="Bound again.", likelihood=4, consequence=4)
-        >>> empty = Report(document="", sha256="", pages=1, title="", type="other", clauses=(), findings=(finding,))
-        >>> scored = score(empty, appetite=6)
-        >>> scored.verdict, scored.risks[0].score, scored.risks[0].residual
-        ('do not sign', 16, 3)
-    """
+    """Return the report with the risk register: identified, graded, compared with the appetite, treated."""
     plans = {rule["id"]: rule for rule in rulebook()["rule"]}
     names = {"us": report.party, "them": report.other}
     risks = [_risk(one, plans.get(one.rule, _UNKNOWN), names, appetite) for one in report.findings]

@@ -234,12 +234,7 @@ class Repository:
 
 
 def size(diffs: Sequence[FileDiff]) -> str:
-    """Return the size of a change in words.
-
-    Example:
-        >>> size([FileDiff("a.py", "M", added=((1, "x"),))])
-        '1 file, +1 -0'
-    """
+    """Return the size of a change in words."""
     added, removed = sum(len(one.added) for one in diffs), sum(len(one.removed) for one in diffs)
     return f"{len(diffs):,} file{'s' if len(diffs) != 1 else ''}, +{added} -{removed}"
 

@@ -92,12 +92,7 @@ class Sandbox:
 
 
 def environment_for(names: Sequence[str] = (), further: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a program: what programs need and what is asked for by name.
-
-    Example:
-        >>> sorted(environment_for(further={"PYTHONPATH": "src"}).keys() - {*_VARIABLES})
-        ['PYTHONPATH']
-    """
+    """Return the environment of a program: what programs need and what is asked for by name."""
     for name in names:
         if name.upper().startswith(("BATON_", "TEMPORAL_")):
             raise DeliveryError(f"the parameter 'environment' names {name!r}, which can hold a key of the worker")
@@ -115,15 +110,7 @@ async def run_program(
     most_bytes: int = 4_000_000,
     together: bool = False,
 ) -> Ran:
-    """Run a program to its end, or until its time is over; whatever it started in its session ends with it.
-
-    Example:
-        >>> ran = asyncio.run(
-        ...     run_program(["printf", "hi"], folder=Path("."), seconds=10, environment=environment_for())
-        ... )
-        >>> ran.code, ran.output
-        (0, b'hi')
-    """
+    """Run a program to its end, or until its time is over; whatever it started in its session ends with it."""
     began = time.monotonic()
     try:
         process = await asyncio.create_subprocess_exec(

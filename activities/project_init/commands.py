@@ -187,12 +187,7 @@ _CUSTOMS: dict[str, dict[Purpose, str]] = {
 
 
 def purpose_of(name: str) -> Purpose:
-    """Return what a task is for, judged by the words of its name.
-
-    Example:
-        >>> purpose_of("test:unit"), purpose_of("docker-build"), purpose_of("clean")
-        ('test', 'build', 'other')
-    """
+    """Return what a task is for, judged by the words of its name."""
     for word in re.split(r"[:._/\- ]+", name.lower()):
         for purpose, known in _WORDS.items():
             if word in known.split():

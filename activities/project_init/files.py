@@ -65,12 +65,11 @@ _ROLES: dict[Role, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How many files are listed, and how many bytes of a text, of a file and in all are read; the rest is counted."""
+    """How many files are listed, and how many bytes of a text and of a file are read; the rest is counted."""
 
     files: int = 50_000
     text_bytes: int = 1 * _MIB
     hash_bytes: int = 32 * _MIB
-    total_bytes: int = 1024 * _MIB
 
 
 @dataclass(frozen=True)
@@ -136,13 +135,12 @@ def survey(root: Path, *, limits: Limits | None = None, progress: Progress | Non
     found = sorted(paths, key=lambda path: (path.count("/"), path))
     for path in found[limits.files :]:
         omissions.add(f"over the limit of {limits.files} files", path)
-    files, left = [], limits.total_bytes
+    files = []
     for number, path in enumerate(found[: limits.files]):
         if number % 250 == 0:
             report(f"reading: {number} of {len(found)} files")
-        file = _examined(top / path, path, min(limits.hash_bytes, left), omissions)
+        file = _examined(top / path, path, limits.hash_bytes, omissions)
         if file is not None:
-            left -= file.size if file.kind != "unread" else 0
             if file.kind == "text" and file.size > limits.text_bytes:
                 omissions.add(f"content not used: text over the limit of {limits.text_bytes:,} bytes", path)
             files.append(file)
@@ -152,23 +150,13 @@ def survey(root: Path, *, limits: Limits | None = None, progress: Progress | Non
 
 
 def may_hold_secrets(path: str) -> bool:
-    """Return whether a file's name says that it holds keys or passwords; such content is never quoted.
-
-    Example:
-        >>> may_hold_secrets("deploy/.env"), may_hold_secrets(".env.example")
-        (True, False)
-    """
+    """Return whether a file's name says that it holds keys or passwords; such content is never quoted."""
     return _SECRET.fullmatch(PurePosixPath(path).name) is not None
 
 
 @lru_cache(maxsize=100_000)
 def role_of(path: str) -> Role:
-    """Return what a file is for, judged by its path.
-
-    Example:
-        >>> [role_of(path) for path in ("src/app.py", "tests/test_app.py", "docs/guide.md", "web/app.min.js")]
-        ['source', 'test', 'docs', 'generated']
-    """
+    """Return what a file is for, judged by its path."""
     *folders, name = path.split("/")
     if "src" in folders:  # below it, `example` is the name of a package
         at = folders.index("src")
@@ -212,22 +200,19 @@ def _examined(place: Path, path: str, most: int, omissions: Omissions) -> Source
         if found.st_size > most:
             omissions.add("listed by size only: over a limit of bytes to read", path)
             return SourceFile(path=path, size=found.st_size, kind="unread")
-        digest, size, lines, last, text = hashlib.sha256(), 0, 0, b"", True
         with opened(place) as file:
-            while (block := file.read(_MIB)) and size <= most:
-                text = (is_text(io.BytesIO(block)) or block[:2] in (b"\xff\xfe", b"\xfe\xff")) if size == 0 else text
-                digest.update(block)
-                size += len(block)
-                lines += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n")
-                last = block[-1:]
+            content = file.read(most)
     except OSError as error:
         omissions.add(f"cannot be read ({error.strerror})", path)
         return None
     if may_hold_secrets(path):
         omissions.add("content not used: may hold secrets", path)
-    lines += last not in (b"", b"\n", b"\r")
-    kind: Literal["text", "binary"] = "text" if text else "binary"
-    return SourceFile(path=path, size=size, kind=kind, lines=lines if text else 0, sha256=digest.hexdigest())
+    if not (is_text(io.BytesIO(content[:_MIB])) or content[:2] in (b"\xff\xfe", b"\xfe\xff")):
+        return SourceFile(path=path, size=len(content), kind="binary", sha256=hashlib.sha256(content).hexdigest())
+    lines = len(content.splitlines())
+    return SourceFile(
+        path=path, size=len(content), kind="text", lines=lines, sha256=hashlib.sha256(content).hexdigest()
+    )
 
 
 STATE = ".project_init"

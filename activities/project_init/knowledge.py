@@ -77,13 +77,7 @@ def digest(text: str) -> str:
 
 
 def cut(path: str, text: str) -> list[Chunk]:
-    r"""Return the chunks of a text, in order; every line that is not blank is in at least one of them.
-
-    Example:
-        >>> parts = cut("a.md", "# Top\n\nHello.\n\n## Below\n\nMore.")
-        >>> [(part.title, part.start, part.end) for part in parts]
-        [('Top', 1, 3), ('Top > Below', 5, 7)]
-    """
+    """Return the chunks of a text, in order; every line that is not blank is in at least one of them."""
     lines = text.split("\n")
     ranges = [(1, len(lines), "")]
     if path.lower().endswith((".md", ".markdown")):

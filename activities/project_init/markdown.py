@@ -19,24 +19,14 @@ _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
 
 
 def prose(value: str, longest: int = 300) -> str:
-    """Return a sentence as Markdown text; what is between backticks in it becomes a code span.
-
-    Example:
-        >>> prose("run `make *` <now>").replace(chr(92), "!")
-        'run `make *` !<now>'
-    """
+    """Return a sentence as Markdown text; what is between backticks in it becomes a code span."""
     parts = _CODE_WORDS.split(visible(value, longest))
     words = "".join(code(part) if at % 2 else escaped(part) for at, part in enumerate(parts))
     return BLOCK_START.sub(r"\g<0>\\", words)
 
 
 def link(label: str, path: str, anchor: str = "") -> str:
-    """Return a link with a label in code to a relative path.
-
-    Example:
-        >>> link("my file", "../a b.md", "x")
-        '[`my file`](../a%20b.md#x)'
-    """
+    """Return a link with a label in code to a relative path."""
     target = quote(path, safe="/-._~") + (f"#{quote(anchor, safe='-._~')}" if anchor else "")
     return f"[{code(label)}]({target})"
 

@@ -2,13 +2,13 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from activities.pages import bullets, code, page, table, text
-from activities.project_init.commands import best_command, ci_files
-from activities.project_init.detect import Structure, has_lock, license_files
+from activities.project_init.commands import best_command
+from activities.project_init.detect import Structure
 from activities.project_init.files import SourceTree, may_hold_secrets, role_of, write_bytes
 from activities.project_init.markdown import fence, link, prose
 from activities.project_init.records import (
@@ -24,72 +24,30 @@ from activities.project_init.records import (
 
 _MOST_EVIDENCE = 15
 
-Finding = tuple[Priority, str, str, list[str]]
-"""Priority, title, reason and evidence; without evidence there is nothing to do."""
-
 
 def roadmap_by_rules(tree: SourceTree, stack: TechStack, structure: Structure) -> tuple[RoadmapItem, ...]:
     """Return the items that the findings call for, the most urgent first."""
-    rules = (_of_project, _of_risks, _of_code) if tree.listing.files else (_of_an_empty_project,)
-    items = [
-        RoadmapItem(priority=priority, title=title, why=why, evidence=_cut(evidence))
-        for rule in rules
-        for priority, title, why, evidence in rule(tree, stack, structure)
-        if evidence
+    secrets = [path for path in tree.by_path if may_hold_secrets(path) and role_of(path) != "test"]
+    broken = [f"{each.path}: {each.problem}" for each in structure.source if each.problem]
+    todo = [note for note in structure.notes if "TODO:" in note]
+    urgent = [note for note in structure.notes if note not in todo]
+    found: list[tuple[Priority, str, str, list[str]]] = [
+        ("P1", "Answer the open questions", "What is not settled is guessed by everybody.", [*stack.open_questions]),
+        ("P1", "Remove files that may hold secrets", "What is committed once stays in the history.", secrets),
+        ("P1", "Repair files that cannot be parsed", "They fail when they are imported.", broken),
+        ("P2", "Settle FIXME, XXX and HACK comments", "Their authors thought them wrong already.", urgent),
+        ("P3", "Do or drop the TODO comments", "A note in code has no date and no owner.", todo),
     ]
-    return tuple(sorted(items, key=lambda item: item.priority))
+    return tuple(
+        RoadmapItem(priority=priority, title=title, why=why, evidence=_cut(evidence))
+        for priority, title, why, evidence in found
+        if evidence
+    )
 
 
 def _cut(evidence: list[str]) -> tuple[str, ...]:
     more = len(evidence) - _MOST_EVIDENCE
     return (*evidence[:_MOST_EVIDENCE], *([f"and {more} more"] if more > 0 else []))
-
-
-def _of_an_empty_project(tree: SourceTree, stack: TechStack, structure: Structure) -> Iterator[Finding]:
-    nothing = ["the folder holds no source files"]
-    yield "P1", "Say what is to be built", "Nothing can be judged against a goal that is not written down.", nothing
-    yield "P1", "Choose language, framework and licence", "Every later file depends on them.", nothing
-    yield "P2", "Write the first test before the first feature", "It decides how the code is divided.", nothing
-
-
-def _of_project(tree: SourceTree, stack: TechStack, structure: Structure) -> Iterator[Finding]:
-    """Yield what a project should have and does not."""
-    has_code = any(each.kind == "programming" for each in stack.languages)
-
-    if has_code and not stack.tests:
-        yield "P1", "Write tests", "No change can be shown to be right.", ["no test file"]
-    if stack.tests and best_command(stack, "test") is None:
-        yield "P1", "Say how the tests are run", "Tests without a known command are not run.", list(stack.tests)
-    if has_code and not stack.manifests:
-        yield "P1", "Add a manifest", "What is not declared cannot be installed.", ["no manifest"]
-    if has_code and not ci_files(tree):
-        yield "P2", "Run the checks on every change", "What is not run breaks unseen.", ["no CI definition"]
-    if not any(path.lower().startswith("readme") for path in tree.by_path):
-        yield "P1", "Write a README", "A newcomer cannot tell what the project is for.", ["no README"]
-    if not license_files(tree):
-        yield "P1", "Add a licence text", "It is unknown on what terms the project may be used.", ["no LICENSE file"]
-
-
-def _of_risks(tree: SourceTree, stack: TechStack, structure: Structure) -> Iterator[Finding]:
-    """Yield what may do harm today."""
-    secrets = [path for path in tree.by_path if may_hold_secrets(path) and role_of(path) != "test"]
-    yield "P1", "Remove files that may hold secrets", "What is committed once stays in the history.", secrets
-    broken = [f"{each.path}: {each.problem}" for each in stack.manifests if each.problem]
-    yield "P1", "Repair manifests that cannot be read", "Tools that read them fail too.", broken
-    unlocked = [
-        each.path for each in stack.manifests if each.dependencies and not has_lock(tree, stack, each.ecosystem)
-    ]
-    yield "P2", "Pin the dependencies in a lock file", "Two installations a week apart may differ.", unlocked
-
-
-def _of_code(tree: SourceTree, stack: TechStack, structure: Structure) -> Iterator[Finding]:
-    """Yield what the code itself shows."""
-    broken = [f"{each.path}: {each.problem}" for each in structure.source if each.problem]
-    yield "P1", "Repair files that cannot be parsed", "They fail when they are imported.", broken
-    urgent = [note for note in structure.notes if "TODO:" not in note]
-    yield "P2", "Settle FIXME, XXX and HACK comments", "Their authors thought them wrong already.", urgent
-    todo = [note for note in structure.notes if "TODO:" in note]
-    yield "P3", "Do or drop the TODO comments", "A note in code has no date and no owner.", todo
 
 
 KNOWLEDGE_FILE = "knowledge.sqlite3"
@@ -100,16 +58,7 @@ _DATA_NOTE = (
 )
 _MOST_ROWS = 15
 _MOST_DEPENDENCIES = 40
-_TITLES: dict[Purpose, str] = {
-    "install": "Install",
-    "run": "Run",
-    "test": "Test",
-    "lint": "Check",
-    "format": "Format",
-    "build": "Build",
-    "release": "Release",
-    "other": "Other tasks",
-}
+_PURPOSES: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
 _PRIORITIES: dict[Priority, str] = {
     "P1": "P1: now, it is a risk or blocks others",
     "P2": "P2: soon, it costs something every week",
@@ -193,10 +142,9 @@ def _project(material: Material) -> str:
 
 
 def _architecture(material: Material) -> str:
-    """Return the folders, and the most imported and largest modules."""
+    """Return the folders and the most imported modules."""
     structure = material.structure
     used = sorted((one for one in structure.source if one.importers), key=lambda one: (-len(one.importers), one.path))
-    largest = sorted(structure.source, key=lambda one: (-one.lines, one.path))
     lines = sum(each.lines for each in structure.source)
     return page(
         f"# Architecture of {text(material.stack.name)}",
@@ -209,11 +157,6 @@ def _architecture(material: Material) -> str:
             ("Module", "Imported by", "What it says of itself"),
             [(material.source(one.path), str(len(one.importers)), prose(one.about)) for one in used[:_MOST_ROWS]],
         ),
-        _section(
-            "Largest modules",
-            ("Module", "Lines", "Language", "What it says of itself"),
-            [(material.source(one.path), f"{one.lines:,}", one.language, prose(one.about)) for one in largest[:10]],
-        ),
         _DATA_NOTE,
     )
 
@@ -221,9 +164,9 @@ def _architecture(material: Material) -> str:
 def _commands(material: Material) -> str:
     """Return the commands by purpose."""
     stack = material.stack
-    missing = [_TITLES[purpose].lower() for purpose in ("install", "run", "test") if not best_command(stack, purpose)]
+    missing = [purpose for purpose in ("install", "run", "test") if not best_command(stack, purpose)]
     sections = []
-    for purpose, title in _TITLES.items():
+    for purpose in _PURPOSES:
         found = [each for each in stack.commands if each.purpose == purpose]
         if found:
             best = best_command(stack, purpose)
@@ -232,7 +175,7 @@ def _commands(material: Material) -> str:
                 (code(one.line, 300), prose(one.about), f"{one.origin}, {material.evidence(one.evidence)}")
                 for one in found
             ]
-            sections.append(f"## {title}\n\n{first}{table(('Command', 'What it does', 'Known from'), rows)}")
+            sections.append(f"## {purpose.title()}\n\n{first}{table(('Command', 'What it does', 'Known from'), rows)}")
     return page(
         f"# Commands of {text(stack.name)}",
         "Type them in the project's folder. *Declared* commands are named by the project; *conventional* ones follow "

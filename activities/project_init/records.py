@@ -21,12 +21,7 @@ class ProjectError(BatonError):
 
 
 class Evidence(Record):
-    """Where a finding was read: a file, and the line where there is one.
-
-    Example:
-        >>> str(Evidence(path="pyproject.toml", line=3))
-        'pyproject.toml:3'
-    """
+    """Where a finding was read: a file, and the line where there is one."""
 
     path: str
     line: int | None = Field(default=None, ge=1)
@@ -81,21 +76,7 @@ class Dependency(Record):
 
 
 class Manifest(Record):
-    """What a manifest such as `pyproject.toml` or `package.json` declares, in one shape for every ecosystem.
-
-    Attributes:
-        path: The manifest.
-        ecosystem: `python`, `node`, `rust` or `go`.
-        name: The package's name.
-        description: One line.
-        license: As declared.
-        runtime: The platform that it asks for, for example `Python >=3.11`.
-        pinned: Whether it pins every version, indirect ones too.
-        dependencies: What it asks for.
-        programs: The names of the programs that it installs.
-        scripts: Its named tasks and what they run.
-        problem: Why it could not be read; the other fields are then empty.
-    """
+    """What a manifest such as `pyproject.toml` or `package.json` declares, in one shape for every ecosystem."""
 
     path: str
     ecosystem: Literal["python", "node", "rust", "go"]
@@ -172,17 +153,7 @@ class KnowledgeIndex(Record):
 
 
 class Hit(Record):
-    """An answer of the index.
-
-    Attributes:
-        score: BM25 relevance; comparable within one query only.
-        origin: `source` for the project's files, `docs` for the generated documents.
-        path: The file.
-        title: The heading or definition above the text.
-        start: First line, from 1.
-        end: Last line, included.
-        snippet: The lines that answer best, as they are in the file.
-    """
+    """An answer of the index."""
 
     score: float
     origin: Literal["source", "docs"]

@@ -103,18 +103,18 @@ def _decision(files: int, proposed: Proposal | None, accepted: int) -> str:
     return f"Documented from {files} files; of {len(proposed.items)} proposals of the model {accepted} cite the files"
 
 
-_TIMEOUT = timedelta(minutes=30)
-_HEARTBEAT = timedelta(seconds=4)
-_RETRIES = Retries(never=("TypeError", "ProjectError"))  # a wrong folder does not become right by waiting
+_TERMS: dict[str, Any] = {
+    "timeout": timedelta(minutes=30),
+    "heartbeat": timedelta(seconds=4),
+    "retries": Retries(never=("TypeError", "ProjectError")),  # a wrong folder does not become right by waiting
+}
 _MOST_BULLETS = 8
 
 
 @stage(
     name="detect-tech-stack",
     writes=["current_state", "decision_log", "constraints", "open_questions"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
 )
 async def detect_tech_stack(context: StageContext[Baton]) -> StageResult:
     """Find languages, technologies, commands and licences, each with the file and line where it was read."""
@@ -137,9 +137,7 @@ async def detect_tech_stack(context: StageContext[Baton]) -> StageResult:
 generate_docs = agent_stage(
     TechnicalWriter(),
     writes=["current_state", "decision_log", "work_scope", "artifacts"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
     reserve_micro_usd=100_000,  # what the model may cost, if one is configured
 )
 """Write the documents: an agent that works by rules, and asks the worker's model where one is configured."""
@@ -148,9 +146,7 @@ generate_docs = agent_stage(
 @stage(
     name="build-knowledge",
     writes=["current_state", "decision_log", "artifacts"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
 )
 async def build_knowledge(context: StageContext[Baton]) -> StageResult:
     """Cut sources and documents into chunks and build the index that `query` searches."""
@@ -176,9 +172,7 @@ async def build_knowledge(context: StageContext[Baton]) -> StageResult:
 @stage(
     name="verify-ready",
     writes=["current_state", "decision_log", "acceptance", "open_questions"],
-    timeout=_TIMEOUT,
-    heartbeat=_HEARTBEAT,
-    retries=_RETRIES,
+    **_TERMS,
 )
 async def verify_ready(context: StageContext[Baton]) -> StageResult:
     """Check that hashes match, links and commands resolve, and the index answers from the sources."""

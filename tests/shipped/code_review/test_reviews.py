@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from activities.code_review.agents import ANALYSERS, Claim, check_installed, copies_of, review_of
+from activities.code_review.agents import ANALYSERS, Claim, Found, check_installed, copies_of, review_of
 from activities.code_review.records import (
     CodeReviewError,
     Concern,
@@ -35,7 +35,7 @@ SNAPSHOT = Snapshot(name="p", files=(SourceText(path=PATH, language="Python", te
 async def reviewed(concern: Concern, snapshot: Snapshot) -> Review:
     """Return what a reviewer finds in a snapshot."""
     async with copies_of(snapshot) as copies:
-        return review_of(concern, snapshot, [await analyse(copies) for analyse in ANALYSERS[concern].values()])
+        return review_of(concern, snapshot, await ANALYSERS[concern][1](copies))
 
 
 def snapshot_of(folder: Path, files: dict[str, str]) -> Snapshot:
@@ -156,7 +156,9 @@ class TestReviewers:
             {"quote": "return exec(x)"},
             {"quote": "       "},
         ]
-        result = review_of("security", snapshot, [], [claim.model_copy(update=change) for change in changes])
+        result = review_of(
+            "security", snapshot, Found("none", []), [claim.model_copy(update=change) for change in changes]
+        )
         assert [(one.line, one.rule) for one in result.findings] == [(2, "MODEL-security"), (6, "MODEL-security")]
         assert result.rejected == 3
 
