@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
-from baton.agents.schema_embedding import embedded
+from baton.agents.schema_embedding import spelled_out
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.patching import short_findings
@@ -102,14 +102,11 @@ def answer_schema(
         "required": ["baton_patch"],
         "additionalProperties": False,
     }
-    definitions = deepcopy(of_type.get("$defs", {}))
     if output is not None:
-        inner, further = embedded(output, taken=definitions)
-        schema["properties"]["output"] = inner
+        schema["properties"]["output"] = spelled_out(output)
         schema["required"].append("output")
-        definitions |= further
-    if definitions:
-        schema["$defs"] = definitions
+    if definitions := of_type.get("$defs"):
+        return spelled_out({**schema, "$defs": definitions})
     return schema
 
 

@@ -1,11 +1,11 @@
 """The bill of an agent's run: every adapter charges its requests and keeps its limits by the same meter."""
 
 import asyncio
-import importlib.util
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from pydantic_core import to_json
@@ -78,12 +78,10 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
     """Return what tokens cost in millionths of a US dollar, or None if neither price nor price list knows the model."""
     if price is not None:
         return price.micro_usd(usage)
-    if not _has_price_list():
+    if (prices := _price_list()) is None:
         _warn_unpriced(model, "give the agent a price, or install genai-prices")
         return None
-    import genai_prices  # noqa: PLC0415 - optional, and half a second of import
-
-    counted = genai_prices.Usage(
+    counted = prices.Usage(
         input_tokens=usage.input,
         output_tokens=usage.output,
         cache_read_tokens=usage.cached_input,
@@ -91,7 +89,7 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
     )
     for provider in (url, None) if url else (None,):
         try:
-            return micro_usd(genai_prices.calc_price(counted, model, provider_api_url=provider).total_price)
+            return micro_usd(prices.calc_price(counted, model, provider_api_url=provider).total_price)
         except LookupError:
             continue
     if model != "test" and not model.startswith("function:"):  # Pydantic AI's scripted models send no bill
@@ -102,15 +100,14 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
 @cache
 def window_of(model: str, url: str | None = None) -> int | None:
     """Return how many tokens the window of a model holds, or None if the price list does not know it."""
-    if not _has_price_list():
+    if (prices := _price_list()) is None:
         return None
-    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - optional, and half a second of import
-
     try:
-        _, found = get_snapshot().find_provider_model(model, None, None, url)
+        _, found = prices.data_snapshot.get_snapshot().find_provider_model(model, None, None, url)
     except LookupError:
         return None
-    return found.context_window
+    window: int | None = found.context_window
+    return window
 
 
 @asynccontextmanager
@@ -126,8 +123,12 @@ async def in_time(work: AgentWork, agent: str) -> AsyncIterator[None]:
 
 
 @cache
-def _has_price_list() -> bool:
-    return importlib.util.find_spec("genai_prices") is not None
+def _price_list() -> Any:
+    """Return `genai_prices`, which is optional and takes half a second to import; None where it is not installed."""
+    try:
+        return import_module("genai_prices")
+    except ModuleNotFoundError:
+        return None
 
 
 @cache

@@ -1,7 +1,7 @@
 """Agent definition files: Markdown whose front matter says who an agent is and how it answers (extra `agent-files`).
 
 An agent with `output_style: agent-handoff` answers with a handoff report wherever it takes part (agent-handoff,
-"Integration"). The front matter is YAML with texts and lists of texts; anything else is refused with its line.
+"Integration"). The front matter is YAML with texts and lists of texts; anything else is refused.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ with needs_extra("agent-files", __name__):
 
 from baton.agents.answers import AnswerForm
 from baton.agents.port import Agent, AgentTerms, agent_stage
-from baton.agents.tools import AgentTool, name_of
+from baton.agents.tools import AgentTool, tools_of
 from baton.core.messages import StageResult
 from baton.errors import BatonError
 from baton.pipelines.activity_context import StageContext
@@ -27,17 +27,11 @@ HANDOFF_STYLE = "agent-handoff"
 MOST_BYTES = 1024 * 1024
 """The largest definition, in bytes: it is a prompt, not a data file."""
 
-MOST_FRONT = 64 * 1024
-"""The longest front matter, in characters."""
-
-FrontMatter = dict[str, str | tuple[str, ...]]
-
-_TEXTS = frozenset({"str", "int", "float", "bool", "null", "timestamp", "value"})  # what YAML takes a plain text for
 _ALL = "*"  # in the place of a tool's name: every tool
 
 
 class AgentFileError(BatonError):
-    """An agent definition file cannot be read; the message has the file, the line and what to do."""
+    """An agent definition file cannot be read; the message has the file and what to do."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class AgentDefinition:
     model: str = ""
     tools: tuple[str, ...] | None = None
     used_by: tuple[str, ...] = ()
-    further: FrontMatter = field(default_factory=dict)
+    further: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def reports(self) -> bool:
@@ -99,28 +93,21 @@ def read_agent_file(path: Path) -> AgentDefinition:
     return agent_definition(text, str(path))
 
 
-def read_agent_files(folder: Path) -> list[AgentDefinition]:
-    """Return the agents that the `*.md` files of a folder define, by file name."""
-    if not folder.is_dir():
-        raise AgentFileError(f"{folder}: is not a folder; name the one with the agent definitions")
-    found: dict[str, AgentDefinition] = {}
-    for path in sorted(folder.glob("*.md")):
-        agent = read_agent_file(path)
-        if agent.name in found:
-            raise AgentFileError(f"{path}: another file defines an agent {agent.name!r} already; rename one")
-        found[agent.name] = agent
-    return list(found.values())
-
-
 def agent_definition(text: str, source: str = "agent definition") -> AgentDefinition:
     """Return the agent that a text defines."""
-    members, instructions = front_matter(text, source)
+    front, instructions = _front_matter(text, source)
+    members: dict[str, str | tuple[str, ...]] = {}
+    for name, value in front.items():
+        listed = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        if not isinstance(name, str) or not (listed or isinstance(value, str)):
+            raise AgentFileError(f"{source}: {name!r} is neither a text nor a list of texts; write one of these")
+        members[name] = tuple(value) if listed else value
     known: dict[str, str] = {}
     for name in ("name", "description", "output_style", "model"):
-        value = members.pop(name, "")
-        if not isinstance(value, str):
+        text_of = members.pop(name, "")
+        if not isinstance(text_of, str):
             raise AgentFileError(f"{source}: {name!r} is a list; write one text")
-        known[name] = value
+        known[name] = text_of
     if not known["name"].strip():
         raise AgentFileError(f"{source}: the front matter names no agent; add a line 'name: …'")
     tools = _listed(members.pop("tools", _ALL))
@@ -133,45 +120,21 @@ def agent_definition(text: str, source: str = "agent definition") -> AgentDefini
     )
 
 
-def front_matter(text: str, source: str = "text") -> tuple[FrontMatter, str]:
-    """Return the members of a text's front matter, and the text below it."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if lines[0].rstrip() != "---":
-        raise AgentFileError(f"{source}: line 1: has no front matter; begin with a line '---'")
-    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+def _front_matter(text: str, source: str) -> tuple[dict[Any, Any], str]:
+    """Return the members of a text's front matter, every value as it is spelled, and the text below it."""
+    begin, *lines = text.replace("\r\n", "\n").split("\n")
+    if begin.rstrip() != "---":
+        raise AgentFileError(f"{source}: has no front matter; begin with a line '---'")
+    end = next((number for number, line in enumerate(lines) if line.rstrip() == "---"), None)
     if end is None:
-        raise AgentFileError(f"{source}: line 1: the front matter does not end; close it with a line '---'")
-    front = "\n".join(["", *lines[1:end], ""])
-    if len(front) > MOST_FRONT:
-        raise AgentFileError(f"{source}: line 1: the front matter is longer than {MOST_FRONT:,} characters; shorten it")
+        raise AgentFileError(f"{source}: the front matter does not end; close it with a line '---'")
     try:
-        # Composed and not loaded: the nodes have lines, and names that appear twice.
-        document = yaml.compose(front, Loader=yaml.SafeLoader)
+        members = yaml.load("\n".join(["", *lines[:end], ""]), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        why = getattr(error, "problem", None) or "it is not YAML"
-        raise AgentFileError(f"{source}: line {mark.line + 1 if mark else 1}: {why}") from None
-    found: FrontMatter = {}
-    if document is not None and not isinstance(document, yaml.MappingNode):
-        raise _refused(document, source, "is not a name with a value")
-    for name, value in () if document is None else document.value:
-        if not isinstance(name, yaml.ScalarNode) or name.value in found:
-            raise _refused(name, source, "is not the name of a member, or names one a second time")
-        listed = isinstance(value, yaml.SequenceNode)
-        found[name.value] = tuple(_text(one, source) for one in value.value) if listed else _text(value, source)
-    return found, "\n".join(lines[end + 1 :]).strip("\n")
-
-
-def _text(node: yaml.Node, source: str) -> str:
-    """Return the text of a node, as it is spelled; of nothing, the empty text."""
-    kind = node.tag.removeprefix("tag:yaml.org,2002:")
-    if not isinstance(node, yaml.ScalarNode) or kind not in _TEXTS:
-        raise _refused(node, source, "is neither a text nor a list of texts")
-    return "" if kind == "null" else str(node.value)
-
-
-def _refused(node: yaml.Node, source: str, why: str) -> AgentFileError:
-    return AgentFileError(f"{source}: line {node.start_mark.line + 1}: the value {why}")
+        raise AgentFileError(f"{source}: the front matter is not YAML: {error}") from None
+    if members is not None and not isinstance(members, dict):
+        raise AgentFileError(f"{source}: the front matter has no members; write lines such as 'name: …'")
+    return members or {}, "\n".join(lines[end + 1 :]).strip("\n")
 
 
 def _listed(value: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -191,8 +154,7 @@ def defined_stage(
 
     The file gives the stage's name, the agent's instructions, the form of its answers, and which of the tools it may
     have; a file that says nothing of tools, or `"*"`, leaves all of them. A name that ends with `*` stands for every
-    tool that begins as it does, and `mcp__server` for all that are called `mcp__server__…`, as coding agents read
-    them. The model is the agent's own affair.
+    tool that begins as it does. The model is the agent's own affair.
 
     Args:
         definition: What the file says (`read_agent_file`).
@@ -216,21 +178,12 @@ def defined_stage(
         agent,
         name=definition.name,
         instructions=definition.instructions,
-        tools=[tool for tool in tools if allowed is None or _is_listed(_name(tool), allowed)],
+        tools=[tool for tool in tools_of(tools) if allowed is None or _is_listed(tool.name, allowed)],
         answers=AnswerForm.REPORT if definition.reports else AnswerForm.PATCH,
         **terms,
     )
 
 
-def _name(tool: Callable[..., Any] | AgentTool) -> str:
-    """Return the name of a tool, as a definition file spells it."""
-    return tool.name if isinstance(tool, AgentTool) else name_of(tool)
-
-
 def _is_listed(name: str, listed: Iterable[str]) -> bool:
-    """Return whether a file lists a tool, by its name, by how it begins, or by the MCP server that it comes from."""
-    for one in listed:
-        server = one.startswith("mcp__") and name.startswith(f"{one}__")
-        if name == one or server or (one.endswith("*") and name.startswith(one[:-1])):
-            return True
-    return False
+    """Return whether a file lists a tool, by its name or by how it begins."""
+    return any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in listed)

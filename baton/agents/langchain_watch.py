@@ -229,7 +229,7 @@ def _run() -> GuardCallback:
     """Return the run that is watched here."""
     watch = _watching.get()
     if watch is None:
-        raise RuntimeError(f"the tool {READ_ARTIFACT!r} reads only in a stage of `LangGraphAgent` or `node_stage`")
+        raise RuntimeError(f"the tool {READ_ARTIFACT!r} reads only in a stage of `LangGraphAgent`")
     return watch
 
 

@@ -8,7 +8,7 @@ are watched from outside: requests are counted and charged, and a tool that the 
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Unpack
+from typing import Any
 from uuid import uuid4
 
 from baton.lazy import needs_extra
@@ -29,11 +29,8 @@ from pydantic_core import to_jsonable_python
 from baton.agents.billing import in_time
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
 from baton.agents.langchain_watch import GuardCallback
-from baton.agents.port import AgentAnswer, AgentTerms, AgentWork, agent_stage
-from baton.core.messages import StageResult
+from baton.agents.port import AgentAnswer, AgentWork
 from baton.errors import AgentError, PatchError
-from baton.pipelines.activity_context import StageContext
-from baton.pipelines.activity_stage import Stage
 from baton.pipelines.prompt import READ_ARTIFACT, Reads
 from baton.wire.json_values import Json
 from baton.wire.money import Price
@@ -57,21 +54,11 @@ _GOTO = "goto"
 _STRUCTURED_OUTPUT = "StructuredOutputError"  # of `langchain.agents`, which a graph does not need
 
 
-def node_stage(
-    node: Any,
-    *,
-    name: str | None = None,
-    into: StateIn | None = None,
-    out: StateOut | None = None,
-    uses: Iterable[str] = (),
-    price: Price | None = None,
-    **terms: Unpack[AgentTerms],
-) -> Stage[StageContext[Any], StageResult]:
-    """Make a stage of a LangGraph node or graph.
+class LangGraphAgent:
+    """A LangGraph node or graph behind the port `baton.agents.port.Agent`.
 
     Args:
         node: A function of the state, async or not, as one gives to `add_node`; a runnable; a graph, compiled or not.
-        name: The stage's name; the node's by default.
         into: What the state holds: `{"task": "goal", "messages": "messages"}` puts the baton's goal into the member
             `task` and the fenced prompt into `messages`. By default every field of the baton under its own name.
         out: What becomes the patch: `{"current_state": "draft", "output": "score"}` takes the field `current_state`
@@ -79,7 +66,12 @@ def node_stage(
             field of the baton.
         uses: The tools that it may call; the stage declares them.
         price: What the models cost, where the public price list does not know them.
-        **terms: The terms of a stage: `reads`, `writes`, `timeout`, `retries`, …
+        stream: Stream what its models say to those who follow the run, as `p.stage(…, stream=True)` does.
+
+    Attributes:
+        name: The node's name.
+        tool_names: The tools that it may call.
+        reads: How it reads what its prompt names: by `baton.agents.read_artifact`, if `uses` has that.
 
     Raises:
         ValueError: The node is a function that takes more than the state and a config, or a graph with nodes that it
@@ -87,27 +79,13 @@ def node_stage(
 
     Example:
         >>> import asyncio
-        >>> from baton.core.baton import Baton
+        >>> from baton import Baton, StageContext
+        >>> from baton.agents import agent_stage
         >>> async def plan(state: dict[str, Any]) -> dict[str, Any]:
         ...     return {"current_state": [f"A plan for {state['goal']}"]}
-        >>> planning = node_stage(plan)
+        >>> planning = agent_stage(LangGraphAgent(plan))
         >>> asyncio.run(planning(StageContext.for_test(Baton(goal="a login")))).baton_patch
         {'current_state': ['A plan for a login']}
-    """
-    return agent_stage(LangGraphAgent(node, into=into, out=out, uses=uses, price=price), name=name, **terms)
-
-
-class LangGraphAgent:
-    """A LangGraph node or graph behind the port `baton.agents.port.Agent`.
-
-    Args:
-        node: As in `node_stage`, and so are the others.
-        stream: Stream what its models say to those who follow the run, as `p.stage(…, stream=True)` does.
-
-    Attributes:
-        name: The node's name.
-        tool_names: The tools that it may call.
-        reads: How it reads what its prompt names: by `baton.agents.read_artifact`, if `uses` has that.
     """
 
     def __init__(

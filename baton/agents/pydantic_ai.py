@@ -33,7 +33,6 @@ from baton.agents.answers import cached_by_identity
 from baton.agents.billing import window_of
 from baton.agents.port import AgentAnswer, AgentWork
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names_of_tools, reported, settings_under
-from baton.agents.schema_embedding import spelled_out
 from baton.agents.tools import AgentTool
 from baton.wire.money import Price
 from baton.wire.text import mismatch
@@ -150,8 +149,7 @@ class PydanticAgent:
 
 def _shape(schema: Mapping[str, Any], form: Any) -> Any:
     """Return how a model is made to answer in a schema."""
-    # The framework follows no reference below what names no type; the answer is checked by the schema as it is.
-    return form(StructuredDict(spelled_out(schema), name="answer", description="The answer of the stage."))
+    return form(StructuredDict(dict(schema), name="answer", description="The answer of the stage."))
 
 
 # Made once for each schema: making one costs as much as a request by script.

@@ -20,9 +20,6 @@ with needs_extra("agents", __name__):
     from pydantic_ai.toolsets import FunctionToolset
     from pydantic_ai.usage import RunUsage, UsageLimits
 
-import dataclasses
-
-from pydantic import BaseModel
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity, workflow
@@ -41,7 +38,6 @@ from baton.agents.pydantic_ai_run import (
     settings_under,
     usage_of,
 )
-from baton.agents.schema_embedding import spelled_out
 from baton.artifacts.activity import ArtifactAccess
 from baton.contract.activity import cut
 from baton.contract.records import ToolDeniedError
@@ -55,7 +51,7 @@ from baton.pipelines.activity_stage import Stage, stage
 from baton.pipelines.prompt import READ_ARTIFACT
 from baton.pipelines.reading import MOST_READ, note_of, page_of, unnamed
 from baton.pipelines.workflow import Pipeline
-from baton.wire.json_values import Json, well_formed
+from baton.wire.json_values import Json
 from baton.wire.money import Price, micro_usd, usd
 
 _LONGEST_TOLD = 16_000  # characters of an answer or a result, which goes through the history to its record
@@ -264,7 +260,7 @@ class DurableAgent:
         _schema.set(opened["schema"])
         return await self.agent.run(
             opened["prompt"],
-            output_type=ToolOutput(StructuredDict(spelled_out(opened["schema"]), name="answer"), name=OUTPUT_TOOL),
+            output_type=ToolOutput(StructuredDict(opened["schema"], name="answer"), name=OUTPUT_TOOL),
             instructions=self._instructions or None,
             toolsets=[self._reader(opened["readable"], inputs)] if opened["readable"] else None,
             model_settings=settings_under(opened["handoff_id"]),
@@ -458,7 +454,12 @@ class _Inbound(ActivityInboundInterceptor):
         if not activity.info().activity_type.startswith(_OF_AN_AGENT):
             return await super().execute_activity(input)
         try:
-            return _well_formed_result(await super().execute_activity(input))
+            result = await super().execute_activity(input)
+            to_json(result)
+            return result
+        except PydanticSerializationError:  # Temporal would run it again without end
+            why = f"agent {_agent()!r}: a model or tool answered what cannot be stored, such as half a character"
+            raise ApplicationError(why, type=AgentError.__name__, non_retryable=True) from None
         except ModelAPIError as error:
             raise ApplicationError(_text(error), type=type(error).__name__) from None
         except ApplicationError as error:
@@ -477,35 +478,6 @@ class _Inbound(ActivityInboundInterceptor):
             if (told := _told(error)) is error:
                 raise
             raise told from None
-
-
-def _well_formed_result(result: Any) -> Any:
-    """Return what an activity returned with whole characters in its texts."""
-    try:
-        to_json(result)
-    except PydanticSerializationError:
-        return _mended(result)
-    return result
-
-
-def _mended(value: Any) -> Any:
-    """Return a value with whole characters in its texts, of whatever type the framework made it."""
-    if isinstance(value, str):
-        return well_formed(value) if type(value) is str else value
-    if type(value) is dict:
-        return {_mended(name): _mended(inner) for name, inner in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_mended(inner) for inner in value)
-    if isinstance(value, BaseModel):
-        named = {name: getattr(value, name) for name in type(value).model_fields}
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-    else:
-        return value
-    for name, inner in named.items():
-        if (made := _mended(inner)) is not inner:
-            object.__setattr__(value, name, made)  # in place: only its own class knows how to make another one
-    return value
 
 
 def _told(error: Exception) -> Exception:

@@ -52,6 +52,7 @@ from baton.agents.failures import (
     unreadable,
 )
 from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
+from baton.agents.pydantic_ai_usage import counted
 from baton.agents.tools import as_text
 from baton.contract.activity import ToolAnswer
 from baton.errors import AgentError, ConfigurationError, PatchError
@@ -87,10 +88,7 @@ class RecordingCapability(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Count the request, and offer the model those tools of its provider that it may call."""
         self._meter.request()
-        if type(request_context.model).__name__ == "OpenAIChatModel":
-            from baton.agents.pydantic_ai_usage import counted  # noqa: PLC0415 - it imports OpenAI's client
-
-            request_context.model = counted(request_context.model)
+        request_context.model = counted(request_context.model)
         return offered(request_context, self._work.context.tools.allows)
 
     async def after_model_request(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
 from baton.devserver.processes import group_bound_to_parent
@@ -34,6 +34,7 @@ _MOST_OBJECTS = 100  # so many lines of a log may follow an answer
 _LONGEST_REASON = 200
 _LONGEST_NOTE = 2_000
 _SHORTEST_SECRET = 6
+_PROMPT_FILE = "{prompt_file}"
 _BEAT = 1.0  # seconds between two heartbeats with the progress
 _DRAIN = 1.0  # seconds for the last of the output, where somebody outside the group holds the pipe
 
@@ -44,9 +45,9 @@ class SubprocessAgent:
 
     Attributes:
         name: The agent's name.
-        command: The program and its arguments; no shell reads them. In an argument, `{prompt_file}` stands for the
-            file with the prompt, `{tools}` for the allowed tools with commas between, `{handoff_id}` for the handoff.
-        prompt_by: Whether the prompt comes on stdin or in a file.
+        command: The program and its arguments; no shell reads them. In an argument, `{prompt_file}` stands for a file
+            with the prompt, which comes on stdin otherwise, `{tools}` for the allowed tools with commas between,
+            `{handoff_id}` for the handoff.
         directory: Where the program runs. A path to it that leads nowhere from the worker's own directory begins here.
         environment: Further variables of the worker's environment that it gets, by name: its keys, for example.
         seconds: How long it may run; by default a little less than the stage's timeout.
@@ -59,7 +60,6 @@ class SubprocessAgent:
 
     name: str
     command: Sequence[str]
-    prompt_by: Literal["stdin", "file"] = "stdin"
     directory: Path | None = None
     environment: Sequence[str] = ()
     seconds: float | None = None
@@ -71,11 +71,9 @@ class SubprocessAgent:
     reads: ClassVar[Reads] = "files"
 
     def __post_init__(self) -> None:
-        """Refuse a command that is none, and a file that the command does not name."""
+        """Refuse a command that is none."""
         if isinstance(self.command, str) or not self.command:
             raise ValueError("command: a list of the program and its arguments is expected, for no shell reads it")
-        if self.prompt_by == "file" and not any("{prompt_file}" in one for one in self.command):
-            raise ValueError("prompt_by='file' needs '{prompt_file}' among the arguments of the command")
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the program to its end.
@@ -88,13 +86,14 @@ class SubprocessAgent:
         prompt = f"{work.instructions}\n\n{work.user_turn(with_schema=True)}".lstrip()
         with tempfile.TemporaryDirectory(prefix="baton-") as folder:  # only this user can read it
             path = Path(folder, "prompt.md")
-            if self.prompt_by == "file":
+            in_file = any(_PROMPT_FILE in one for one in self.command)
+            if in_file:
                 await asyncio.to_thread(path.write_text, prompt, encoding="utf-8")
             command = self._command(work, path)
             environment = {**self._environment(work), **await _files(work, Path(folder, "files"))}
             secrets = [environment[name] for name in self.environment if name in environment]
             written = _Written(self.most_bytes, work, secrets)
-            data = prompt.encode() if self.prompt_by == "stdin" else b""
+            data = b"" if in_file else prompt.encode()
             code = await self._executed(command, environment, data, written, work)
         # What it wrote goes into the history, where no key may stand.
         said, aside = (_without(written.text(fd), secrets) for fd in (1, 2))
@@ -127,10 +126,10 @@ class SubprocessAgent:
                 raise
             return work.read(last)
 
-    def _command(self, work: AgentWork, path: Path | None) -> list[str]:
+    def _command(self, work: AgentWork, path: Path) -> list[str]:
         """Return the command with its placeholders filled, found on the worker's own search path or where it runs."""
         values = {
-            "{prompt_file}": str(path),
+            _PROMPT_FILE: str(path),
             "{tools}": ",".join(sorted(work.context.tools.names or ())),
             "{handoff_id}": work.handoff_id,
         }

@@ -4,30 +4,16 @@ import asyncio
 import contextlib
 import functools
 import json
-import re
 import secrets
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ParamSpec, Self, TypeVar
 
-from anyio import AsyncFile
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.stdio import stdio_server
-from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCNotification,
-    jsonrpc_message_adapter,
-)
 from pydantic import BaseModel, Field, JsonValue, StringConstraints, ValidationError
-from pydantic_core import from_json
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
@@ -45,7 +31,7 @@ from baton.exchange.external import LONGEST_LEASE, ActionKind
 from baton.report.parsing import parse_report
 from baton.report.rendering import FORMAT
 from baton.report.rules import report_patch
-from baton.wire.json_values import loads_strict, repaired
+from baton.wire.json_values import loads_strict
 from baton.wire.text import fence, mismatch, single_line
 
 CONTRACT = "contract"
@@ -146,61 +132,6 @@ def artifact_page(ref: ArtifactRef, data: bytes, offset: int) -> str:
     end = offset + len(page)
     more = f"; continue with offset={end}" if end < len(text) else ", its end"
     return f"{fence(page, secrets.token_hex(_NONCE_BYTES))}Characters {offset:,} to {end:,} of {len(text):,}{more}.\n"
-
-
-_SPELLED = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-class Lines(AsyncFile[str]):
-    """Standard input by lines, as `mcp.server.stdio.stdio_server` reads it."""
-
-    def __init__(self) -> None:
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # it is no other stream
-        super().__init__(sys.stdin)
-        self.answer: Callable[[SessionMessage], Awaitable[None]] | None = None
-        """Sends what a line is answered that is not a message; none of them is answered without it."""
-
-    async def readline(self) -> str:
-        """Return the next line; an empty one at the end."""
-        line = whole(await super().readline())
-        if self.answer is not None and line.strip() and (refusal := _refusal(line)) is not None:
-            await self.answer(SessionMessage(refusal))
-        return line
-
-
-def whole(line: str) -> str:
-    """Return a line of JSON in which halves of characters are replaced; one that is no JSON stays as it is."""
-    if not _SPELLED.search(line):
-        return line
-    try:
-        return json.dumps(repaired(json.loads(line)))
-    except (ValueError, RecursionError):
-        return line
-
-
-def _refusal(line: str) -> JSONRPCError | None:
-    """Return what a line is answered that the framework would leave without an answer; None for every other one."""
-    try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)  # as the framework reads it
-        if isinstance(message, JSONRPCNotification) and "id" in from_json(line):  # it takes no other for a request's
-            return _error(INVALID_REQUEST, "a request's id is a whole number or a text; send one of these")
-    except ValidationError:
-        try:
-            found = from_json(line)
-        except ValueError:
-            return _error(PARSE_ERROR, "this line is no JSON; write each message as JSON on one line")
-        members = found if isinstance(found, dict) else {}
-        if "method" not in members and members.keys() & {"result", "error"}:  # nobody answers an answer
-            return None
-        told = 'this is no JSON-RPC message; write {"jsonrpc": "2.0", "id": …, "method": …, "params": {…}}, one a line'
-        return _error(INVALID_REQUEST, told, members.get("id"))
-    return None
-
-
-def _error(code: int, told: str, request: object = None) -> JSONRPCError:
-    """Return an error in answer to a request, by its id where it has one."""
-    known = request if isinstance(request, int | str) and not isinstance(request, bool) else None
-    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=told))
 
 
 MOST_ARTIFACT_CHARACTERS = 4 * 1024 * 1024
@@ -535,14 +466,6 @@ def _unknown(listed: Listed) -> str:
 
 class _Server(MCPServer):
     """A server that says of wrong arguments what is wrong with them, in a line and without their values."""
-
-    async def run_stdio_async(self) -> None:
-        """Serve on standard input and output until the input ends."""
-        server = self._lowlevel_server
-        lines = Lines()
-        async with stdio_server(stdin=lines) as (read, write):
-            lines.answer = write.send  # before the first line is read: nothing was waited for since
-            await server.run(read, write, server.create_initialization_options())
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
         """Call a tool."""

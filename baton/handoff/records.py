@@ -7,7 +7,6 @@ message; signatures are made and verified over the received JSON itself, never o
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
@@ -35,22 +34,12 @@ from baton.wire.records import (
 from baton.wire.schemas import published_document
 from baton.wire.text import quantity
 
-
-@dataclass(frozen=True)
-class HopLimits:
-    """When a chain of handoffs has gone on for long enough.
-
-    Attributes:
-        most: The most handoffs of a task.
-        window: How many of the newest handoffs are looked at for repetitions.
-        repeats: How often the same two agents may hand on in the same direction within the window.
-        unchanged: How often they may do so with the very same state.
-    """
-
-    most: int = 256
-    window: int = 16
-    repeats: int = 6
-    unchanged: int = 2
+MOST_HOPS = 256
+"""The most handoffs of a task."""
+HOPS_LOOKED_AT = 16
+"""How many of the newest handoffs are looked at for repetitions."""
+MOST_REPEATED, MOST_UNCHANGED = 6, 2
+"""How often the same two agents may hand on in the same direction within these, and how often with the same state."""
 
 
 class Hop(OpenRecord):
@@ -78,38 +67,30 @@ class Trail(OpenRecord):
     hops: Count
     recent: list[Hop]
 
-    def after(self, hop: Hop, limits: HopLimits | None = None) -> "Trail":
-        """Return the trail with one more handoff; it never holds more than the window."""
-        window = (limits or HopLimits()).window
-        return Trail(hops=self.hops + 1, recent=[*self.recent, hop][-window:])
+    def after(self, hop: Hop) -> "Trail":
+        """Return the trail with one more handoff; it never holds more than are looked at."""
+        return Trail(hops=self.hops + 1, recent=[*self.recent, hop][-HOPS_LOOKED_AT:])
 
 
-def circling(trail: Trail, hop: Hop, limits: HopLimits | None = None) -> str | None:
+def circling(trail: Trail, hop: Hop) -> str | None:
     """Return why the next handoff of a chain must not take place, or None."""
-    limits = limits or HopLimits()
-    if trail.hops >= limits.most:
+    if trail.hops >= MOST_HOPS:
         so_far = quantity(trail.hops, "time")
-        return f"the task was handed on {so_far}, at most {limits.most} are allowed; let a person decide"
-    window = [*trail.recent, hop][-limits.window :]
+        return f"the task was handed on {so_far}, at most {MOST_HOPS} are allowed; let a person decide"
+    window = [*trail.recent, hop][-HOPS_LOOKED_AT:]
     same_way = [one for one in window if (one.sender, one.receiver) == (hop.sender, hop.receiver)]
     unchanged = sum(1 for one in same_way if one.state == hop.state)
-    if unchanged > limits.unchanged:
+    if unchanged > MOST_UNCHANGED:
         return (
-            f"{hop.sender!r} would hand the same state to {hop.receiver!r} for the {_ordinal(unchanged)} time "
-            f"within {limits.window} handoffs; change it or ask a person"
+            f"{hop.sender!r} would hand the same state to {hop.receiver!r} more than {MOST_UNCHANGED} times within "
+            f"{HOPS_LOOKED_AT} handoffs; change it or ask a person"
         )
-    if len(same_way) > limits.repeats:
+    if len(same_way) > MOST_REPEATED:
         return (
-            f"{hop.sender!r} would hand on to {hop.receiver!r} for the {_ordinal(len(same_way))} time within "
-            f"{limits.window} handoffs; at most {limits.repeats} are allowed, so ask a person"
+            f"{hop.sender!r} would hand on to {hop.receiver!r} more than {MOST_REPEATED} times within "
+            f"{HOPS_LOOKED_AT} handoffs; ask a person"
         )
     return None
-
-
-def _ordinal(number: int) -> str:
-    """Return a number as people count: 1st, 2nd, 3rd, 4th."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
 
 
 INITIAL = "INITIAL"

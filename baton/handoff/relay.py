@@ -26,7 +26,6 @@ from baton.handoff.records import (
     CostTracking,
     Handoff,
     Hop,
-    HopLimits,
     Sender,
     Subtask,
     Target,
@@ -92,7 +91,6 @@ class Delivery:
         expires_at: From when on it may not be accepted.
         personal_data: Personal data, encrypted per subject.
         initial: Says that the handoff begins a task, which excuses it from having completed subtasks.
-        limits: When the ping-pong guard ends a chain; the usual limits by default.
         step: What a pipeline sends along for its own stage.
     """
 
@@ -101,7 +99,6 @@ class Delivery:
     expires_at: datetime | None = None
     personal_data: Mapping[str, JsonValue] | None = None
     initial: bool = False
-    limits: HopLimits | None = None
     step: Mapping[str, JsonValue] | None = None
 
 
@@ -125,7 +122,7 @@ def build_handoff(
         "audience": delivery.audience,
         "expires_at": delivery.expires_at,
         "initial": delivery.initial or None,
-        "trail": None if state.trail is None else _next_trail(state, state.trail, target, delivery.limits),
+        "trail": None if state.trail is None else _next_trail(state, state.trail, target),
         "step": None if delivery.step is None else dict(delivery.step),
     }
     given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
@@ -181,12 +178,12 @@ def hop_of(sender: str, receiver: str, current_state: Mapping[str, Any], remaini
     return Hop(sender=sender, receiver=receiver, state=digest({"state": dict(current_state), "left": left}))
 
 
-def _next_trail(state: AgentState, trail: Trail, target: Target, limits: HopLimits | None) -> Trail:
+def _next_trail(state: AgentState, trail: Trail, target: Target) -> Trail:
     """Return the trail with this handoff, unless the guard ends the chain here."""
     hop = hop_of(state.agent.agent_id, target.agent_type, state.current_state, state.remaining)
-    if reason := circling(trail, hop, limits):
+    if reason := circling(trail, hop):
         raise RoutingError(reason)
-    return trail.after(hop, limits)
+    return trail.after(hop)
 
 
 COMPLETED_HANDED = 5

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from baton.contract.records import instant
-from baton.core.verdict import MOST_FINDINGS, Code, Finding, Verdict
+from baton.core.verdict import Code, Finding, Verdict
 from baton.errors import RoutingError
-from baton.handoff.records import CURRENT, Handoff, begins_task, handoff_schema
+from baton.handoff.records import CURRENT, begins_task
 from baton.safety.scan import Unsafe
 from baton.wire.money import micro_usd
 from baton.wire.records import CompactRecord, Digest, Timestamp, Whole, nearest, newest_first, satisfies
-from baton.wire.schemas import SchemaReader, parsed, pointer, unreadable
-from baton.wire.text import faults, single_line
+from baton.wire.schemas import parsed, pointer, unreadable
+from baton.wire.text import single_line
 
 TOLERANCE = timedelta(seconds=60)
 """How far the sender's clock may be ahead of the receiver's."""
@@ -136,7 +136,7 @@ Scan = Callable[[Any], Iterable[Unsafe]]
 Check = Callable[[Mapping[str, Any]], Iterable[Finding]]
 """A further check of a message whose schema holds, for example against its contract."""
 SchemaCheck = Callable[[Any], list[Finding]]
-"""A check of a message's shape: `schema_findings`, or the compiled `baton.handoff.store_gate.handoff_gate()`."""
+"""A check of a message's shape, such as `baton.handoff.store_gate.handoff_gate()`."""
 
 
 def validate_handoff(
@@ -144,11 +144,11 @@ def validate_handoff(
     receiver: ReceiverRequirements,
     scan: Scan,
     *,
-    check_schema: SchemaCheck | None = None,
+    check_schema: SchemaCheck,
     further: Iterable[Check] = (),
 ) -> Verdict:
     """Return a receiver's verdict on a message, with everything that is wrong with it."""
-    findings = _version_findings(message, receiver) or (check_schema or schema_findings)(message)
+    findings = _version_findings(message, receiver) or check_schema(message)
     whole = not findings
     findings = [*findings, *_safety_findings(message, scan)]
     if whole:
@@ -160,27 +160,12 @@ def validate_handoff(
     return Verdict.of(findings)
 
 
-def schema_findings(message: Any) -> list[Finding]:
-    """Return where a message breaks the schema, by reading it as a record; needs no schema library."""
-    try:
-        Handoff.from_json_object(message)
-    except ValidationError as error:
-        places = dict.fromkeys(one["loc"] for one in faults(error))
-        return [_reader().finding(message, place) for place in list(places)[:MOST_FINDINGS]]
-    return []
-
-
 def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
     """Return BUDGET_EXHAUSTED if a message says that nothing is left."""
     left = message["costTracking"]["costBudgetRemainingUSD"]
     if micro_usd(Decimal(repr(left))) > 0:
         return []
     return [Finding(code=Code.BUDGET_EXHAUSTED, text=NO_BUDGET, at="/costTracking/costBudgetRemainingUSD")]
-
-
-@cache
-def _reader() -> SchemaReader:
-    return SchemaReader(handoff_schema())
 
 
 def _version_findings(message: Any, receiver: ReceiverRequirements) -> list[Finding]:

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from baton import StageContext
+from baton import Stage, StageContext
+from baton.agents.langgraph import LangGraphAgent
+from baton.agents.port import agent_stage
 from baton.contract.records import EventType, HandoffContract
 from baton.core.baton import Baton
 
@@ -37,6 +39,11 @@ def context(made: HandoffContract | None = None, **members: Any) -> StageContext
 def lookup(customer: str) -> str:
     """Find what a customer pays."""
     return f"{customer} pays 20 USD"
+
+
+def node_stage(node: Any, *, name: str | None = None, **options: Any) -> Stage[Any, Any]:
+    """Return the stage of a LangGraph node or graph."""
+    return agent_stage(LangGraphAgent(node, **options), name=name)
 
 
 def events(of: StageContext[Any]) -> list[tuple[EventType, str | None]]:

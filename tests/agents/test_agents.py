@@ -21,7 +21,6 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.verdict import Code
 from baton.errors import AgentError, PatchError
-from baton.wire.text import FENCE_LABEL
 from tests.agents.material import BATON, PATCH, context, lookup
 
 CRM = AgentTool.of(lookup, name="crm.lookup")
@@ -44,18 +43,6 @@ class Scripted:
 
 class TestWork:
     """What `agent_stage` gives its agent."""
-
-    async def test_what_came_with_the_handoff_stands_in_the_user_turn_inside_the_fence(self) -> None:
-        """The instructions are the author's alone; contract and baton are data (X-6, S3-10.1)."""
-        agent = Scripted()
-        await agent_stage(agent, instructions="You plan features.")(context())
-        (work,) = agent.works
-        fenced = work.user_turn().split(f"[{FENCE_LABEL}")[1].split("[END OF CONTEXT")[0]
-
-        assert "Plan the login" in fenced
-        assert "Add OAuth2 login" in fenced
-        assert work.instructions == "You plan features."
-        assert "baton_patch" in work.user_turn().split("[END OF CONTEXT")[1]
 
     async def test_a_tool_that_the_contract_does_not_allow_is_not_given(self) -> None:
         """The agent sees the tools of its contract and no others (S5-fields-k)."""

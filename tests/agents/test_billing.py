@@ -228,7 +228,7 @@ class TestCostOf:
     ) -> None:
         """Which is something else than costing nothing; it is logged once."""
         monkeypatch.setitem(sys.modules, "genai_prices", None)
-        monkeypatch.setattr(billing, "_has_price_list", billing._has_price_list.__wrapped__)
+        monkeypatch.setattr(billing, "_price_list", billing._price_list.__wrapped__)
 
         assert [cost_of("model-of-nobody", Usage(input=1_000)) for _ in range(2)] == [None, None]
         assert len(caplog.records) == 1

@@ -19,12 +19,13 @@ from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
 from baton import Baton, StageContext, StageResult
-from baton.agents.langgraph import LangGraphAgent, node_stage
+from baton.agents.langgraph import LangGraphAgent
 from baton.agents.port import AgentAnswer, AgentLimits, AgentWork, agent_stage
 from baton.contract.records import EventType, HandoffContract, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import AgentError
 from baton.wire.money import Price
+from tests.agents.material import node_stage
 
 BATON = Baton(goal="Add login", current_state=["Nothing"], decision_log=["Use JWT"])
 USAGE = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}

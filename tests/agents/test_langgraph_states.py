@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
-from baton.agents.langgraph import node_stage
+from tests.agents.material import node_stage
 from tests.agents.test_langgraph import done
 
 

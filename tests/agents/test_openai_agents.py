@@ -259,25 +259,6 @@ class TestTools:
         assert "An error occurred while running the tool" in read(model.calls[1])
         assert "SECRET" not in read(model.calls[1])
 
-    async def test_the_stages_tools_are_offered_by_their_names_for_models(self) -> None:
-        """A dot is nothing that providers take."""
-
-        async def find(customer: str) -> str:
-            """Find a customer."""
-            return f"found {customer}"
-
-        find.__name__ = "crm.find"
-        model = scripted(calls("crm_find", customer="c-1"), calls("crm_find", wrong=1), says(ANSWER))
-        context = StageContext.for_test(BATON, contract=contract("crm.find"))
-        await done(agent_stage(OpenAIAgent(Agent("support", model=model)), tools=[find]), context)
-
-        assert "found c-1" in read(model.calls[1])
-        assert (
-            "the arguments do not fit: customer: Missing required argument; wrong: Unexpected keyword argument"
-            in read(model.calls[2])
-        )
-        assert context.session.events[0].tool_name == "crm.find"
-
     async def test_of_an_mcp_servers_tools_only_those_named_are_offered(self, tmp_path: Path) -> None:
         """A real server beside the worker: its tools are checked and recorded as the agent's own are (S5-fields-k)."""
         program = tmp_path / "prices.py"

@@ -35,7 +35,7 @@ from baton.contract.records import EventType, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.money import Price
-from tests.agents.material import ANSWER, PATCH, context, contract, events, lookup
+from tests.agents.material import ANSWER, context, contract, events, lookup
 from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion
 
 KEY = "sk-proj-0123456789abcdef"
@@ -88,15 +88,6 @@ def remote(server: ChatServer, *, model: str = "gpt-4o", **options: Any) -> Stag
 
 class TestRun:
     """`PydanticAgent.run` with scripted models."""
-
-    async def test_the_answer_becomes_the_stages_patch(self) -> None:
-        """The model is made to answer in the stage's own schema (S1-patch-a)."""
-        script = Script(final())
-        result = await agent_stage(script.agent, writes=["decision_log"])(context())
-
-        assert result.baton_patch == PATCH
-        (tool,) = script.asked[0][1].output_tools
-        assert list(tool.parameters_json_schema["properties"]["baton_patch"]["properties"]) == ["decision_log"]
 
     async def test_a_tool_that_is_not_allowed_is_neither_shown_nor_run(self) -> None:
         """Whatever the model believes, the call is denied (S5-fields-k)."""
@@ -164,14 +155,6 @@ class TestRun:
         assert [[one.kind for one in tools] for tools in asked] == [[], ["web_search"]]
         assert plan.spec.tools == {"web_search"}
 
-    @pytest.mark.parametrize("arguments", ["[1]", "7", '"c-1"', '{"customer": '])
-    async def test_arguments_that_are_no_object_go_back_to_the_model(self, arguments: str) -> None:
-        """As everything that it can mend: the stage does not fail for good."""
-        script = Script([ToolCallPart("crm_lookup", arguments)], final())
-
-        assert (await agent_stage(script.agent, tools=[CRM])(context())).baton_patch == PATCH
-        assert "JSON" in repr(script.asked[1][0])
-
     @pytest.mark.parametrize("call", [ToolCallPart("crm_lookup", {"customer": 7}), ToolCallPart("crm_search", {})])
     async def test_calls_that_stay_in_vain_lead_to_another_attempt(self, call: ToolCallPart) -> None:
         """It is the model that does not mend them: the provider's answers were read."""
@@ -214,14 +197,6 @@ class TestRun:
         assert datetime.fromisoformat(str(of.session.events[-1].timestamp)) == at
         assert of.session.events[-1].call_id == of.session.events[-2].id
 
-    async def test_an_answer_that_does_not_fit_is_corrected_in_the_same_conversation(self) -> None:
-        """The errors are fed back to the model."""
-        script = Script(final({"baton_patch": {"desicion_log": ["x"]}}), final())
-        result = await agent_stage(script.agent)(context())
-
-        assert result.baton_patch == PATCH
-        assert len(script.asked) == 2
-
     async def test_an_agent_may_keep_its_own_type_of_output(self) -> None:
         """A function makes the answer of it."""
         agent = Agent(TestModel(custom_output_args=7), output_type=int, name="plan")
@@ -241,26 +216,6 @@ class TestProvider:
         """Allow requests; they go to this machine."""
         with pydantic_ai.models.override_allow_model_requests(True):
             yield
-
-    @pytest.mark.parametrize("answer", ["tool", "native", "prompted"])
-    async def test_each_way_of_asking_for_a_shape(self, answer: Any) -> None:
-        """By a tool, by the provider's structured output, by the prompt."""
-        text = '{"baton_patch": {"decision_log": ["Keep sessions out, because they need a store"]}}'
-        reply = completion(calls=[("final_result", ANSWER)]) if answer == "tool" else completion(text)
-        with chat_server(reply) as server:
-            result = await remote(server, answer=answer)(context())
-
-        assert result.baton_patch == PATCH
-
-    async def test_a_stream_is_read_to_its_end_and_charged(self) -> None:
-        """The answer is the same as without streaming."""
-        with chat_server(Reply(events=chunks("final_result", ANSWER))) as server:
-            of = context()
-            result = await remote(server, stream=True)(of)
-
-        assert result.baton_patch == PATCH
-        assert server.asked[0].body["stream"] is True
-        assert of.charged == Spend(micro_usd=3_500, prompt_tokens=1_000, completion_tokens=100)
 
     async def test_a_stream_that_cannot_be_read_is_told_without_its_words(self) -> None:
         """As any answer that cannot be: another run may get a better one."""

@@ -186,7 +186,7 @@ class TestPrompt:
     async def test_it_comes_in_a_file_that_is_gone_afterwards(self) -> None:
         """For programs that read no stdin."""
         code = self.ECHO.format("sys.argv[1] + '\\n' + open(sys.argv[1], encoding='utf-8').read()")
-        agent = program(code, "{prompt_file}", prompt_by="file")
+        agent = program(code, "{prompt_file}")
         path, _, said = (await run(agent)).baton_patch["current_state"][0].partition("\n")
 
         assert said.startswith("You write code.")
@@ -205,13 +205,11 @@ class TestPrompt:
         patch: Any = result.baton_patch
         assert patch["current_state"] == [f"--tools=crm.lookup {of.handoff_id}"]
 
-    @pytest.mark.parametrize(
-        "options", [{"command": "coder --fast"}, {"command": []}, {"command": ["coder"], "prompt_by": "file"}]
-    )
-    def test_a_command_that_cannot_be_meant_is_refused(self, options: Any) -> None:
+    @pytest.mark.parametrize("command", ["coder --fast", []])
+    def test_a_command_that_cannot_be_meant_is_refused(self, command: Any) -> None:
         """Where the agent is made."""
         with pytest.raises(ValueError, match="command"):
-            SubprocessAgent("code", **options)
+            SubprocessAgent("code", command)
 
 
 class TestEnvironment:

@@ -5,11 +5,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 
-from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import ReceiverRequirements, schema_findings
+from baton.handoff.validation import ReceiverRequirements
 from tests.core.material import json_objects, json_values, texts
 
 HANDOFF_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -167,12 +165,6 @@ WRONG_FORMS: dict[str, list[Any]] = {
 
 RECEIVER = ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"extractedClauses"}))
 """The agent that the example is meant for."""
-
-SCHEMA_CHECKS: list[Any] = [
-    pytest.param(schema_findings, id="by the record"),
-    pytest.param(handoff_gate(), id="by the compiled schema"),
-]
-"""Both ways of checking a message's shape; every rule about it is tested with each."""
 
 
 def changed(path: str, value: Any, message: dict[str, Any] = FULL) -> dict[str, Any]:

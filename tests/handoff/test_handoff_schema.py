@@ -1,17 +1,18 @@
 """The published schemas: documents that never change, one for each version, that accept what the record accepts."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import jsonschema_rs
 import pytest
 from hypothesis import given
+from pydantic import ValidationError
 
 from baton.handoff.records import Handoff, handoff_schema
 from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import schema_findings
 from baton.wire.schemas import unreadable
-from tests.handoff.material import EXAMPLE, REQUIRED, SCHEMA_CHECKS, TOP_LEVEL, damaged, messages
+from tests.handoff.material import EXAMPLE, REQUIRED, TOP_LEVEL, damaged, messages
 
 
 class TestDocument:
@@ -58,20 +59,18 @@ class TestAgreement:
     @given(messages)
     def test_both_take_every_good_message(self, message: dict[str, Any]) -> None:
         """Hostile texts, unknown members, every optional one (S3-6.1-b, S3-6.1-c)."""
-        assert schema_findings(message) == []
+        Handoff.from_json_object(message)
         assert handoff_gate()(message) == []
 
     @given(damaged())
-    def test_both_find_the_same_faults(self, message: dict[str, Any]) -> None:
-        """Whatever one of them refuses the other refuses at the same places, in the same words (S3-6.1-c, C-48)."""
-        by_record, by_schema = schema_findings(message), handoff_gate()(message)
+    def test_both_refuse_the_same(self, message: dict[str, Any]) -> None:
+        """What the schema refuses is no record either, and the other way round (S3-6.1-c, C-48)."""
+        with pytest.raises(ValidationError) if handoff_gate()(message) else nullcontext():
+            Handoff.from_json_object(message)
 
-        assert set(by_record) == set(by_schema)
-
-    @pytest.mark.parametrize("check", SCHEMA_CHECKS)
-    def test_a_later_name_means_in_every_minor_what_it_means_now(self, check: Any) -> None:
+    def test_a_later_name_means_in_every_minor_what_it_means_now(self) -> None:
         """A 2.0 message with a `keyId` is judged as any other, so no reader takes it for something else."""
-        assert [finding.at for finding in check({**EXAMPLE, "keyId": 7})] == ["/keyId"]
+        assert [finding.at for finding in handoff_gate()({**EXAMPLE, "keyId": 7})] == ["/keyId"]
 
 
 class TestUnreadable:
@@ -106,11 +105,10 @@ class TestUnreadable:
 
 
 class TestOneAhead:
-    @pytest.mark.parametrize("check", SCHEMA_CHECKS)
-    def test_what_it_adds_is_taken_and_kept(self, check: Any) -> None:
+    def test_what_it_adds_is_taken_and_kept(self) -> None:
         """Agents need not be updated on the same day (S3-14.3-a, S3-11-b)."""
         ahead = json.loads(json.dumps({**EXAMPLE, "schemaVersion": "2.1", "priority": "high"}))
         ahead["fromAgent"]["region"] = "eu"
 
-        assert check(ahead) == []
+        assert handoff_gate()(ahead) == []
         assert Handoff.from_json_object(ahead).to_json_object() == ahead

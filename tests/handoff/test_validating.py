@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from baton.core.verdict import Code, Finding, Verdict
-from baton.handoff.validation import ReceiverRequirements, schema_findings, validate_handoff
+from baton.handoff.store_gate import handoff_gate
+from baton.handoff.validation import ReceiverRequirements, validate_handoff
 from baton.safety.scan import Unsafe
 from tests.core.material import json_values
 from tests.handoff.material import (
@@ -17,7 +18,6 @@ from tests.handoff.material import (
     NESTED,
     RECEIVER,
     REQUIRED,
-    SCHEMA_CHECKS,
     WRONG_FORMS,
     changed,
     messages,
@@ -45,28 +45,27 @@ def scan(message: Any) -> Iterable[Unsafe]:
     return walk(message, "")
 
 
-def verdict(message: Any, receiver: ReceiverRequirements = RECEIVER, check: Any = schema_findings) -> Verdict:
-    return validate_handoff(message, receiver, scan, check_schema=check)
+def verdict(message: Any, receiver: ReceiverRequirements = RECEIVER, **options: Any) -> Verdict:
+    return validate_handoff(message, receiver, options.pop("scan", scan), check_schema=handoff_gate(), **options)
 
 
-@pytest.mark.parametrize("check", SCHEMA_CHECKS)
 class TestSchema:
-    def test_the_documents_example_is_accepted(self, check: Any) -> None:
+    def test_the_documents_example_is_accepted(self) -> None:
         """Its placeholders filled, it passes the whole validation (S3-5.2-z, S3-7.1.4-a)."""
-        assert verdict(EXAMPLE, check=check) == Verdict(valid=True)
+        assert verdict(EXAMPLE) == Verdict(valid=True)
 
-    def test_a_missing_member_is_schema_invalid(self, check: Any) -> None:
+    def test_a_missing_member_is_schema_invalid(self) -> None:
         """For each required field (S3-13.1-a, S3-6.1-c, S3-6.1-e, C-47)."""
-        answers = {path: verdict(without(path), check=check) for path in REQUIRED}
+        answers = {path: verdict(without(path)) for path in REQUIRED}
 
         assert {path: (one.reason, one.details) for path, one in answers.items()} == {
             path: (Code.SCHEMA_INVALID, f"'/{path}' is missing; send it") for path in REQUIRED
         }
 
-    def test_a_member_of_a_wrong_type_is_schema_invalid(self, check: Any) -> None:
+    def test_a_member_of_a_wrong_type_is_schema_invalid(self) -> None:
         """Nothing is guessed: no "4200" for 4200, no true for 1 (S3-6.1-c, C-48)."""
         wrong = [(path, value) for path in REQUIRED for value in wrong_values(path)]
-        answers = [(path, value, verdict(changed(path, value), check=check)) for path, value in wrong]
+        answers = [(path, value, verdict(changed(path, value))) for path, value in wrong]
 
         assert len(wrong) > 200
         assert [
@@ -75,7 +74,7 @@ class TestSchema:
             if one.reason is not Code.SCHEMA_INVALID or f"/{path}" not in {finding.at for finding in one.findings}
         ] == []
 
-    def test_a_member_of_a_wrong_form_is_schema_invalid(self, check: Any) -> None:
+    def test_a_member_of_a_wrong_form_is_schema_invalid(self) -> None:
         """Each of the document's members has a form beside its type, and that very member is named.
 
         S3-5.2-b, S3-5.2-c, S3-5.2-d, S3-5.2-e, S3-5.2-f, S3-5.2-g, S3-5.2-h, S3-5.2-i, S3-5.2-j, S3-5.2-k, S3-5.2-l,
@@ -83,18 +82,18 @@ class TestSchema:
         """
         for path, values in WRONG_FORMS.items():
             for value in values:
-                answer = verdict(changed(path, value), check=check)
+                answer = verdict(changed(path, value))
                 found = (answer.reason, [finding.at for finding in answer.findings])
                 assert found == (Code.SCHEMA_INVALID, [f"/{path}"]), value
 
     @pytest.mark.parametrize("value", [None, [], {}, "x", 7])
-    def test_what_is_no_message_is_schema_invalid(self, value: Any, check: Any) -> None:
+    def test_what_is_no_message_is_schema_invalid(self, value: Any) -> None:
         """A receiver answers whatever arrives."""
-        assert verdict(value, check=check).reason is Code.SCHEMA_INVALID
+        assert verdict(value).reason is Code.SCHEMA_INVALID
 
-    def test_all_faults_are_reported_at_once(self, check: Any) -> None:
+    def test_all_faults_are_reported_at_once(self) -> None:
         """The sender gets the error details, joined by a semicolon (S3-6.1-n, S3-7.2-b)."""
-        answer = verdict(changed("constraints", 7, without("taskId")), check=check)
+        answer = verdict(changed("constraints", 7, without("taskId")))
 
         assert answer.details == "'/taskId' is missing; send it; '/constraints' must be a list; found a whole number"
 
@@ -102,20 +101,20 @@ class TestSchema:
         ("version", "valid"),
         [("2.0", True), ("2.1", True), ("2.2", False), ("3.0", False)],
     )
-    def test_two_minors_back_and_one_ahead_are_read(self, version: str, valid: bool, check: Any) -> None:
+    def test_two_minors_back_and_one_ahead_are_read(self, version: str, valid: bool) -> None:
         """The version must be compatible with the receiver's (S3-6.1-d, S3-11-b)."""
-        answer = verdict({**EXAMPLE, "schemaVersion": version, "added": {"x": 1}}, check=check)
+        answer = verdict({**EXAMPLE, "schemaVersion": version, "added": {"x": 1}})
 
         assert answer.valid is valid
         if not valid:
             assert answer.details == f"schema version {version!r} is not readable here; send 2.0 to 2.1"
 
-    def test_another_receivers_window_is_another(self, check: Any) -> None:
+    def test_another_receivers_window_is_another(self) -> None:
         """It is counted from the version that the receiver speaks (S3-6.1-d)."""
         later = ReceiverRequirements("risk-scoring-agent", "1.6.0", schema_version="2.3")
 
-        assert verdict({**EXAMPLE, "schemaVersion": "2.4"}, later, check).valid
-        assert verdict({**EXAMPLE, "schemaVersion": "2.0"}, later, check).reason is Code.SCHEMA_INVALID
+        assert verdict({**EXAMPLE, "schemaVersion": "2.4"}, later).valid
+        assert verdict({**EXAMPLE, "schemaVersion": "2.0"}, later).reason is Code.SCHEMA_INVALID
 
 
 class TestCompleteness:
@@ -227,7 +226,7 @@ class TestSafety:
             raise RuntimeError("no model")
 
         with pytest.raises(RuntimeError, match="no model"):
-            validate_handoff(EXAMPLE, RECEIVER, broken)
+            verdict(EXAMPLE, scan=broken)
 
 
 class TestBudget:
@@ -282,7 +281,7 @@ class TestTogether:
         """A contract's findings stand beside the protocol's own."""
         further = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=f"about {message['taskId'][:4]}")]]
 
-        answer = validate_handoff({**EXAMPLE, **FAULTS}, RECEIVER, scan, further=further)
+        answer = verdict({**EXAMPLE, **FAULTS}, further=further)
 
         assert "about 550e" in [finding.text for finding in answer.findings]
 
@@ -290,7 +289,7 @@ class TestTogether:
         """They may rely on every required member."""
         further = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=message["taskId"])]]
 
-        answer = validate_handoff(without("taskId"), RECEIVER, scan, further=further)
+        answer = verdict(without("taskId"), further=further)
 
         assert {finding.code for finding in answer.findings} == {Code.SCHEMA_INVALID}
 
@@ -315,5 +314,5 @@ class TestTogether:
 
 def test_every_required_member_stands_in_the_full_example() -> None:
     """The tables above leave none of the document's nested members out (S3-13.1-a)."""
-    assert schema_findings(FULL) == []
+    assert handoff_gate()(FULL) == []
     assert len(REQUIRED) == 18 + len(NESTED)

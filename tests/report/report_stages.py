@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from baton.agents.definitions import defined_stage, read_agent_files
+from baton.agents.definitions import defined_stage, read_agent_file
 from baton.agents.port import AgentAnswer, AgentWork
 from baton.report.records import HandoffReport, Readiness, ReportContext, ReportDecision, ReportFindings, Status
 from baton.report.rendering import render_report
 
-AGENTS = {one.name: one for one in read_agent_files(Path(__file__).parents[1] / "data/agents")}
+AGENTS = {one.name: one for one in map(read_agent_file, (Path(__file__).parents[1] / "data/agents").glob("*.md"))}
 """The definitions of these tests' agents."""
 
 SEEN: dict[tuple[str, str], str] = {}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from baton.core.verdict import Code, Disposition
+from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import INJECTION, ReceiverRequirements, validate_handoff
 from baton.safety.detector import detect
 from baton.safety.scan import Category, Detector, ScanPolicy, Suspicion, Unsafe, scan
@@ -16,7 +17,9 @@ RECEIVER = ReceiverRequirements("risk-scoring-agent", "1.5.0")
 
 def judged(message: Any, detector: Detector = detect) -> Any:
     """Return the verdict on a message that is scanned."""
-    return validate_handoff(message, RECEIVER, lambda given: scan(given, detector).violations)
+    return validate_handoff(
+        message, RECEIVER, lambda given: scan(given, detector).violations, check_schema=handoff_gate()
+    )
 
 
 class TestVerdict:

@@ -1,11 +1,9 @@
 """`baton mcp` as a coding agent starts it: a process that speaks on its standard input and output."""
 
 import asyncio
-import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client as McpClient
@@ -17,7 +15,6 @@ from baton.exchange.client_mcp import HandoffTools, handoff_server
 from baton.report.rendering import render_report
 from tests.agents.coding_agents.calling import REPORT, call, listed, waiting
 
-HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}}
 TELLING = """\
 import os, sys
 open("pid", "w").write(str(os.getpid()))
@@ -34,18 +31,6 @@ async def ended(pid: int, number: int) -> None:
     await gone.wait()
     asyncio.get_running_loop().remove_reader(process)
     os.close(process)
-
-
-async def serving(command: StdioServerParameters) -> asyncio.subprocess.Process:
-    """Start the server, to write to its input and read its output as they are."""
-    return await asyncio.create_subprocess_exec(
-        command.command,
-        *command.args,
-        env=command.env,
-        cwd=command.cwd,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
 
 
 class TestProcess:
@@ -67,64 +52,6 @@ class TestProcess:
         result = await handle.result()
         assert result.output["holder"] == "editor"
         assert result.baton["decision_log"] == ["Clause 4.2 is fine — because it is usual"]
-
-    async def test_half_a_character_in_a_request_is_replaced(
-        self, exchange: Worker, server_command: StdioServerParameters
-    ) -> None:
-        """The model left off in the middle of one; the request had no answer at all."""
-        handle = await waiting(exchange)
-        half = chr(0xD83D)
-        process = await serving(server_command)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        wrong = {"name": "give_back", "arguments": {"handoff_id": f"no such {half}"}}
-        sent: list[dict[str, Any]] = [
-            {"method": "initialize", "id": 0, "params": HELLO},
-            {"method": "notifications/initialized"},
-            {"method": "tools/call", "id": 1, "params": wrong},
-        ]
-        for one in sent:
-            process.stdin.write(json.dumps({"jsonrpc": "2.0", **one}).encode() + b"\n")
-        answers = [json.loads(await process.stdout.readline()) for _ in range(2)]
-        process.stdin.close()
-
-        assert await process.wait() == 0
-        assert "no handoff 'no such \ufffd' waits for you" in answers[1]["result"]["content"][0]["text"]
-        await handle.terminate()
-
-    async def test_a_line_that_is_no_json_is_answered(self, server_command: StdioServerParameters) -> None:
-        """With JSON-RPC's parse error; what comes behind it is served as ever."""
-        process = await serving(server_command)
-        hello = json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 0, "params": HELLO})
-        out, _ = await process.communicate(f"\n{{not JSON\n{hello}\n".encode())
-        wrong, greeting = map(json.loads, out.splitlines())
-
-        assert (wrong["id"], wrong["error"]["code"]) == (None, -32700)
-        assert "no JSON" in wrong["error"]["message"]
-        assert greeting["id"] == 0
-
-    @pytest.mark.parametrize(
-        ("line", "id"),
-        [
-            pytest.param('{"method": "tools/list", "id": 7}', 7, id="without a version"),
-            pytest.param('{"jsonrpc": "2.0", "id": "a", "method": 1}', "a", id="a method that is no name"),
-            pytest.param('[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', None, id="several in a list"),
-            pytest.param("7", None, id="a number"),
-            pytest.param('{"jsonrpc": "2.0", "id": 0.25, "method": "tools/list"}', None, id="an id that is a fraction"),
-            pytest.param('{"jsonrpc": "2.0", "id": null, "method": "tools/list"}', None, id="an id that is null"),
-        ],
-    )
-    async def test_json_that_is_no_message_is_answered(
-        self, server_command: StdioServerParameters, line: str, id: int | str | None
-    ) -> None:
-        """With JSON-RPC's invalid request, under its id; an answer that nobody can read gets none."""
-        process = await serving(server_command)
-        hello = json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 0, "params": HELLO})
-        out, _ = await process.communicate(f'{line}\n{{"id": 1, "result": {{}}}}\n{hello}\n'.encode())
-        wrong, greeting = map(json.loads, out.splitlines())
-
-        assert (wrong["id"], wrong["error"]["code"]) == (id, -32600)
-        assert greeting["id"] == 0
 
     async def test_it_gives_back_when_its_input_ends(
         self, exchange: Worker, ann: HandoffTools, server_command: StdioServerParameters
