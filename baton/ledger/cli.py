@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +40,7 @@ from baton.ledger.proof import LedgerReport
 from baton.ledger.records import AuditHeader, LedgerError
 from baton.ledger.store import Ledger
 from baton.ledger.store_evidence import AnchorFile, verify_bundle
-from baton.ledger.store_reader import FlawedRecordsError, SegmentManifest
+from baton.ledger.store_reader import FlawedRecordsError, Segment
 from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
 from baton.personal.cli import VaultOption, vault_place
@@ -438,8 +439,7 @@ async def archive(
 ) -> None:
     """Move old records to the cold tier, where they are read as before.
 
-    It is made of compressed segments in the artifact store; verifying and exporting know them too. The digest of
-    the last segment's manifest, which this tells, leads to all of them: keep it.
+    It is made of compressed segments in the artifact store; verifying and exporting know them too.
     """
     if isinstance(session.parts.artifacts, MemoryArtifactStore):
         raise typer.BadParameter(
@@ -449,19 +449,15 @@ async def archive(
         with session.progress("moving records"):
             flawed, moved = await _moved(open_ledger, timedelta(days=older_than))
     records = sum(one.records for one in moved)
-    last = moved[-1].digest if moved else None
     if session.json:
-        segments = [one.model_dump(mode="json") for one in moved]
-        session.write_json({"records": records, "segments": segments, "last_manifest": last})
+        session.write_json({"records": records, "segments": [asdict(one) for one in moved]})
     else:
         session.show(f"{quantity(records, 'record')} moved, in {quantity(len(moved), 'segment')}")
-        if last is not None:
-            session.show(f"the last one's manifest is {last}")
     if flawed is not None:
         raise flawed
 
 
-async def _moved(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsError | None, Sequence[SegmentManifest]]:
+async def _moved(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsError | None, Sequence[Segment]]:
     try:
         return None, await ledger.move_to_cold(older_than)
     except FlawedRecordsError as error:

@@ -30,7 +30,7 @@ from baton.ledger.store_reader import (
     FlawedRecordsError,
     Mover,
     Reader,
-    SegmentManifest,
+    Segment,
     moved_through,
     without_flawed,
 )
@@ -386,7 +386,7 @@ class Ledger:
 
     async def move_to_cold(
         self, older_than: timedelta = HOT, *, segment_records: int = SEGMENT_RECORDS
-    ) -> list[SegmentManifest]:
+    ) -> list[Segment]:
         """Move old records to the cold tier, and end a move that broke off; traces read them as before (§9).
 
         Several processes may do it at once: each record is moved by one of them.
@@ -396,7 +396,7 @@ class Ledger:
             segment_records: How many a segment takes at most.
 
         Returns:
-            The manifests of the segments that this call made. Keep the last one's digest: it leads to all of them.
+            The segments that this call made.
 
         Raises:
             FlawedRecordsError: Records are flawed; they stay where they are, and all others were moved.
@@ -409,7 +409,7 @@ class Ledger:
         await mover.finish()
         limit = stamp(self._options.clock() - older_than)
         end, after = await self._reader.end(), await moved_through(self._database)
-        moved: list[SegmentManifest] = []
+        moved: list[Segment] = []
         flawed: list[str] = []
         while page := await self._reader.page(after, end, segment_records):
             # One that a clock stamped with a later time is at least as old as what came after it.

@@ -5,27 +5,21 @@ has ties and runs backwards (§8.2).
 """
 
 import asyncio
-import builtins
-import hashlib
 import itertools
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import NoneType
-from typing import Literal
-
-import rfc8785
 
 from baton.artifacts.store import ArtifactStore
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 from baton.ledger.chain import own_flaw
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
-from baton.ledger.records import AuditRecord, CamelRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
+from baton.ledger.records import AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
 from baton.ledger.store_schema import DamagedContentError, restored
 from baton.wire.json_values import hash_of
-from baton.wire.records import Count, Digest
 from baton.wire.zstandard import zstd
 
 SEGMENT_RECORDS = 2_000
@@ -33,7 +27,6 @@ SEGMENT_RECORDS = 2_000
 MOST_SEGMENT_BYTES = 1024 * 1024 * 1024
 """A segment that would grow beyond this is taken for damaged."""
 
-_LAST_MANIFEST = "SELECT manifest FROM handoff_audit_segment ORDER BY first_position DESC LIMIT 1"
 _MOVED_THROUGH = "SELECT max(last_position) FROM handoff_audit_segment"
 _UNFINISHED = (
     "SELECT s.first_position, s.last_position, s.segment FROM handoff_audit_segment AS s WHERE EXISTS "
@@ -41,58 +34,41 @@ _UNFINISHED = (
 )
 _FORGET = "DELETE FROM handoff_audit_content WHERE position BETWEEN ? AND ?"
 _REGISTER = (
-    "INSERT INTO handoff_audit_segment (first_position, last_position, records, segment, manifest, archived_at) "
-    "VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO handoff_audit_segment (first_position, last_position, records, segment, archived_at) "
+    "VALUES (?, ?, ?, ?, ?)"
 )
 _LEVEL = 9
 _KEPT_SEGMENTS = 2
 _NAMED = 5
 
 
-class SegmentManifest(CamelRecord):
-    """The manifest of one segment, an artifact of its own.
+@dataclass(frozen=True)
+class Segment:
+    """Records that follow each other, as an evidence file in the artifact store.
 
     Attributes:
-        format: `"baton.segment-manifest/1"`.
-        ledger: The ledger's name.
-        segment: The segment, by the digest of its compressed bytes.
+        digest: The digest of its compressed bytes, under which the store has it.
         first_position: The first record's number in the ledger.
         last_position: The last record's.
         records: How many records it has.
-        index: The digest of its index lines.
-        bytes: The segment's size.
-        previous: The manifest before this one, or None for the first.
+        bytes: Its size.
     """
 
-    format: Literal["baton.segment-manifest/1"] = "baton.segment-manifest/1"
-    ledger: str
-    segment: Digest
-    first_position: Count
-    last_position: Count
-    records: Count
-    index: Digest
-    bytes: Count
-    previous: Digest | None = None
-
-    @property
-    def stored(self) -> builtins.bytes:
-        """The manifest as the artifact store has it."""
-        return rfc8785.dumps(self.model_dump(mode="json"))
-
-    @property
-    def digest(self) -> str:
-        """The digest under which the artifact store has it."""
-        return f"sha256:{hashlib.sha256(self.stored).hexdigest()}"
+    digest: str
+    first_position: int
+    last_position: int
+    records: int
+    bytes: int
 
 
 class FlawedRecordsError(LedgerError):
     """Flawed records were not moved to the cold tier; all others were.
 
     Attributes:
-        moved: The manifests of the segments that were made.
+        moved: The segments that were made.
     """
 
-    def __init__(self, moved: Sequence[SegmentManifest], flawed: Sequence[str]) -> None:
+    def __init__(self, moved: Sequence[Segment], flawed: Sequence[str]) -> None:
         self.moved = tuple(moved)
         more = f", and {len(flawed) - _NAMED} more" if len(flawed) > _NAMED else ""
         super().__init__(f"{'; '.join(flawed[:_NAMED])}{more}: not moved; look into it with `baton audit verify --all`")
@@ -148,7 +124,7 @@ class Mover:
         self._ledger = ledger
         self._artifacts = artifacts
 
-    async def move(self, records: Sequence[AuditRecord]) -> SegmentManifest:
+    async def move(self, records: Sequence[AuditRecord]) -> Segment:
         """Store records, which follow each other, as a segment, register it, and let the hot tier forget them."""
         about = Manifest(
             format=SEGMENT,
@@ -158,25 +134,12 @@ class Mover:
             index=index_digest(index_line(one.hash, one.position, one.signature) for one in records),
         )
         data = await asyncio.to_thread(_write_segment, about, records)
-        manifest = SegmentManifest(
-            ledger=self._ledger,
-            segment=await self._stored(data),
-            first_position=records[0].position,
-            last_position=records[-1].position,
-            records=len(records),
-            index=about.index,
-            bytes=len(data),
-            previous=await self.last_manifest(),
-        )
-        kept = await self._stored(manifest.stored)
-        await self._register(manifest, kept, about.created_at)
-        await self.forget(manifest.first_position, manifest.last_position)
-        return manifest
-
-    async def last_manifest(self) -> str | None:
-        """Return the digest of the newest segment's manifest, which leads to all of them; None without any."""
-        found: str | None = await self._database.read(lambda connection: scalar(connection, _LAST_MANIFEST))
-        return found
+        first, last = records[0].position, records[-1].position
+        segment = Segment(await self._stored(data), first, last, len(records), len(data))
+        row = (first, last, segment.records, segment.digest, about.created_at.isoformat())
+        await self._database.write(lambda connection: connection.rows(_REGISTER, *row))
+        await self.forget(first, last)
+        return segment
 
     async def finish(self) -> None:
         """End what an earlier move began: forget the bytes that registered segments hold, if they still hold them."""
@@ -194,17 +157,6 @@ class Mover:
         if await self._artifacts.get(sha256) != data:
             raise ArtifactCorruptError(f"the artifact store gave back other bytes for {sha256!r} than it took")
         return f"sha256:{sha256}"
-
-    async def _register(self, manifest: SegmentManifest, kept: str, archived_at: datetime) -> None:
-        row = (
-            manifest.first_position,
-            manifest.last_position,
-            manifest.records,
-            manifest.segment,
-            kept,
-            archived_at.isoformat(),
-        )
-        await self._database.write(lambda connection: connection.rows(_REGISTER, *row))
 
 
 async def moved_through(database: Database) -> int:
@@ -225,17 +177,6 @@ def without_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterato
             start = at + 1
     if len(records) > start:
         yield records[start:]
-
-
-async def segments_of(artifacts: ArtifactStore, last_manifest: str) -> list[SegmentManifest]:
-    """Return the manifests of every segment, the oldest first, from the digest of the last one."""
-    found = []
-    digest: str | None = last_manifest
-    while digest is not None:
-        manifest = SegmentManifest.model_validate_json(await artifacts.get(hash_of(digest).hex()))
-        found.append(manifest)
-        digest = manifest.previous
-    return found[::-1]
 
 
 def _write_segment(about: Manifest, records: Sequence[AuditRecord]) -> bytes:

@@ -88,7 +88,6 @@ def _tables(dialect: str) -> list[str]:
             last_position BIGINT NOT NULL UNIQUE,
             records BIGINT NOT NULL,
             segment TEXT NOT NULL,
-            manifest TEXT NOT NULL,
             archived_at TEXT NOT NULL,
             CONSTRAINT handoff_audit_segment_range CHECK (first_position <= last_position))""",
         f"""CREATE TABLE handoff_audit_checkpoint (

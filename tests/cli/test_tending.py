@@ -11,7 +11,6 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
-from baton.artifacts.store import open_store
 from baton.cli.app import make_app
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, read_file, write_file
@@ -19,7 +18,6 @@ from baton.ledger.entries import handoff_entry
 from baton.ledger.records import AuditEntry
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
-from baton.ledger.store_reader import segments_of
 from baton.personal.store import Vault
 from tests.ledger.material import NOW, TASK, message
 
@@ -111,16 +109,6 @@ class TestArchive:
         assert json.loads(moved.stdout)["records"] == 2
         assert json.loads(desk("audit", "trace", TASK, "--json").stdout)["records"] == before["records"]
         assert "0 records moved" in desk("audit", "archive").stdout
-
-    def test_the_last_manifest_leads_to_all_segments(self, desk: Desk) -> None:
-        """So its digest is told, and the store has it under that."""
-        told = desk("audit", "archive", "--older-than", "0").stdout.split()[-1]
-        asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
-        later = json.loads(desk("audit", "archive", "--older-than", "0", "--json").stdout)
-
-        segments = asyncio.run(segments_of(open_store(desk.folder / "artifacts"), later["last_manifest"]))
-        assert [one.records for one in segments] == [2, 1]
-        assert segments[-1].previous == segments[0].digest == told
 
     def test_nothing_moves_to_where_it_would_be_lost(self, desk: Desk) -> None:
         """A store in memory ends with the command, and the ledger would have forgotten the bytes."""

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore
+from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.records import LedgerError
 from baton.ledger.store import HOT, Ledger, LedgerOptions
 from baton.ledger.store_evidence import verify_bundle
-from baton.ledger.store_reader import FlawedRecordsError, SegmentManifest, segments_of
+from baton.ledger.store_reader import FlawedRecordsError, Segment
 from tests.ledger.material import KEYS, NOW, TASK, entry
 
 if sys.version_info >= (3, 14):
@@ -121,19 +121,6 @@ class TestMove:
 
         assert head.sequence == 7
 
-    async def test_segments_are_a_chain_of_manifests(
-        self, path: Path, later: LedgerOptions, aged: list[ChainHead], tmp_path: Path
-    ) -> None:
-        """The last one leads to all of them, so the cold tier needs no database to be read (S3-9-g)."""
-        artifacts = LocalArtifactStore(tmp_path / "artifacts")
-        async with Ledger(path, later) as ledger:
-            moved = await ledger.move_to_cold(timedelta(0), segment_records=5)
-            last = await last_manifest(path)
-
-        assert await segments_of(artifacts, last) == moved
-        assert [one.records for one in moved] == [5, 5, 2]
-        assert [one.previous is None for one in moved] == [True, False, False]
-
     async def test_segments_are_compressed(self, ledger: Ledger, tmp_path: Path) -> None:
         """By more than the records one by one (S3-9-f)."""
         text = {"conversationHistorySummary": "Clause 4.2 flagged as potentially unlimited liability. " * 20}
@@ -195,7 +182,7 @@ class Failing:
 
 
 class TestCrash:
-    @pytest.mark.parametrize("calls", range(4))
+    @pytest.mark.parametrize("calls", range(2))
     async def test_a_store_that_fails_costs_nothing(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead], calls: int
     ) -> None:
@@ -254,13 +241,13 @@ class TestCrash:
 
 class TestLoss:
     @pytest.fixture
-    async def cold(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> SegmentManifest:
+    async def cold(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> Segment:
         async with Ledger(path, later) as ledger:
             [moved] = await ledger.move_to_cold()
         return moved
 
     async def test_a_deleted_segment_is_found(
-        self, path: Path, later: LedgerOptions, cold: SegmentManifest, tmp_path: Path
+        self, path: Path, later: LedgerOptions, cold: Segment, tmp_path: Path
     ) -> None:
         """Every record it held is gone, and the first one is named (P1)."""
         for file in segment_files(tmp_path):
@@ -274,7 +261,7 @@ class TestLoss:
         assert (whole.verdict, whole.flaws) == (Verdict.INVALID, 2)
 
     async def test_a_damaged_segment_is_found(
-        self, path: Path, later: LedgerOptions, cold: SegmentManifest, tmp_path: Path
+        self, path: Path, later: LedgerOptions, cold: Segment, tmp_path: Path
     ) -> None:
         """Its hash is its name, so one byte is enough (P1)."""
         spoil(segment_files(tmp_path)[0])
@@ -288,7 +275,7 @@ class TestLoss:
 
     @pytest.mark.parametrize("segment", ["'../../../etc/passwd'", "x'00'"], ids=["a path", "bytes"])
     async def test_what_names_no_segment_is_found(
-        self, path: Path, later: LedgerOptions, cold: SegmentManifest, segment: str
+        self, path: Path, later: LedgerOptions, cold: Segment, segment: str
     ) -> None:
         """Nor is it looked for in the store."""
         execute(
@@ -302,9 +289,7 @@ class TestLoss:
 
         assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
 
-    async def test_a_store_out_of_reach_is_no_tampering(
-        self, path: Path, later: LedgerOptions, cold: SegmentManifest
-    ) -> None:
+    async def test_a_store_out_of_reach_is_no_tampering(self, path: Path, later: LedgerOptions, cold: Segment) -> None:
         """What cannot be read now is unverified, not invalid; and the rest of the ledger works on."""
         unreachable = replace(later, artifacts=Failing(MemoryArtifactStore(), 0))
         for options in (unreachable, replace(later, artifacts=None)):
@@ -314,7 +299,7 @@ class TestLoss:
                 assert (await ledger.append(entry(20, task_id="new"))).sequence == 1
 
     async def test_another_segment_in_its_place_is_found(
-        self, path: Path, later: LedgerOptions, cold: SegmentManifest, tmp_path: Path
+        self, path: Path, later: LedgerOptions, cold: Segment, tmp_path: Path
     ) -> None:
         """A genuine segment of other records does not stand in for this one."""
         async with Ledger(path, later) as ledger:
@@ -322,23 +307,13 @@ class TestLoss:
         execute(
             path,
             "DROP TRIGGER handoff_audit_segment_no_update",
-            f"UPDATE handoff_audit_segment SET segment = '{other.segment}' WHERE first_position = 1",
+            f"UPDATE handoff_audit_segment SET segment = '{other.digest}' WHERE first_position = 1",
         )
 
         async with Ledger(path, later) as ledger:
             found = await ledger.verify(TASK, verifier=KEYS)
 
         assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
-
-
-async def last_manifest(path: Path) -> str:
-    """Return the digest of the newest manifest, as the ledger's operator noted it down."""
-    connection = sqlite3.connect(path)
-    [(digest,)] = connection.execute(
-        "SELECT manifest FROM handoff_audit_segment ORDER BY first_position DESC LIMIT 1"
-    ).fetchall()
-    connection.close()
-    return str(digest)
 
 
 def spoil(file: Path) -> None:

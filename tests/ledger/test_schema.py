@@ -162,7 +162,7 @@ class TestAppendOnly:
         await ledger.append_all([entry(0), entry(1)])
         await ledger.checkpoint()
         await database.write(
-            lambda c: c.rows("INSERT INTO handoff_audit_segment VALUES (100, 200, 1, 'sha256:', 'sha256:', '2026')")
+            lambda c: c.rows("INSERT INTO handoff_audit_segment VALUES (100, 200, 1, 'sha256:', '2026')")
         )
         before = dump(path)
 
@@ -192,9 +192,7 @@ class TestAppendOnly:
     async def test_bytes_go_only_when_a_sealed_segment_has_them(self, ledger: Ledger, database: Database) -> None:
         """Moving to the cold tier is the one way out of the hot one (S3-9-g)."""
         await ledger.append_all([entry(0), entry(1), entry(2)])
-        await database.write(
-            lambda c: c.rows("INSERT INTO handoff_audit_segment VALUES (1, 2, 2, 'sha256:', 'sha256:', '2026')")
-        )
+        await database.write(lambda c: c.rows("INSERT INTO handoff_audit_segment VALUES (1, 2, 2, 'sha256:', '2026')"))
 
         await database.write(lambda c: c.rows("DELETE FROM handoff_audit_content WHERE position < 3"))
 

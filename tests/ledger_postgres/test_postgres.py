@@ -158,8 +158,11 @@ class TestUnavailable:
         """A firewall or a failover ends them while nobody appends, and no handoff is to fail for that."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
-            ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '{}'"
-            await execute(urls.owner, ended.format("baton-ledger"))
+            await execute(
+                urls.owner,
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+                "WHERE application_name = 'baton-ledger' AND datname = current_database()",
+            )
 
             assert (await ledger.append(entry(1))).sequence == 2
             assert await ledger.head(TASK) is not None
