@@ -111,17 +111,6 @@ _OWNER_BYTES = 16
 _TAG_BYTES = 16
 # The first byte of the data: what follows it, and what the payload is bound to.
 _UNBOUND, _BOUND = b"\x00", b"\x01"
-# What payloads say about themselves, each by its place in here as the first byte of what is encrypted. The places are
-# in histories: add new ones at the end. The first stands for all others, which are encrypted whole.
-_METADATA: tuple[dict[str, bytes], ...] = (
-    {},
-    {"encoding": b"json/plain"},
-    {"encoding": b"binary/zstd-1"},
-    {"encoding": b"json/plain", "baton-record": b"sealed-handoff"},
-    {"encoding": b"binary/zstd-1", "baton-record": b"sealed-handoff"},
-    {"encoding": b"binary/null"},
-)
-_WHOLE = b"\x00"
 # The namespace of the SDK's Replayer unless it is given one: what it reads was written elsewhere.
 _REPLAYED = "ReplayNamespace"
 # What Temporal appends to the workflow id of a schedule; the schedule's own payloads know the id without it.
@@ -163,7 +152,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         key = self._keyring.current(Purpose.ENCRYPT)
         nonce = urandom(_NONCE_BYTES)
         header = _BOUND + self._owners[0] if self._owners else _UNBOUND
-        sealed = key.cipher.encrypt(nonce, _packed(payload), _associated(key, header))
+        sealed = key.cipher.encrypt(nonce, payload.SerializeToString(deterministic=True), _associated(key, header))
         data = b"".join((header, key.mark, nonce, sealed))
         return Payload(metadata={"encoding": ENCODING}, data=data, external_payloads=payload.external_payloads)
 
@@ -180,7 +169,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             ) from error
         for key in keys:
             try:
-                return _unpacked(key.cipher.decrypt(nonce, sealed, _associated(key, header)))
+                return Payload.FromString(key.cipher.decrypt(nonce, sealed, _associated(key, header)))
             except (InvalidTag, DecodeError):
                 continue
         named = ", ".join(repr(key.id) for key in keys)
@@ -238,27 +227,6 @@ def _owners(context: SerializationContext) -> tuple[bytes, ...]:
 
 def _owner(kind: str, namespace: str, name: str) -> bytes:
     return hashlib.sha256("\0".join((kind, namespace, name)).encode()).digest()[:_OWNER_BYTES]
-
-
-def _packed(payload: Payload) -> bytes:
-    """Return what is encrypted of a payload: its data behind the place of its metadata, or all of it."""
-    metadata = dict(payload.metadata)
-    if metadata in _METADATA[1:] and not payload.external_payloads:
-        return bytes([_METADATA.index(metadata)]) + payload.data
-    return _WHOLE + payload.SerializeToString(deterministic=True)
-
-
-def _unpacked(plain: bytes) -> Payload:
-    """Return the payload that was packed so."""
-    place, data = int.from_bytes(plain[:1], "big"), plain[1:]
-    if place == 0:
-        return Payload.FromString(data)
-    if place >= len(_METADATA):
-        raise NewerPayloadError(
-            f"an encrypted payload is of the kind {place}, which this version does not know: upgrade temporal-baton "
-            "to the version that wrote it, or later"
-        )
-    return Payload(metadata=_METADATA[place], data=data)
 
 
 def _associated(key: Key, header: bytes) -> bytes:

@@ -15,7 +15,6 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from baton.codec.conversion import RECORD, SEALED
 from baton.codec.encryption import ENCODING, EncryptionCodec, MissingKeyError
 from baton.errors import NewerPayloadError, PayloadError
 from baton.keys.store_keyring import Key, KeyFile, Keyring, KeyringError, Purpose, write_file
@@ -102,21 +101,6 @@ class TestEncode:
         """It is an error, and never a payload in clear."""
         with pytest.raises(KeyringError, match="no current key to encrypt"):
             codec(keys=Keyring([])).encrypt(PLAIN)
-
-    @pytest.mark.parametrize(
-        ("metadata", "most"),
-        [
-            pytest.param({"encoding": b"json/plain"}, 50, id="JSON"),
-            pytest.param({"encoding": b"binary/zstd-1"}, 50, id="compressed"),
-            pytest.param({"encoding": b"binary/zstd-1", RECORD: SEALED}, 15, id="a sealed handoff, compressed"),
-            pytest.param({"encoding": b"binary/other"}, 80, id="of another kind"),
-        ],
-    )
-    def test_it_adds_few_bytes(self, metadata: dict[str, bytes], most: int) -> None:
-        """A history has many small payloads: what they say about themselves is one byte, the key's name four."""
-        payload = Payload(metadata=metadata, data=bytes(400))
-
-        assert codec(workflow()).encrypt(payload).ByteSize() - payload.ByteSize() <= most
 
 
 class TestBinding:
