@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 from pydantic.alias_generators import to_camel
 
 from baton.errors import BatonError, HandoffError
-from baton.ledger.entries import PERSONAL_DATA, Opening, RedactionPolicy, commitment, is_commitment
+from baton.ledger.entries import PERSONAL_DATA, RedactionPolicy, commitment, is_commitment
 from baton.wire.records import Count, Instant, Name, Record
 from baton.wire.text import faults
 
@@ -90,13 +90,7 @@ class _Entry(Record):
 
 
 class SealedField(_Entry):
-    """One encrypted value.
-
-    Attributes:
-        kid: The key of the subject that encrypted it.
-        n: The nonce.
-        ct: The ciphertext and its tag.
-    """
+    """One encrypted value."""
 
     kid: DataKeyId
     n: Annotated[str, AfterValidator(_nonce)]
@@ -245,4 +239,4 @@ def recordable(message: Mapping[str, Any], salt: Callable[[], bytes]) -> dict[st
     value = message.get(member)
     if value is None or is_commitment(value) or is_payload(value):
         return dict(message)
-    return {**message, member: {"commitment": commitment(Opening(PERSONAL_DATA, salt(), value))}}
+    return {**message, member: {"commitment": commitment(PERSONAL_DATA, salt(), value)}}

@@ -128,20 +128,6 @@ class Vault:
 
         return await self._file.write(work)
 
-    async def readmit(self, subject: str, actor: str) -> bool:
-        """Let data of an erased subject be sealed again, and return whether it was erased."""
-        at = self._options.clock()
-
-        def work(connection: sqlite3.Connection) -> bool:
-            found = self._locate(connection, subject)
-            if found.erased is None:
-                return False
-            connection.execute("UPDATE erasure SET readmitted = ? WHERE subject = ?", (at.isoformat(), found.pseudonym))
-            subjects.journal(connection, "READMITTED", found.pseudonym, at, actor=actor)
-            return True
-
-        return await self._file.write(work)
-
     async def erase(self, subject: str, request_id: str, actor: str | None = None) -> Erasure:
         """Destroy every key of a subject, and put that on record in each task that held data of it (§12.3)."""
         subjects.check_recordable(request_id, actor)
@@ -248,7 +234,7 @@ class Vault:
         if found.erased is not None:
             raise SubjectErasedError(
                 f"{found.pseudonym!r} was erased by request {found.erased.erasure_id!r}, so nothing is sealed for it; "
-                "if the person came back, call Vault.readmit"
+                "if the person came back, use another name for them"
             )
         return found
 

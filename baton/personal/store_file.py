@@ -182,8 +182,7 @@ CREATE TABLE hold (
 CREATE TABLE erasure (
     subject TEXT PRIMARY KEY,
     index_key TEXT NOT NULL REFERENCES index_key,
-    notice TEXT NOT NULL,
-    readmitted TEXT
+    notice TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE unrecorded (
     subject TEXT NOT NULL REFERENCES erasure,

@@ -13,9 +13,8 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import rfc8785
 from pydantic import ValidationError
@@ -38,12 +37,12 @@ class Named:
     key_id: str
 
 
-def pseudonyms(keyring: Keyring, subject: str, life: int) -> list[Named]:
+def pseudonyms(keyring: Keyring, subject: str) -> list[Named]:
     """Return what a subject may be called: the pseudonym under the current INDEX key, then those under retired ones."""
     if not subject.strip():
         raise ValueError("a data subject needs a name, such as a customer number; found an empty text")
     keyring.current(Purpose.INDEX)
-    return [Named(_pseudonym(key, subject, life), key.id) for key in keyring.all_keys(Purpose.INDEX)]
+    return [Named(_pseudonym(key, subject), key.id) for key in keyring.all_keys(Purpose.INDEX)]
 
 
 def check_index_keys(keyring: Keyring, used: Iterable[str]) -> None:
@@ -84,9 +83,8 @@ def _proof(notice: ErasureNotice, keyring: Keyring) -> str:
     return hmac.digest(key.secret, pae(_NOTICE, rfc8785.dumps(notice.statement())), hashlib.sha256).hex()
 
 
-def _pseudonym(key: Key, subject: str, life: int) -> str:
-    members: dict[str, Any] = {"life": life, "subject": subject}
-    return "sub-" + hmac.digest(key.secret, pae(_SUBJECT, rfc8785.dumps(members)), hashlib.sha256).hex()[:32]
+def _pseudonym(key: Key, subject: str) -> str:
+    return "sub-" + hmac.digest(key.secret, pae(_SUBJECT, rfc8785.dumps(subject)), hashlib.sha256).hex()[:32]
 
 
 PAGE = 1_000
@@ -118,15 +116,11 @@ class Located:
 def locate(connection: sqlite3.Connection, keyring: Keyring, subject: str) -> Located:
     """Return what the vault knows of a subject, whichever INDEX key it was first indexed with."""
     check_index_keys(keyring, (row[0] for row in connection.execute("SELECT id FROM index_key")))
-    for life in count():
-        names = pseudonyms(keyring, subject, life)
-        past = next((found for one in names if (found := _erasure(connection, one.pseudonym))), None)
-        if past is None:
-            break
-        notice, readmitted = past
-        if not readmitted:
-            check_proof(notice, keyring)
-            return Located(Named(notice.subject, notice.index_key), None, notice)
+    names = pseudonyms(keyring, subject)
+    past = next((found for one in names if (found := _erasure(connection, one.pseudonym))), None)
+    if past is not None:
+        check_proof(past, keyring)
+        return Located(Named(past.subject, past.index_key), None, past)
     for one in names:
         row = connection.execute("SELECT id FROM subject WHERE pseudonym = ?", (one.pseudonym,)).fetchone()
         if row is not None:
@@ -136,10 +130,9 @@ def locate(connection: sqlite3.Connection, keyring: Keyring, subject: str) -> Lo
 
 def erased(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str) -> Erased | None:
     """Return the mark of a pseudonym's erasure, proved; None if it was not erased."""
-    found = _erasure(connection, pseudonym)
-    if found is None:
+    notice = _erasure(connection, pseudonym)
+    if notice is None:
         return None
-    notice, _ = found
     check_proof(notice, keyring)
     return Erased(notice.subject, notice.erasure_id, notice.at)
 
@@ -240,9 +233,9 @@ def destroy(connection: sqlite3.Connection, subject: int) -> None:
     connection.execute("DELETE FROM subject WHERE id = ?", (subject,))
 
 
-def _erasure(connection: sqlite3.Connection, pseudonym: str) -> tuple[ErasureNotice, str | None] | None:
-    row = connection.execute("SELECT notice, readmitted FROM erasure WHERE subject = ?", (pseudonym,)).fetchone()
-    return None if row is None else (ErasureNotice.model_validate_json(row[0]), row[1])
+def _erasure(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice | None:
+    row = connection.execute("SELECT notice FROM erasure WHERE subject = ?", (pseudonym,)).fetchone()
+    return None if row is None else ErasureNotice.model_validate_json(row[0])
 
 
 ERASED, REFUSED, UNKNOWN = "ERASED", "REFUSED", "UNKNOWN"

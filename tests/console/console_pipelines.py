@@ -150,7 +150,7 @@ async def echo(context: StageContext[Baton]) -> StageResult:
 @stage(personal_data=["email"])
 async def register(context: StageContext[Baton]) -> BatonPatch:
     """Seal what is known of a person."""
-    await context.personal.write("jane", {"email": EMAIL})
+    await context.personal.write(f"jane-{context.given.task_id}", {"email": EMAIL})
     return BatonPatch(current_state=["Registered"])
 
 

@@ -35,12 +35,11 @@ class TestHold:
         assert all(b"12/2026" not in one.message for one in trace.records)
 
     async def test_who_did_what_is_in_the_journal(self, vault: Vault) -> None:
-        """Holds, refusals, erasures and readmissions are noted with their actor (S3-12.3-a)."""
+        """Holds, refusals and erasures are noted with their actor (S3-12.3-a)."""
         await vault.hold(SUBJECT, "case", "counsel")
         await vault.erase(SUBJECT, "r-1", "dpo")
         await vault.release_hold(SUBJECT, "settled", "counsel")
         await vault.erase(SUBJECT, "r-2", "dpo")
-        await vault.readmit(SUBJECT, "desk")
 
         rows = await vault._file.read(
             lambda one: list(one.execute("SELECT event, actor, request_id, why FROM journal"))
@@ -50,5 +49,4 @@ class TestHold:
             ("REFUSED", "dpo", "r-1", None),
             ("RELEASED", "counsel", None, "settled"),
             ("ERASED", "dpo", "r-2", None),
-            ("READMITTED", "desk", None, None),
         ]

@@ -29,8 +29,7 @@ class Vaults(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.keyring = Keyring.generate()
         self.vault = Vault(self.folder / "vault.db", self.keyring)
-        self.payloads: list[tuple[str, int, dict[str, Any], str]] = []
-        self.lives: dict[str, int] = {}
+        self.payloads: list[tuple[str, dict[str, Any], str]] = []
         self.erased: set[str] = set()
         self.held: set[str] = set()
 
@@ -53,7 +52,7 @@ class Vaults(RuleBasedStateMachine):
             assert subject in self.erased
             return
         assert subject not in self.erased
-        self.payloads.append((subject, self.lives.get(subject, 0), payload, text))
+        self.payloads.append((subject, payload, text))
 
     @rule(subject=SUBJECTS)
     def erase(self, subject: str) -> None:
@@ -63,14 +62,6 @@ class Vaults(RuleBasedStateMachine):
         if report.status == "ERASED":
             assert report.repeated is (subject in self.erased)
             self.erased.add(subject)
-
-    @rule(subject=SUBJECTS)
-    def readmit(self, subject: str) -> None:
-        """Readmit; the subject begins another life."""
-        assert self.run(self.vault.readmit(subject, "a")) is (subject in self.erased)
-        if subject in self.erased:
-            self.erased.discard(subject)
-            self.lives[subject] = self.lives.get(subject, 0) + 1
 
     @rule(subject=SUBJECTS)
     def hold(self, subject: str) -> None:
@@ -110,10 +101,9 @@ class Vaults(RuleBasedStateMachine):
     @invariant()
     def only_what_is_there_opens(self) -> None:
         """A payload opens if and only if its subject was not erased since."""
-        for subject, life, payload, text in self.payloads:
-            gone = life < self.lives.get(subject, 0) or subject in self.erased
+        for subject, payload, text in self.payloads:
             (found,) = self.run(self.vault.open(payload, "t")).values()
-            assert isinstance(found, Erased) if gone else found == {"text": text}
+            assert isinstance(found, Erased) if subject in self.erased else found == {"text": text}
 
     @invariant()
     def no_file_tells(self) -> None:
