@@ -1,23 +1,20 @@
 """Spans by OpenTelemetry: the start of a pipeline, each handoff, each stage; with the GenAI attribute names."""
 
-import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from time import time_ns
 
 from opentelemetry import trace
-from opentelemetry.context import Context, create_key, get_value, set_value
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
-from opentelemetry.util.types import Attributes
 
 from baton.core.messages import StageReturn
 from baton.core.verdict import HandoffStatus
@@ -28,9 +25,6 @@ from baton.wire.money import Usage
 _SCOPE = "baton"
 _MICRO = 1_000_000
 _log = logging.getLogger(__name__)
-
-
-_UNDECIDED = create_key("baton-undecided")
 
 
 class ChosenIds(IdGenerator):
@@ -74,7 +68,6 @@ class OpenTelemetryTracing:
         """Return one that sends its spans in the background; see `baton.telemetry.tracing.open_tracing`."""
         ids = ChosenIds()
         provider = TracerProvider(resource=Resource.create(_names(environment, service)), id_generator=ids)
-        provider.sampler = RootSampler(provider.sampler)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_address(environment))))
         return cls(provider, ids)
 
@@ -158,7 +151,7 @@ class OpenTelemetryTracing:
         with self._ids.chosen(handoff.span_id):
             return self._tracer.start_span(
                 f"handoff {handoff.sender} to {handoff.receiver}",
-                _decided(handoff, _below(parent)),
+                _below(parent),
                 SpanKind.PRODUCER,
                 {
                     "gen_ai.conversation.id": handoff.task_id,
@@ -175,7 +168,7 @@ class OpenTelemetryTracing:
         with self._ids.chosen(start.span_id, start.trace_id):
             span = self._tracer.start_span(
                 f"pipeline start {handoff.sender}",
-                _decided(handoff, Context()),
+                Context(),
                 SpanKind.PRODUCER,
                 {
                     "baton.pipeline": handoff.sender,
@@ -188,11 +181,11 @@ class OpenTelemetryTracing:
     def _context(self, handoff: HandoffTrace, arrival: Span | None) -> Context:
         """Return the context of a stage's span: below its handoff's."""
         if arrival is not None:
-            return _decided(handoff, trace.set_span_in_context(arrival, Context()))
+            return trace.set_span_in_context(arrival, Context())
         if handoff.parent is None:
             return Context()
         own = child_traceparent(str(handoff.parent), handoff.span_id)
-        return _decided(handoff, _below(_remote(TraceContext.parse(own), handoff.tracestate)))
+        return _below(_remote(TraceContext.parse(own), handoff.tracestate))
 
 
 class OpenTelemetryStage:
@@ -273,11 +266,6 @@ def _below(parent: SpanContext | None) -> Context:
     return Context() if parent is None else trace.set_span_in_context(NonRecordingSpan(parent), Context())
 
 
-def _decided(handoff: HandoffTrace, context: Context) -> Context:
-    """Return the context of a span of a handoff, marked if it is for the sampler alone to decide about its trace."""
-    return undecided(context) if handoff.is_untraced else context
-
-
 def _traceparent(context: SpanContext) -> str:
     """Return the traceparent that hands a span's context on."""
     return str(TraceContext(f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled))
@@ -301,36 +289,3 @@ def _address(environment: Mapping[str, str]) -> str:
     """Return where spans are sent: the address for traces as it is, or the one for all signals with its path."""
     exact = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     return exact or environment["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/traces"
-
-
-def undecided(context: Context) -> Context:
-    """Return the context of a span of a task whose sampling is undecided."""
-    return set_value(_UNDECIDED, True, context)
-
-
-class RootSampler(Sampler):
-    """Asks another sampler, about an `undecided` span as if its trace began with it."""
-
-    def __init__(self, inner: Sampler) -> None:
-        """Ask ``inner``, the sampler that is set."""
-        self._inner = inner
-
-    def should_sample(
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
-        """Return whether a span is recorded."""
-        if parent_context is not None and get_value(_UNDECIDED, parent_context):
-            hashed = hashlib.sha256(trace_id.to_bytes(16, "big")).digest()
-            return self._inner.should_sample(None, int.from_bytes(hashed[:16], "big"), name, kind, attributes, links)
-        return self._inner.should_sample(parent_context, trace_id, name, kind, attributes, links)
-
-    def get_description(self) -> str:
-        """Return what it is, for those who look."""
-        return f"RootSampler({self._inner.get_description()})"
