@@ -129,10 +129,7 @@ class SessionLog:
         return event
 
     async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:
-        """Return the events as the history keeps them, and the hash of the journal with the texts kept out of it.
-
-        A long claim that may cross is an artifact of its own, for the receiver to read; the journal is for nobody.
-        """
+        """Return the events as the history keeps them, and the hash of the journal with the texts kept out of it."""
         kept: list[SessionEvent] = []
         journal: dict[str, str] = {}
         claims: list[bytes] = []

@@ -8,6 +8,8 @@ from typing import Any
 
 from baton.contract.draft import (
     BUDGET,
+    CONFIDENCES,
+    EXCLUDED_TYPES,
     EXPLICIT,
     FACTS,
     FAILED,
@@ -112,7 +114,7 @@ def leave_out_marked(draft: Draft) -> None:
 def leave_out_types(draft: Draft) -> None:
     """Leave out what is of a type that never crosses: `type:<type>`."""
     for event in draft.rest:
-        if event.type in draft.policy.excluded_types:
+        if event.type in EXCLUDED_TYPES:
             draft.leave_out(event, TYPE)
 
 
@@ -148,7 +150,7 @@ def leave_out_stale(draft: Draft) -> None:
     """Leave out what is not fresh."""
     now, policy = draft.request.created_at, draft.policy
     for event in draft.rest:
-        if event.type is EventType.TOOL_CALL and event.type not in policy.confidences:
+        if event.type is EventType.TOOL_CALL:
             continue  # it cannot be a fact in any case
         at, own = event.at, event.max_age_minutes
         limited = event.type is EventType.TOOL_RESULT or own is not None
@@ -159,10 +161,9 @@ def leave_out_stale(draft: Draft) -> None:
 def state_claims(draft: Draft) -> None:
     """Make facts of what is left, each with its provenance and confidence."""
     for event in draft.rest:
-        at, confidence = event.at, confidence_of(event, draft)
+        at, confidence = event.at, confidence_of(event)
         source, method = source_of(event)
-        refused = source == UNKNOWN and not draft.policy.refuse_unknown_sources
-        if at is None or confidence is None or refused or not says_something(event.content):
+        if at is None or confidence is None or not says_something(event.content):
             draft.leave_out(event, UNSUPPORTED)
             continue
         provenance = SourceProvenance(source=source, timestamp=at, method=method)
@@ -201,13 +202,13 @@ def keep_within_budget(draft: Draft) -> None:
             draft.leave_out(event, BUDGET, _subject(event))
 
 
-def confidence_of(event: SessionEvent, draft: Draft) -> Confidence | None:
+def confidence_of(event: SessionEvent) -> Confidence | None:
     """Return how sure a fact made of an event is, or None if none can be made of it."""
     if event.type is EventType.TOOL_RESULT:
         return Confidence.HIGH if event.success is True else Confidence.LOW
     if event.type is EventType.DECISION and event.accepted is not True:
         return None
-    return draft.policy.confidences.get(event.type)
+    return CONFIDENCES.get(event.type)
 
 
 def source_of(event: SessionEvent) -> tuple[str, str]:

@@ -30,13 +30,13 @@ from baton.wire.records import CompactRecord, Name, says_something
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
-"""The types that never cross, unless a policy says otherwise."""
+"""The types that never cross."""
 CONFIDENCES: Mapping[EventType, Confidence] = {
     EventType.LLM_RESPONSE: Confidence.MEDIUM,
     EventType.DECISION: Confidence.MEDIUM,
     EventType.USER_MESSAGE: Confidence.UNVERIFIED,
 }
-"""How sure a fact is by the type of its event; a tool's result has a rule of its own."""
+"""How sure a fact is by the type of its event; a tool's result has a rule of its own, other types become no facts."""
 DEFAULT_MAX_AGE_MINUTES = 30
 """After how many minutes a tool's result is stale, unless the policy or the event says otherwise."""
 _MOST_MINUTES = 10**12  # two million years, which a timedelta still holds
@@ -84,27 +84,19 @@ class ContractRequest:
 
 @dataclass(frozen=True)
 class ContractPolicy:
-    """Which events become facts, how sure they are, and how long everything lasts.
+    """How long everything lasts.
 
     Attributes:
         max_result_age_minutes: After how many minutes a tool's result is stale; exactly so old is still fresh.
         tool_ages: The same by tool, whatever its case; an event's own `max_age_minutes` comes before both.
         expires_after_minutes: How long the contract lasts.
-        excluded_types: The types of events that never cross.
-        confidences: How sure a fact is by the type of its event. Events of other types become no facts.
         tolerance: How far ahead the clock of a recorder may be.
-        refuse_unknown_sources: A tool's result that does not name its tool has no known source. True makes it a fact
-            that the validation refuses, so that the handoff fails fast; False leaves it out. It crosses
-            in neither case.
     """
 
     max_result_age_minutes: int = DEFAULT_MAX_AGE_MINUTES
     tool_ages: Mapping[str, int] = field(default_factory=dict)
     expires_after_minutes: int = DEFAULT_EXPIRY_MINUTES
-    excluded_types: frozenset[EventType] = EXCLUDED_TYPES
-    confidences: Mapping[EventType, Confidence] = field(default_factory=lambda: dict(CONFIDENCES))
     tolerance: timedelta = TOLERANCE
-    refuse_unknown_sources: bool = True
 
     def __post_init__(self) -> None:
         """Check what would otherwise come to light at the first handoff, or never."""
@@ -114,12 +106,6 @@ class ContractPolicy:
                 raise ValueError(f"the age limit {name!r} is {minutes} minutes; it must be 0 or more")
         if self.expires_after_minutes < 1:
             raise ValueError(f"expires_after_minutes is {self.expires_after_minutes}; it must be 1 or more")
-        for kind, confidence in self.confidences.items():
-            if confidence is Confidence.HIGH:
-                raise ValueError(
-                    f"{kind.value!r} is said to be of high confidence; only a tool that succeeded is; "
-                    "say medium or less"
-                )
 
     def age_limit(self, tool: str, own: int | None) -> timedelta:
         """Return how old a tool's result may be."""

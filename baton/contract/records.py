@@ -56,13 +56,7 @@ _NAMED = 20
 
 
 class ToolDeniedError(BatonError):
-    """A tool was called that the contract does not allow; it did not run.
-
-    Attributes:
-        code: Always `TOOL_DENIED`.
-        tool: The tool.
-        handoff_id: The handoff under which it was called.
-    """
+    """A tool was called that the contract does not allow; it did not run."""
 
     code = TOOL_DENIED
 
@@ -333,13 +327,7 @@ class Check(StrEnum):
 
 
 class ContractFinding(CompactRecord):
-    """One thing that is wrong with a contract, or that a person should know.
-
-    Attributes:
-        check: Which check found it.
-        text: A sentence that says what was expected and what to do; never a claim or a task.
-        at: Where, as a JSON pointer; empty for the contract as a whole.
-    """
+    """One thing that is wrong with a contract, or that a person should know."""
 
     check: Annotated[Check, Field(strict=False)]
     text: str
@@ -398,13 +386,7 @@ def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
 
 
 class LeftOut(CompactRecord):
-    """One session event that did not cross, and why; its content is not told.
-
-    Attributes:
-        event_id: The event.
-        label: Why, for example `"type:brainstorm"`.
-        agent: Who recorded it.
-    """
+    """One session event that did not cross, and why; its content is not told."""
 
     event_id: str
     label: str

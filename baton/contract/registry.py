@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator
 
 from baton.contract.records import OutputSchemaRef, UnknownAgentError, UnknownSchemaError
-from baton.handoff.validation import ReceiverRequirements
-from baton.wire.money import Price
-from baton.wire.records import AgentVersion, CompactRecord, Count, Name, newest_first
+from baton.wire.records import AgentVersion, CompactRecord, Name, newest_first
 
 _PATTERN = re.compile(r"[*?\[\]{}|^$]")
 
@@ -122,23 +120,13 @@ class AgentEntry(CompactRecord):
         name: Its name; contracts name it as `receivingAgent`.
         version: Its version, by semver.org.
         capability: The kinds of task that it can do, for example `"compliance.review"`.
-        window: How many tokens its context window holds; None if unknown.
-        price: What its model costs.
-        requires: The members of the state that it needs.
         tools: The tools that it is able to use; a contract never allows others.
     """
 
     name: Name
     version: AgentVersion
     capability: Names = frozenset()
-    window: Annotated[Count, Field(ge=1)] | None = None
-    price: Price = Price(input=0, output=0)
-    requires: Names = frozenset()
     tools: Names = frozenset()
-
-    def requirements(self) -> ReceiverRequirements:
-        """Return what the agent needs of a handoff message, for the gate that receives it."""
-        return ReceiverRequirements(self.name, self.version, self.requires)
 
 
 class AgentRegistry:

@@ -1,4 +1,4 @@
-"""The registry of agents: exact names and versions, capability, price."""
+"""The registry of agents: exact names and versions, capability, tools."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ class TestRoute:
 class TestAgentEntry:
     def test_it_survives_json(self) -> None:
         """Sets are lists there, each name once."""
-        entry = agent(capability=["review"], window=200_000, price={"input": 3.0, "output": 15}, tools=["b", "a", "b"])
+        entry = agent(capability=["review"], tools=["b", "a", "b"])
 
         assert AgentEntry.model_validate_json(entry.model_dump_json()) == entry
         assert entry.tools == {"a", "b"}
@@ -99,22 +99,10 @@ class TestAgentEntry:
         [
             {"version": "1.2"},
             {"name": ""},
-            {"window": 0},
             {"tools": "policy.search"},
-            {"price": {"input": -1, "output": 0}},
         ],
     )
     def test_what_is_no_agent_is_refused(self, members: dict[str, Any]) -> None:
         """Where it is registered, and not at the first handoff (S5-check-n)."""
         with pytest.raises(ValidationError):
             AgentEntry(**{"name": "A", "version": "1.0.0", **members})
-
-    def test_a_gate_knows_what_it_needs(self) -> None:
-        """The members of the state, and its version."""
-        needs = agent(requires=["policy"]).requirements()
-
-        assert (needs.agent_type, needs.agent_version, needs.state) == (
-            "ComplianceReviewAgent",
-            "1.2.0",
-            frozenset({"policy"}),
-        )

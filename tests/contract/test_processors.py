@@ -31,12 +31,6 @@ class TestLeaveOut:
 
         assert fate(one) == f"explicit:{kind.value}"
 
-    def test_types_that_a_policy_adds(self) -> None:
-        """Here what users say: twelve sessions of it stay private (S5-prob-g)."""
-        policy = ContractPolicy(excluded_types=frozenset({EventType.USER_MESSAGE}))
-
-        assert fate(event("user_message", "My address is …"), policy) == "type:user_message"
-
     def test_results_of_tools_that_failed(self) -> None:
         """Labelled, and the tool is not granted (C-39, S5-compiler-h)."""
         made = compile_contract([result("503", success=False, tool_name="policy.search")], request(granted=frozenset()))
@@ -106,13 +100,9 @@ class TestLeaveOut:
         """An empty claim is no fact (S5-compiler-e)."""
         assert fate(result(text)) == "unsupported:tool_result"
 
-    def test_what_an_assistant_said_unless_a_policy_wants_it(self) -> None:
-        """Talk to the user is no claim; a policy may say how sure it is (C-39)."""
-        one = event("assistant_message", "Done!")
-        policy = ContractPolicy(confidences={EventType.ASSISTANT_MESSAGE: Confidence.LOW})
-
-        assert fate(one) == "unsupported:assistant_message"
-        assert fate(one, policy) == "low"
+    def test_what_an_assistant_said(self) -> None:
+        """Talk to the user is no claim (C-39)."""
+        assert fate(event("assistant_message", "Done!")) == "unsupported:assistant_message"
 
     def test_a_label_is_one_line_whatever_the_tool_is_called(self) -> None:
         """A hallucinated name cannot break the audit's list (S5-check-i)."""
@@ -216,22 +206,16 @@ class TestClaims:
 
     @pytest.mark.parametrize("tool", [None, "", " ", "unknown", "Unknown", "undefined", "\u200b"])
     def test_a_result_of_no_known_tool_is_never_sure(self, tool: str | None) -> None:
-        """It is an unverified fact that the validation refuses, or by policy it is left out (S5-fm-d, C-35)."""
+        """It is an unverified fact that the validation refuses (S5-fm-d, C-35)."""
         one = result("x", tool_name=tool)
         fact = compile_contract([one], request()).contract.facts[0]
 
         assert (fact.source.source, fact.confidence) == ("unknown", Confidence.UNVERIFIED)
-        assert fate(one, ContractPolicy(refuse_unknown_sources=False)) == "unsupported:tool_result"
 
     def test_a_clock_without_an_offset_is_refused(self) -> None:
         """No age could be told (C-42, S5-fields-n)."""
         with pytest.raises(ValueError, match="no offset from UTC"):
             request(created_at=NOW.replace(tzinfo=None))
-
-    def test_no_type_can_be_said_to_be_sure(self) -> None:
-        """A policy that says so is refused where it is made (S5-fields-i)."""
-        with pytest.raises(ValueError, match="only a tool that succeeded"):
-            ContractPolicy(confidences={EventType.DECISION: Confidence.HIGH})
 
     @pytest.mark.parametrize(
         "members",
