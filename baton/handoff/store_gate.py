@@ -420,7 +420,7 @@ class Gate:
         if policy is None:
             return message
         salt = self._salt(event, key)
-        return redact(message, policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256")).message
+        return redact(message, policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256"))
 
     def _salt(self, event: object, key: Key | None = None) -> bytes:
         """Return the salt of an event's commitments: it cannot be guessed, and a repeated answer has the same."""

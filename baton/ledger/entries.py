@@ -51,38 +51,12 @@ class RedactionPolicy:
     is_sealed: Callable[[Any], bool] = lambda value: False
 
 
-@dataclass(frozen=True)
-class Opening:
-    """What opens a commitment; it goes to the vault, under the data subject's key, and never into the ledger.
-
-    Attributes:
-        pointer: Where in the message the value was.
-        salt: The random salt.
-        value: The value.
-    """
-
-    pointer: str
-    salt: bytes
-    value: Any
-
-
-@dataclass(frozen=True)
-class Redaction:
-    """A message that may be recorded, and what was taken out of it."""
-
-    message: dict[str, Any]
-    openings: tuple[Opening, ...]
-
-
-def redact(message: dict[str, Any], policy: RedactionPolicy, salt: Callable[[str], bytes]) -> Redaction:
-    """Return ``message`` with a commitment in place of each value that the policy names."""
-    copy = _copied(message)
-    openings = []
+def redact(message: dict[str, Any], policy: RedactionPolicy, salt: Callable[[str], bytes]) -> dict[str, Any]:
+    """Return ``message`` with a commitment in place of each value that the policy names; each place has its salt."""
+    copy: dict[str, Any] = _copied(message)
     for holder, name, pointer in list(_targets(copy, policy)):
-        opening = Opening(pointer, salt(pointer), holder[name])
-        holder[name] = {"commitment": commitment(opening)}
-        openings.append(opening)
-    return Redaction(copy, tuple(openings))
+        holder[name] = {"commitment": commitment(pointer, salt(pointer), holder[name])}
+    return copy
 
 
 def in_clear(message: dict[str, Any], policy: RedactionPolicy) -> list[str]:
@@ -90,17 +64,12 @@ def in_clear(message: dict[str, Any], policy: RedactionPolicy) -> list[str]:
     return [pointer for _, _, pointer in _targets(message, policy)]
 
 
-def commitment(opening: Opening) -> str:
+def commitment(pointer: str, salt: bytes, value: Any) -> str:
     """Return the commitment to a value at its place."""
-    if len(opening.salt) < FEWEST_SALT_BYTES:
-        raise ValueError(f"a salt of {len(opening.salt)} bytes can be guessed: take {FEWEST_SALT_BYTES} random ones")
-    value = rfc8785.dumps({"at": opening.pointer, "value": opening.value})
-    return digest_of(hmac.digest(opening.salt, pae(_COMMITMENT, value), hashlib.sha256))
-
-
-def opens(recorded: Any, opening: Opening) -> bool:
-    """Return whether ``opening`` is what stood in a message in place of the ``recorded`` commitment."""
-    return is_commitment(recorded) and hmac.compare_digest(recorded["commitment"], commitment(opening))
+    if len(salt) < FEWEST_SALT_BYTES:
+        raise ValueError(f"a salt of {len(salt)} bytes can be guessed: take {FEWEST_SALT_BYTES} random ones")
+    placed = rfc8785.dumps({"at": pointer, "value": value})
+    return digest_of(hmac.digest(salt, pae(_COMMITMENT, placed), hashlib.sha256))
 
 
 def is_commitment(value: Any) -> bool:

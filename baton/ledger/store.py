@@ -52,7 +52,6 @@ from baton.wire.json_values import loads_strict
 
 HOT = timedelta(days=30)
 """How long records stay in the hot tier (§9)."""
-_KEEPING_UP = 1_000
 _KEYS_SEEN = 100
 """The keys of so many of the newest signed records are looked at when a writer opens the ledger."""
 _log = logging.getLogger(__name__)

@@ -26,14 +26,7 @@ class Severity(StrEnum):
 
 
 class ReportFinding(CompactRecord):
-    """One thing that is wrong or odd with a report.
-
-    Attributes:
-        severity: Whether it keeps the report from being taken.
-        member: The member of the report it is about, as JSON spells it; empty for the report as a whole.
-        text: A sentence that says what was found, what is expected and what to do.
-        line: The line of the Markdown it is on, from 1; absent where there is none.
-    """
+    """One thing that is wrong or odd with a report."""
 
     severity: Severity = Field(strict=False)
     member: str
@@ -47,11 +40,7 @@ class ReportFinding(CompactRecord):
 
 
 class ReportError(BatonError):
-    """A text is not a handoff report, or a report contradicts itself; nothing of it was taken.
-
-    Attributes:
-        findings: Everything that is wrong, in the order of the lines; warnings are not among them.
-    """
+    """A text is not a handoff report, or a report contradicts itself; nothing of it was taken."""
 
     def __init__(self, findings: Sequence[ReportFinding]) -> None:
         named = [_short(str(one)) for one in findings[:MOST_NAMED]]
@@ -177,13 +166,7 @@ class ReportRecord(Record):
 
 
 class ReportFindings(ReportRecord):
-    """What was found and made.
-
-    Attributes:
-        discoveries: Key discoveries, with references to files and lines.
-        artifacts_created: What is new, each as a path in backticks, ` - ` and a description.
-        artifacts_modified: What was changed, each as a path with its lines in backticks, ` - ` and what changed.
-    """
+    """What was found and made."""
 
     discoveries: list[Text] = Field(default_factory=list)
     artifacts_created: list[Text] = Field(default_factory=list)
@@ -191,13 +174,7 @@ class ReportFindings(ReportRecord):
 
 
 class RelevantFile(ReportRecord):
-    """A file that the next agent should know.
-
-    Attributes:
-        file: Its path.
-        lines: Which lines, for example `"1-45"` or `"All"`.
-        reason: Why it matters.
-    """
+    """A file that the next agent should know."""
 
     file: Line
     lines: Annotated[str, AfterValidator(_line)] = ""
@@ -205,13 +182,7 @@ class RelevantFile(ReportRecord):
 
 
 class ReportDecision(ReportRecord):
-    """A decision that was made.
-
-    Attributes:
-        decision: What was decided.
-        rationale: Why.
-        alternatives: What else was possible.
-    """
+    """A decision that was made."""
 
     decision: Text
     rationale: Annotated[str, AfterValidator(_block)] = ""
@@ -219,13 +190,7 @@ class ReportDecision(ReportRecord):
 
 
 class ReportContext(ReportRecord):
-    """What the next agent needs to know.
-
-    Attributes:
-        relevant_files: The files that matter, and why.
-        patterns: Patterns that were identified.
-        decisions: Decisions that were made.
-    """
+    """What the next agent needs to know."""
 
     relevant_files: list[RelevantFile] = Field(default_factory=list)
     patterns: list[Text] = Field(default_factory=list)
@@ -233,12 +198,7 @@ class ReportContext(ReportRecord):
 
 
 class Note(ReportRecord):
-    """A section that the format does not know, kept so that nothing an author wrote is lost.
-
-    Attributes:
-        heading: Its heading.
-        items: What it says.
-    """
+    """A section that the format does not know, kept so that nothing an author wrote is lost."""
 
     heading: Line
     items: list[Text] = Field(default_factory=list)

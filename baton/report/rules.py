@@ -28,7 +28,6 @@ FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
 LOW = 50
 """Below it a confidence says that the uncertainty is significant."""
 
-_REFERENCE = re.compile(r"\.\w{1,12}:L?[0-9]")  # bounded, so that no text is slow to search
 _PLACEHOLDER = re.compile(r"\[(?:agent-name|target-agent or parent|brief description)\]|<2-3 sentences [a-z ]+>")
 
 
@@ -65,16 +64,6 @@ def _soft_rules(report: HandoffReport) -> Iterator[tuple[str, str]]:
     count = len(sentences(report.summary))
     if not FEWEST_SENTENCES <= count <= MOST_SENTENCES:
         yield "summary", f"has {count} sentences; {FEWEST_SENTENCES} or {MOST_SENTENCES} are advised"
-    bare = sum(not _REFERENCE.search(one) for one in report.findings.discoveries)
-    if bare:
-        yield "findings.discoveries", f"has {bare} without a reference such as src/auth.ts:10-20"
-    for member, entries in (
-        ("findings.artifactsCreated", report.findings.artifacts_created),
-        ("findings.artifactsModified", report.findings.artifacts_modified),
-    ):
-        bare = sum(not (entry.startswith("`") and path_entry(entry).remark) for entry in entries)
-        if bare:
-            yield member, f"has {bare} not of the form `path` - description"
 
 
 _BECAUSE, _REJECTED = " — because ", " (rejected: "

@@ -34,11 +34,7 @@ _MARKDOWN.disable(["html_block", "reference", "lheading", "inline"])
 
 
 class NestedTooDeepError(ValueError):
-    """A text is nested deeper than `MOST_NESTING`.
-
-    Attributes:
-        line: Where, from 1.
-    """
+    """A text is nested deeper than `MOST_NESTING`."""
 
     def __init__(self, line: int) -> None:
         super().__init__(f"line {line}: nested deeper than {MOST_NESTING} levels; make it flatter")
@@ -56,15 +52,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Block:
-    """One block at the top level.
-
-    Attributes:
-        kind: `heading`, `rule`, `list`, `table`, `code` or `text`.
-        start: Its first line, from 0.
-        end: The line behind its last one.
-        items: The items, if it is a list.
-        content: What is inside, if it is code.
-    """
+    """One block at the top level."""
 
     kind: str
     start: int

@@ -178,8 +178,8 @@ class TestAppend:
         """Commitments may be recorded, as an object or as bytes (S3-6.2-b)."""
         done = redact({"personalDataPayload": {"email": "a@b.c"}}, RedactionPolicy(), lambda pointer: b"s" * 16)
 
-        await ledger.append(entry(0, message=done.message))
-        await ledger.append(entry(1, message=rfc8785.dumps(done.message)))
+        await ledger.append(entry(0, message=done))
+        await ledger.append(entry(1, message=rfc8785.dumps(done)))
 
         assert (await ledger.verify(TASK, verifier=KEYS)).records == 2
 
