@@ -25,14 +25,6 @@ _VERDICTS = {
     "violates_policy": "**It may not be sent as it is.** At least one rule is violated.",
 }
 _RESULTS = {"violated": "Violated", "unknown": "Not certain", "met": "Met"}
-_REASONS = {
-    "type": "a kind of event that never crosses",
-    "explicit": "marked as not to be handed on",
-    "stale": "older than it may be",
-    "failed": "the tool failed",
-    "unsupported": "nothing backs it",
-    "budget": "no room in the agent's tokens",
-}
 
 
 class ToolUse(Record):
@@ -123,9 +115,8 @@ def _left_out(left_out: Mapping[str, str]) -> str:
     for label, count in sorted(counts.items()):
         events = [event for event, other in left_out.items() if other == label]
         more = f" and {count - _LISTED} more" if count > _LISTED else ""
-        why = _REASONS.get(label.partition(":")[0], "by a rule of the pipeline's own")
-        rows.append((code(label), str(count), why, _events(events[:_LISTED]) + more))
-    return table(("Label", "Events", "Why", "Which"), rows)
+        rows.append((code(label), str(count), _events(events[:_LISTED]) + more))
+    return table(("Label", "Events", "Which"), rows)
 
 
 def _tools(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:

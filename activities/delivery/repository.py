@@ -6,13 +6,14 @@ repository itself gets the branch in one step, when it has been approved, and is
 
 import asyncio
 import os
-import re
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+from unidiff import PatchSet
 
 from activities.delivery.records import DeliveryError
 from activities.delivery.sandbox import Ran, environment_for, remove_folder, run_program
@@ -39,8 +40,6 @@ _ENVIRONMENT = {
     "LC_ALL": "C",
 }
 _DIFF = ("--no-color", "--no-ext-diff", "--no-textconv", "--submodule=short", "--src-prefix=a/", "--dst-prefix=b/")
-_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)")
-_GITLINK = "160000"
 
 
 class GitError(BatonError):
@@ -58,31 +57,12 @@ class FileDiff:
     binary: bool = False
 
 
-@dataclass(frozen=True)
 class Checkout:
     """The files of a commit in a folder of their own; what is written to `home` and `tmp` is in no commit."""
 
-    folder: Path
-
-    @property
-    def tree(self) -> Path:
-        """The files."""
-        return self.folder / "tree"
-
-    @property
-    def home(self) -> Path:
-        """The home of commands."""
-        return self.folder / "home"
-
-    @property
-    def tmp(self) -> Path:
-        """The temporary files of commands."""
-        return self.folder / "tmp"
-
-    @property
-    def index(self) -> Path:
-        """The git index of the files."""
-        return self.folder / "index"
+    def __init__(self, folder: Path) -> None:
+        self.tree, self.home, self.tmp = folder / "tree", folder / "home", folder / "tmp"
+        self.index = folder / "index"
 
 
 @dataclass(frozen=True)
@@ -205,13 +185,14 @@ class Repository:
         fields = iter(listed.decode("utf-8", "backslashreplace").split("\0")[:-1])
         # `--text` shows lines also of files that attributes call binary; a real binary has a NUL in its first lines.
         shown = await self.run("diff", *_DIFF, "--no-renames", "--text", "--unified=0", base, commit)
-        sections = iter(shown.output.decode("utf-8", "replace").split("\ndiff --git "))
+        patches = iter(PatchSet(shown.output.decode("utf-8", "replace")))
         found = []
         for status, path in zip(fields, fields, strict=True):
-            section = next(sections)
-            if status == "T":  # removed as one type and added as another
-                section += "\n" + next(sections)
-            found.append(_file_diff(path, status, section))
+            parts = [next(patches) for _ in range(2 if status == "T" else 1)]  # removed as one type, added as another
+            lines = [line for part in parts for hunk in part for line in hunk]
+            added = tuple((line.target_line_no or 0, line.value.rstrip("\n")) for line in lines if line.is_added)
+            removed = tuple(line.value.rstrip("\n") for line in lines if line.is_removed)
+            found.append(FileDiff(path, status, added, removed, any("\0" in line.value for line in lines[:100])))
         return found
 
     async def offer(self, branch: str, base: str, commit: str) -> None:
@@ -269,25 +250,6 @@ def _said(ran: Ran) -> str:
     lines = [line.strip() for line in ran.errors.decode("utf-8", "replace").splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines
     return "; ".join(telling[:3])[:500] or f"exit code {ran.code}"
-
-
-def _file_diff(path: str, status: str, section: str) -> FileDiff:
-    """Return one file's part of a diff without context lines."""
-    added: list[tuple[int, str]] = []
-    removed: list[str] = []
-    number, in_hunk = 0, False
-    for line in section.split("\n")[1:]:
-        if hunk := _HUNK.match(line):
-            number, in_hunk = int(hunk[1]), True
-        elif not in_hunk:
-            continue
-        elif line.startswith("+"):
-            added.append((number, line[1:]))
-            number += 1
-        elif line.startswith("-"):
-            removed.append(line[1:])
-    binary = any("\0" in text for text in (*(text for _, text in added[:50]), *removed[:50]))
-    return FileDiff(path, status, tuple(added), tuple(removed), binary)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -116,7 +116,7 @@ draft_change = agent_stage(
 async def implement_change(context: Context) -> StageResult:
     """Make the round's change in a checkout of the round before, and commit it."""
     plan, repository = await _work(context)
-    number, parent = _round(context), _commit(context, "parent")
+    number, parent = int(str(context.params["round"])), str(context.params["parent"])
     change = _drafted(Draft.model_validate(context.params.get("draft")), plan, number)
     title = " ".join((change.title or context.baton.goal).split())[:72]
     tool = "patch" if change.patch is not None else "edit" if change.edits is not None else "command"
@@ -151,7 +151,7 @@ async def implement_change(context: Context) -> StageResult:
 async def test_change(context: Context) -> StageResult:
     """Run the project's tests on the commit; where they fail in the first round, on the base as well."""
     plan, repository = await _work(context)
-    number, commit = _round(context), _commit(context, "commit")
+    number, commit = int(str(context.params["round"])), str(context.params["commit"])
     run = await use(context, "tests", partial(run_tests, repository, plan, commit), TestRun.in_words)
     why = run.in_words()
     state = [f"Round {number}: {why}", f"{plan.branch} is at {commit[:12]}", "Not reviewed yet"]
@@ -184,7 +184,7 @@ async def test_change(context: Context) -> StageResult:
 async def review_change(context: Context) -> StageResult:
     """Review the whole change by rules; what blocks goes back to the implementer."""
     plan, repository = await _work(context)
-    number, commit = _round(context), _commit(context, "commit")
+    number, commit = int(str(context.params["round"])), str(context.params["commit"])
     work = partial(review, repository, plan.order, plan.base, commit)
     remarks = await use(
         context, "rules", work, lambda it: f"{len(it)} remarks on {commit[:12]}, blocking: {_blocking(it)}"
@@ -222,7 +222,7 @@ async def review_change(context: Context) -> StageResult:
 async def offer_branch(context: Context) -> StageResult:
     """Make the approved branch in the repository."""
     plan, repository = await _work(context)
-    commit = _commit(context, "commit")
+    commit = str(context.params["commit"])
     if await repository.commit_of(f"refs/heads/{plan.branch}") != commit:  # an attempt before this one may have done it
         await repository.open()
         diff = await repository.diff(plan.base, commit)
@@ -315,20 +315,6 @@ def _drafted(draft: Draft, plan: Plan, number: int) -> Change:
 def _scheduled(context: Context) -> datetime:
     """Return a time that is the same in every attempt of the stage."""
     return activity.info().scheduled_time if activity.in_activity() else context.parts.clock()
-
-
-def _round(context: Context) -> int:
-    number = context.params.get("round")
-    if not isinstance(number, int) or number < 1:
-        raise DeliveryError(f"the round is {number!r}; the pipeline counts from 1")
-    return number
-
-
-def _commit(context: Context, name: str) -> str:
-    commit = context.params.get(name)
-    if not isinstance(commit, str) or not commit:
-        raise DeliveryError(f"the parameter {name!r} is {commit!r}; the pipeline passes a commit")
-    return commit
 
 
 def _blocking(remarks: list[Remark]) -> int:
