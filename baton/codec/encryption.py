@@ -19,7 +19,7 @@ from temporalio.converter import (
 
 from baton.errors import NewerPayloadError, PayloadError
 from baton.keys.store_keyring import Keyring
-from baton.keys.store_keys import MARK_BYTES, Key, KeyringError, Purpose, UnknownKeyError
+from baton.keys.store_keys import Key, KeyringError, Purpose, UnknownKeyError
 from baton.wire.zstandard import dictionary, zstd
 
 PREFIX = b"binary/zstd-"
@@ -102,6 +102,9 @@ def _decompress(data: bytes, words: zstd.ZstdDict) -> bytes:
 ENCODING = b"aes-gcm"
 """The metadata member `encoding` of every payload that this codec writes."""
 
+KEY_ID = "encryption-key-id"
+"""The metadata member that names the key, in clear; the tag covers the name."""
+
 SWITCH = "BATON_ENCRYPT"
 """The environment variable that switches encryption on, for workers, clients and codec servers alike."""
 
@@ -153,30 +156,28 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         nonce = urandom(_NONCE_BYTES)
         header = _BOUND + self._owners[0] if self._owners else _UNBOUND
         sealed = key.cipher.encrypt(nonce, payload.SerializeToString(deterministic=True), _associated(key, header))
-        data = b"".join((header, key.mark, nonce, sealed))
-        return Payload(metadata={"encoding": ENCODING}, data=data, external_payloads=payload.external_payloads)
+        metadata = {"encoding": ENCODING, KEY_ID: key.id.encode()}
+        return Payload(metadata=metadata, data=header + nonce + sealed, external_payloads=payload.external_payloads)
 
     def decrypt(self, payload: Payload) -> Payload:
         """Return one payload as it was; see `decode`."""
         if not is_encrypted(payload):
             return payload
-        header, mark, nonce, sealed = self._split(payload.data)
+        header, nonce, sealed = self._split(payload.data)
         try:
-            keys = self._keyring.marked(Purpose.ENCRYPT, mark)
+            key = self._keyring.find(Purpose.ENCRYPT, payload.metadata.get(KEY_ID, b"").decode("ascii", "replace"))
         except UnknownKeyError as error:
             raise MissingKeyError(
                 f"a payload is encrypted, and {error}; what waits for it resumes once the key is back"
             ) from error
-        for key in keys:
-            try:
-                return Payload.FromString(key.cipher.decrypt(nonce, sealed, _associated(key, header)))
-            except (InvalidTag, DecodeError):
-                continue
-        named = ", ".join(repr(key.id) for key in keys)
-        raise PayloadError(f"a payload of {len(payload.data)} bytes, encrypted with the key {named}, was changed")
+        try:
+            return Payload.FromString(key.cipher.decrypt(nonce, sealed, _associated(key, header)))
+        except (InvalidTag, DecodeError) as error:
+            size = len(payload.data)
+            raise PayloadError(f"a payload of {size} bytes, encrypted with the key {key.id!r}, was changed") from error
 
-    def _split(self, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-        """Return what a payload is bound to, the mark of its key, the nonce and the ciphertext."""
+    def _split(self, data: bytes) -> tuple[bytes, bytes, bytes]:
+        """Return what a payload is bound to, the nonce and the ciphertext."""
         kind = data[:1]
         if kind not in (_UNBOUND, _BOUND):
             raise NewerPayloadError(
@@ -184,13 +185,12 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
                 "temporal-baton to the version that wrote it, or later"
             )
         size = 1 if kind == _UNBOUND else 1 + _OWNER_BYTES
-        if len(data) < size + MARK_BYTES + _NONCE_BYTES + _TAG_BYTES:
+        if len(data) < size + _NONCE_BYTES + _TAG_BYTES:
             raise PayloadError(f"an encrypted payload has {len(data)} bytes: it was cut off")
         header = data[:size]
         if kind == _BOUND and self._owners and header[1:] not in self._owners:
             raise PayloadError("an encrypted payload belongs to another workflow than the one that it was found in")
-        begin = size + MARK_BYTES
-        return header, data[size:begin], data[begin : begin + _NONCE_BYTES], data[begin + _NONCE_BYTES :]
+        return header, data[size : size + _NONCE_BYTES], data[size + _NONCE_BYTES :]
 
 
 def is_encrypted(payload: Payload) -> bool:

@@ -175,11 +175,11 @@ def _show(session: Session, file: Path | None, keys: list[Key], *, development: 
         where = str(file) if file else None
         session.write_json({"file": where, "development": development, "keys": [_as_json(key) for key in keys]})
         return
-    table = make_table("Key", "Purpose", "Retired", "Mark", "Made", whole=["Key", "Mark"])
+    table = make_table("Key", "Purpose", "Retired", "Made", whole=["Key"])
     for key in keys:
         retired = moment(key.retired_at) if key.retired_at else "current"
         style = "dim" if key.retired_at else ""
-        row = (key.id, key.purpose.value, retired, key.mark.hex(), moment(key.created_at))
+        row = (key.id, key.purpose.value, retired, moment(key.created_at))
         table.add_row(*(plain(text, style) for text in row))
     session.show(without_breaks(table, session.out, keep=3))
     if development:
@@ -191,7 +191,6 @@ def _as_json(key: Key) -> dict[str, Any]:
     return {
         "id": key.id,
         "purpose": key.purpose.value,
-        "mark": key.mark.hex(),
         "created_at": key.created_at.isoformat(),
         "retired_at": key.retired_at.isoformat() if key.retired_at else None,
     }

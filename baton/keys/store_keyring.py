@@ -341,18 +341,6 @@ class Keyring:
             )
         return key
 
-    def marked(self, purpose: Purpose, mark: bytes) -> Sequence[Key]:
-        """Return the keys of that mark for that purpose, retired or not: almost always one."""
-        found = self._marked.get((purpose, mark))
-        if found is None and self._look_again():
-            found = self._marked.get((purpose, mark))
-        if found is None:
-            raise UnknownKeyError(
-                f"the keyring has no key of the mark {mark.hex()} to {purpose.value} (`baton keys list` shows marks); "
-                "add it, retired if others made it"
-            )
-        return found
-
     def all_keys(self, purpose: Purpose | None = None) -> list[Key]:
         """Return all keys, or those of one purpose: the current one first, then the latest retired."""
         found = [key for key in self._keys.values() if purpose is None or key.purpose is purpose]
@@ -389,10 +377,6 @@ class Keyring:
                     "retire one of them: give it a retired_at"
                 )
         # Whole tables take the place of the old ones, so no thread ever sees half a change.
-        marked: dict[tuple[Purpose, bytes], list[Key]] = {}
-        for key in by_id.values():
-            marked.setdefault((key.purpose, key.mark), []).append(key)
-        self._marked = marked
         self._keys = {(key.purpose, key.id): key for key in by_id.values()}
         self._current = current
 

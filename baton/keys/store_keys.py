@@ -4,7 +4,6 @@ The file of public keys is a JWK Set (RFC 7517, RFC 8037), which other tools rea
 when and until when each key signed.
 """
 
-import hashlib
 import hmac
 import json
 import os
@@ -31,9 +30,6 @@ from baton.pipelines.approvals import GROUP, person
 
 SECRET_BYTES = 32
 """How long a new secret is, and how long any must be at least: 256 bits."""
-
-MARK_BYTES = 4
-"""How long a key's mark is."""
 
 LONGEST_ID = 80
 """How many characters a key's id may have."""
@@ -114,11 +110,6 @@ class Key:
     def generate(cls, purpose: Purpose, at: datetime) -> Self:
         """Return a new random key; its id tells its purpose and the day it was made."""
         return cls(f"{purpose.value}-{at:%Y%m%d}-{token_hex(3)}", purpose, token_bytes(SECRET_BYTES), at)
-
-    @cached_property
-    def mark(self) -> bytes:
-        """Four bytes by which a short text of ours names the key; two keys may have the same ones."""
-        return hashlib.sha256(b"baton/key-mark/v1\0" + self.id.encode()).digest()[:MARK_BYTES]
 
     @cached_property
     def mac(self) -> hmac.HMAC:

@@ -172,10 +172,8 @@ class TestEncryption:
         ("reader", "told"),
         [
             pytest.param(data_converter(), r"BATON_KEYS; a program may give BatonPlugin\(keyring=…\)", id="no keys"),
-            pytest.param(data_converter(keyring=Keyring.generate()), "no key of the mark", id="other keys"),
-            pytest.param(
-                data_converter(keyring=Keyring.generate(), encrypt=True), "no key of the mark", id="others that encrypt"
-            ),
+            pytest.param(data_converter(keyring=Keyring.generate()), "the keyring has no key", id="other keys"),
+            pytest.param(data_converter(keyring=Keyring.generate(), encrypt=True), "no key", id="others that encrypt"),
         ],
     )
     async def test_a_missing_key_is_an_error_and_no_value(self, reader: DataConverter, told: str) -> None:

@@ -22,7 +22,7 @@ from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import open_store
 from baton.cli.app import make_app
 from baton.codec.conversion import data_converter
-from baton.codec.encryption import ENCODING
+from baton.codec.encryption import ENCODING, KEY_ID
 from baton.devserver import DevServer
 from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, write_file
 from baton.plugin import BatonPlugin
@@ -142,10 +142,10 @@ class TestEncryption:
             await sender.signal("hear", MARK)
             said = await handle.result()
 
-        used = [_mark_of(payload) for payload in _payloads(await handle.fetch_history())]
+        used = [payload.metadata[KEY_ID].decode() for payload in _payloads(await handle.fetch_history())]
         assert said[-1] == f"heard {MARK}"
-        assert used[0] == old.mark
-        assert used[-1] == new.mark  # the worker, which was not started again, took it up when it met it
+        assert used[0] == old.id
+        assert used[-1] == new.id  # the worker, which was not started again, took it up when it met it
         replayer = Replayer(
             workflows=WORKFLOWS, data_converter=data_converter(keyring=rotated, encrypt=True), workflow_runner=RUNNER
         )
@@ -231,7 +231,3 @@ def _payloads(history: Any) -> list[Payload]:
         ):
             found += attributes.payloads
     return found
-
-
-def _mark_of(payload: Payload) -> bytes:
-    return payload.data[17:21]
