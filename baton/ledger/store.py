@@ -22,7 +22,7 @@ from baton.ledger.records import (
     LedgerKeysError,
     stamp,
 )
-from baton.ledger.store_database import Database, shown
+from baton.ledger.store_database import Database
 from baton.ledger.store_evidence import AnchorFile, Checkpoints, Exporter
 from baton.ledger.store_reader import (
     SEGMENT_RECORDS,
@@ -113,9 +113,9 @@ class Ledger:
     def __init__(self, where: str | Path, options: LedgerOptions | None = None) -> None:
         options = options or LedgerOptions()
         self.name = options.name
-        self.where = shown(str(where))
         self._options = options
         self._database: Database = open_database(where, create=options.create)
+        self.where = self._database.where
         self._reader = Reader(self._database, ColdTier(options.artifacts))
         self._writer = Writer(self._database, options.name, options.signer, options.clock)
         self._checkpoints = Checkpoints(self._database, options.name, options.signer, options.clock)
@@ -128,7 +128,7 @@ class Ledger:
             if makes and found is None:
                 await migrate(self._database)
                 found = VERSION
-            check_revision(found, self.where, self._database.dialect)
+            check_revision(found, self._database)
             name = await self._database.read(name_of)
             if self._options.create:  # also finds out a ledger that can only be read
                 name = await self._database.write(lambda connection: bind_name(connection, self.name))
@@ -303,15 +303,9 @@ class Ledger:
         """
         return (await self.trace(task_id)).cost
 
-    async def newest(self, count: int, *, task_id: str | None = None, through: int | None = None) -> list[AuditRecord]:
-        """Return the last records, the oldest of them first; nothing is verified.
-
-        Args:
-            count: How many at most.
-            task_id: Of this task only.
-            through: Up to this position only.
-        """
-        return await self._reader.newest(count, task_id, await self._reader.end() if through is None else through)
+    async def newest(self, count: int) -> list[AuditRecord]:
+        """Return the last records, so many at most, the oldest of them first; nothing is verified."""
+        return await self._reader.newest(count)
 
     async def check_writable(self) -> None:
         """Make sure that this role, on this server, can add to the ledger; nothing is added.

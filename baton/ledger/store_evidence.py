@@ -104,31 +104,25 @@ class AnchorFile:
             if not known or known[-1].size != checkpoint.size:
                 self._append(file, [{"checkpoint": checkpoint.model_dump(mode="json", exclude_none=True)}])
 
-    @property
-    def torn(self) -> bool:
-        """Whether the last line broke off: a writer died before it was told anything. The next one removes it."""
-        return bool(self._read()[1])
-
     def _lines(self) -> list[dict[str, Any]]:
-        whole, _ = self._read()
         found = []
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(self._read().splitlines(), 1):
             members = _parsed(line)
             if members is None:
                 raise LedgerError(f"line {number} of {str(self.path)!r} is not an anchor; the file was changed")
             found.append(members)
         return found
 
-    def _read(self) -> tuple[bytes, bytes]:
-        """Return the whole lines, and what is left of a torn one; a last line that lacks its break only is whole."""
+    def _read(self) -> bytes:
+        """Return the whole lines. A torn last one is left out: its writer died before it was told anything."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
-            return b"", b""
+            return b""
         except OSError as error:
             raise self._unusable(error) from error
-        whole, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
-        return (whole, torn) if _parsed(torn) is None else (data + b"\n", b"")
+        end = data.rfind(b"\n") + 1
+        return data[:end] if _parsed(data[end:]) is None else data + b"\n"
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
@@ -138,7 +132,7 @@ class AnchorFile:
             with open(self.path, "a+b", buffering=0) as file:
                 if sys.platform != "win32":
                     fcntl.flock(file, fcntl.LOCK_EX)
-                whole, _ = self._read()
+                whole = self._read()
                 size = file.seek(0, os.SEEK_END)
                 if size >= len(whole):
                     file.truncate(len(whole))

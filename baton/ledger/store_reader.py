@@ -219,8 +219,7 @@ FROM handoff_audit AS record LEFT JOIN handoff_audit_content AS content ON conte
 TRACE = f"{_RECORD}WHERE record.task_id = ? ORDER BY record.sequence"
 """The one query that reconstructs a task."""
 _PAGE = f"{_RECORD}WHERE record.position >= ? AND record.position <= ? ORDER BY record.position LIMIT ?"
-_NEWEST = f"{_RECORD}WHERE record.position <= ? ORDER BY record.position DESC LIMIT ?"
-_NEWEST_OF_TASK = f"{_RECORD}WHERE record.position <= ? AND record.task_id = ? ORDER BY record.position DESC LIMIT ?"
+_NEWEST = f"{_RECORD}ORDER BY record.position DESC LIMIT ?"
 # What the columns of a record can be: SQLite keeps whatever is put into one.
 _TYPES = frozenset(
     itertools.product(
@@ -246,11 +245,9 @@ class Reader:
         """Return the records behind the position ``after``, in the ledger's order, ``limit`` at most."""
         return await self._records(_PAGE, after + 1, through, limit) if after < through else []
 
-    async def newest(self, count: int, task_id: str | None, through: int) -> list[AuditRecord]:
-        """Return the last records up to a position, of one task or of all, in the ledger's order."""
-        if task_id is None:
-            return (await self._records(_NEWEST, through, count))[::-1]
-        return (await self._records(_NEWEST_OF_TASK, through, task_id, count))[::-1]
+    async def newest(self, count: int) -> list[AuditRecord]:
+        """Return the last records, in the ledger's order."""
+        return (await self._records(_NEWEST, count))[::-1]
 
     async def pages(self, through: int) -> AsyncIterator[list[AuditRecord]]:
         """Yield all records up to a position, in the ledger's order, `PAGE` at a time."""

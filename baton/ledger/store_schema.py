@@ -206,7 +206,7 @@ async def migrate(database: Database, *, writer: str | None = None, keeper: str 
         if found is None:
             _make(connection)
         else:
-            check_revision(found, "this address", database.dialect)
+            check_revision(found, database)
         if writer is not None:
             _grant(connection, writer, _WRITER)
         if keeper is not None:
@@ -221,19 +221,19 @@ async def revision(database: Database) -> str | None:
     return await database.read(_revision)
 
 
-def check_revision(found: str | None, where: str, dialect: str) -> None:
+def check_revision(found: str | None, database: Database) -> None:
     """Make sure that the tables are those of this version; a file gets its own from the worker that opens it."""
     if found is None:
-        in_file = dialect == "sqlite"
+        in_file = database.dialect == "sqlite"
         makes = "a worker that opens it makes them" if in_file else "its owner makes them by `baton audit migrate`"
         raise LedgerSchemaError(
-            f"the ledger at {where!r} has no tables; {makes} if it is new, or "
+            f"the ledger at {database.where!r} has no tables; {makes} if it is new, or "
             "restore it with all of its files if it had records"
         )
     if found != VERSION:
         raise LedgerSchemaError(
-            f"the ledger at {where!r} has tables of revision {found!r}, this version of Baton works with {VERSION!r}; "
-            "install the version of temporal-baton that made it"
+            f"the ledger at {database.where!r} has tables of revision {found!r}, this version of Baton works with "
+            f"{VERSION!r}; install the version of temporal-baton that made it"
         )
 
 

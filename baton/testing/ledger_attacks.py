@@ -169,21 +169,17 @@ async def verdicts(
             source.backup(target)
         options = LedgerOptions(name=name, signer=keyring.signer())
         async with Ledger(copy, options) as ledger:
-            records = await ledger.newest(1, task_id=task_id)
-            if not records:
-                raise ValueError(f"the ledger {str(file)!r} has no records to attack")
-            record = records[-1]
-            heads = await _heads(ledger)
+            records = await ledger.newest(2**31)
+        chosen = [one for one in records if task_id in (None, one.members["taskId"])]
+        if not chosen:
+            raise ValueError(f"the ledger {str(file)!r} has no records to attack")
+        record = chosen[-1]
+        # The heads of all chains, as somebody who kept them outside has them.
+        heads = [ChainHead.of(one) for one in {one.members["taskId"]: one for one in records}.values()]
         if attack is not None:
             attack(Target(copy, record))
         async with Ledger(copy, options) as ledger:
             return await _asked(ledger, keyring, str(record.members["taskId"]), heads, Path(folder) / "bundle.zst")
-
-
-async def _heads(ledger: Ledger) -> list[ChainHead]:
-    """Return the heads of all chains, as somebody who kept them outside has them."""
-    last = {record.members["taskId"]: record for record in await ledger.newest(2**31)}
-    return [ChainHead.of(record) for record in last.values()]
 
 
 async def _asked(

@@ -64,7 +64,7 @@ class TestAddHeads:
 
     def test_a_file_that_is_not_there_is_empty(self, file: AnchorFile) -> None:
         """Nothing was kept yet."""
-        assert (file.heads(), file.checkpoints(), file.torn) == ([], [], False)
+        assert (file.heads(), file.checkpoints()) == ([], [])
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit to the size of a file")
     def test_a_full_disk_is_said(self, file: AnchorFile) -> None:
@@ -83,12 +83,9 @@ class TestAddHeads:
         whole = file.path.read_bytes()
         for cut in range(1, len(whole.splitlines(keepends=True)[-1])):
             file.path.write_bytes(whole[:-cut])
-            if cut == 1:  # the line is whole, only its break is not there
-                assert (file.torn, file.heads()) == (False, heads(2))
-            else:
-                assert (file.torn, file.heads()) == (True, heads(1))
+            assert file.heads() == heads(2 if cut == 1 else 1)  # the line is whole, only its break is not there
             file.add_heads(heads(3)[2:])
-            assert (file.torn, file.heads()[-1]) == (False, heads(3)[2])
+            assert file.heads()[-1] == heads(3)[2]
             assert len(file.heads()) == (3 if cut == 1 else 2)
 
     def test_a_line_that_was_changed_is_an_error(self, file: AnchorFile) -> None:

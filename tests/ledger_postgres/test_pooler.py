@@ -129,11 +129,11 @@ async def test_transactions_are_what_appends_rest_on_whatever_the_defaults_are(p
     await execute(urls.owner, *(f"ALTER DATABASE {name} SET {one}" for one in defaults))
 
     def shown(connection: Connection) -> list[str]:
-        names = ("synchronous_commit", "transaction_isolation", "idle_in_transaction_session_timeout")
+        names = ("transaction_isolation", "statement_timeout", *SETTINGS)
         return [scalar(connection, f"SHOW {name}") for name in names]
 
     database = open_database(pooler.before(urls.writer))
     found = await database.write(shown)
     await database.close()
 
-    assert found == ["on", "read committed", "15s"]
+    assert found == ["read committed", "15s", "on", "15s"]
