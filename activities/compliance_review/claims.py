@@ -5,6 +5,7 @@ it says: `claim_of(claim.sentence) == claim`. Nothing that somebody wrote fits i
 and amounts, so an e-mail cannot speak through them; and one tool alone can say each kind.
 """
 
+import contextlib
 import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from activities.compliance_review.records import Amount, Domain, Reference
 from baton.wire.records import Record
@@ -79,34 +80,33 @@ def highest_amounts(text: str) -> tuple[Amount, ...]:
 
 ClaimT = TypeVar("ClaimT", bound="Claim")
 
-_REFERENCE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
-_DAY = r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]"
-_AMOUNT = r"[0-9]{1,14}\.[0-9][0-9] [A-Z]{3}"
-_DOMAIN = r"[a-z0-9.-]{1,253}"
+
+def _listed(value: Any) -> Any:
+    """Return the parts of a list as a sentence has it."""
+    return ([] if value in ("no recipient", "none") else value.split(", ")) if isinstance(value, str) else value
 
 
-def _list(one: str, empty: str) -> str:
-    return rf"{empty}|{one}(?:, {one})*"
+def _counted(value: Any) -> Any:
+    if isinstance(value, str):
+        return {domain: count for count, _, domain in (one.partition(" at ") for one in _listed(value))}
+    return value
 
 
-_SLOTS = {
-    "digest": r"sha256:[0-9a-f]{64}",
-    "rule": r"[A-Za-z][A-Za-z0-9-]{0,19}",
-    "domain": _DOMAIN,
-    "domains": _list(rf"[0-9]+ at {_DOMAIN}", "no recipient"),
-    "unreadable": "[0-9]+",
-    "amounts": _list(_AMOUNT, "none"),
-    "found": _list("[0-9]+", "none"),
-    "of": "[0-9]+",
-    **dict.fromkeys(("customer", "tier", "quote", "status"), _REFERENCE),
-    "quoted_on": _DAY,
-    "amount": _AMOUNT,
-}
-"""What can be at each place of a form."""
+def _amount(value: Any) -> Any:
+    if isinstance(value, str):
+        units, _, currency = value.partition(" ")
+        return {"currency": currency, "cents": int(units.replace(".", ""))}
+    return value
+
+
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Sum = Annotated[Amount, BeforeValidator(_amount)]
 
 
 class Claim(Record):
     """What a sentence says."""
+
+    model_config = ConfigDict(frozen=True, strict=False)
 
     tool: ClassVar[str]
     forms: ClassVar[tuple[str, ...]]
@@ -115,7 +115,7 @@ class Claim(Record):
     @property
     def sentence(self) -> str:
         """The claim as a sentence."""
-        values = {name: _spelled(name, value) for name, value in self if value is not None}
+        values = {name: _spelled(value) for name, value in self if value is not None}
         form = next(form for form in self.forms if set(re.findall(r"\{(\w+)\}", form)) <= values.keys())
         return form.format(**values)
 
@@ -130,7 +130,7 @@ class Message(Claim):
 
     tool = "mailbox.read"
     forms = ("The proposed e-mail is {digest}.",)
-    digest: str
+    digest: Digest
 
 
 class Recipients(Claim):
@@ -138,7 +138,7 @@ class Recipients(Claim):
 
     tool = "mailbox.read"
     forms = ("The e-mail goes to {domains}; {unreadable} addresses are unreadable.",)
-    domains: dict[Domain, int]
+    domains: Annotated[dict[Domain, int], BeforeValidator(_counted)]
     unreadable: int = Field(default=0, ge=0)
 
 
@@ -147,7 +147,7 @@ class Named(Claim):
 
     tool = "mailbox.read"
     forms = ("The highest amount named is {amounts}.",)
-    amounts: tuple[Amount, ...] = ()
+    amounts: Annotated[tuple[Sum, ...], BeforeValidator(_listed)] = ()
 
 
 class Phrases(Claim):
@@ -156,9 +156,9 @@ class Phrases(Claim):
     tool = "mailbox.search"
     forms = ("Of the {of} phrases of rule {rule} the e-mail has: {found}.",)
     about = ("rule",)
-    rule: str
+    rule: Reference
     of: int
-    found: tuple[int, ...] = ()
+    found: Annotated[tuple[int, ...], BeforeValidator(_listed)] = ()
 
 
 class InForce(Claim):
@@ -166,7 +166,7 @@ class InForce(Claim):
 
     tool = "policy.search"
     forms = ("The policy in force is {digest}.",)
-    digest: str
+    digest: Digest
 
 
 class Customer(Claim):
@@ -195,7 +195,7 @@ class Quote(Claim):
     customer: Reference
     quote: Reference | None = None
     quoted_on: date | None = None
-    amount: Amount | None = None
+    amount: Sum | None = None
 
 
 class Status(Claim):
@@ -216,11 +216,11 @@ def claim_of(sentence: str) -> Claim | None:
     """Return what a sentence says, or None if it has none of the forms."""
     for kind in KINDS:
         for pattern in _patterns(kind):
-            if found := pattern.fullmatch(sentence):
-                try:
-                    return kind.model_validate({name: _read(name, text) for name, text in found.groupdict().items()})
-                except (ValueError, ValidationError):  # the form fits, but the day or domain does not exist
-                    return None
+            with contextlib.suppress(ValidationError):  # the form fits, but the day or domain does not exist
+                if (found := pattern.fullmatch(sentence)) and (
+                    claim := kind.model_validate(found.groupdict())
+                ).sentence == sentence:
+                    return claim
     return None
 
 
@@ -282,49 +282,17 @@ def shown(amount: Amount) -> str:
 
 @cache
 def _patterns(kind: type[Claim]) -> list[re.Pattern[str]]:
-    patterns = []
-    for form in kind.forms:
-        parts = re.split(r"\{(\w+)\}", form)
-        pieces = [re.escape(text) if at % 2 == 0 else f"(?P<{text}>{_SLOTS[text]})" for at, text in enumerate(parts)]
-        patterns.append(re.compile("".join(pieces)))
-    return patterns
+    return [re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(form))) for form in kind.forms]
 
 
-def _spelled(name: str, value: Any) -> str:
+def _spelled(value: Any) -> str:
     """Return a member as its place in a form has it."""
-    match name:
-        case "domains":
+    match value:
+        case dict():
             return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items())) or "no recipient"
-        case "amounts":
-            return ", ".join(map(shown, value)) or "none"
-        case "found":
-            return ", ".join(map(str, value)) or "none"
-        case "amount":
+        case tuple():
+            return ", ".join(map(_spelled, value)) or "none"
+        case Amount():
             return shown(value)
         case _:
             return str(value)
-
-
-def _read(name: str, text: str) -> Any:
-    """Return a member from its place in a form."""
-    listed = [] if text in ("no recipient", "none") else text.split(", ")
-    match name:
-        case "domains":
-            return {domain: int(count) for count, domain in (one.split(" at ") for one in listed)}
-        case "amounts":
-            return tuple(map(_amount, listed))
-        case "found":
-            return tuple(map(int, listed))
-        case "amount":
-            return _amount(text)
-        case "of" | "unreadable":
-            return int(text)
-        case "quoted_on":
-            return date.fromisoformat(text)
-        case _:
-            return text
-
-
-def _amount(text: str) -> Amount:
-    value, currency = text.split(" ")
-    return Amount(currency=currency, cents=int(value.replace(".", "")))
