@@ -1,21 +1,22 @@
 """The files of a folder that somebody else wrote: which they are, in which language, and how to read them safely.
 
-Git is asked which files belong to a checkout; any other folder is walked, under its `.gitignore` files. No link is
-followed, no pipe or device is opened, no hook or filter of the checkout is started, and nothing is written.
+Git is asked which files there are, in a folder that is not a checkout as well: its `.gitignore` files count. No link
+is followed, no pipe or device is opened, no hook or filter of the checkout is started, and nothing is written.
 """
 
 import io
 import os
-import re
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from identify.identify import parse_shebang, tags_from_filename, tags_from_interpreter
-from pathspec import GitIgnoreSpec
+
+from baton.errors import BatonError
 
 LeaveOut = Callable[[str, str], None]
 """Takes the reason and the path of what is left out of a list."""
@@ -30,20 +31,34 @@ _GIT_ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
     "LC_ALL": "C",
 }
+_OTHERS = ("--others", "--exclude-standard")
+_IGNORED = ("ls-files", "-z", "--ignored", "--directory", *_OTHERS)
 _OURS = ".baton"
-_SKIPPED_NAMES = """
-node_modules bower_components .venv .yarn .pnpm-store site-packages __pycache__ .mypy_cache .pytest_cache .ruff_cache
-.hypothesis .import_linter_cache .cache .gradle .terraform .tox .nox .eggs .next .nuxt htmlcov .idea .vs
-"""
-_SKIPPED = frozenset(_SKIPPED_NAMES.split())
-_SKIPPED_OUTSIDE_GIT = frozenset(("build", "dist", "target", "out", "obj", "_build", "coverage", "venv", "vendor"))
 _VERSION_CONTROL = frozenset((".git", ".hg", ".svn", ".jj"))
+# Outside of a checkout nobody says what was installed or built.
+_SKIPPED = """
+node_modules bower_components .venv venv .yarn .pnpm-store site-packages __pycache__ .mypy_cache .pytest_cache
+.ruff_cache .hypothesis .cache .gradle .terraform .tox .nox .eggs .next .nuxt htmlcov .idea .vs
+/build /dist /target /out /obj /_build /coverage /vendor
+"""
 
 
 def list_files(root: Path, leave_out: LeaveOut) -> tuple[list[str], bool]:
-    """Return the paths of a folder's own files, and whether git listed them."""
-    listed = _listed_by_git(root, leave_out)
-    return (listed, True) if listed is not None else (list(_walk(root, leave_out)), False)
+    """Return the paths of a folder's own files, and whether it is a checkout of git."""
+    listed = git(root, "ls-files", "-z", "--cached", *_OTHERS)
+    if listed is not None and git(root, "check-ignore", "-q", ".") is None:
+        return _own(root, listed, git(root, *_IGNORED) or b"", leave_out), True
+    with tempfile.TemporaryDirectory() as own:
+        if git(root, "init", "--quiet", "--template=", own) is None:
+            raise BatonError("git lists the files of a project, and is not installed on this worker; install it")
+        place = (f"--git-dir={own}/.git", f"--work-tree={root}")
+        skipped = "".join(f"{name}/\n" for name in _SKIPPED.split())
+        Path(own, ".git", "info").mkdir(exist_ok=True)
+        Path(own, ".git", "info", "exclude").write_text(skipped, encoding="utf-8")
+        listed, ignored = git(root, *place, "ls-files", "-z", *_OTHERS), git(root, *place, *_IGNORED)
+    if listed is None:
+        raise BatonError(f"git cannot list the files of {str(root)!r}; check its permissions")
+    return _own(root, listed, ignored or b"", leave_out), False
 
 
 def as_text(content: bytes) -> str:
@@ -74,16 +89,12 @@ def git(root: Path, *arguments: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _listed_by_git(root: Path, leave_out: LeaveOut) -> list[str] | None:
-    """Return what git counts as the project's files; None if this is not a checkout, or is ignored by one."""
-    listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if listed is None or git(root, "check-ignore", "-q", ".") is not None:
-        return None
-    ignored = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory") or b""
+def _own(root: Path, listed: bytes, ignored: bytes, leave_out: LeaveOut) -> list[str]:
+    """Return the paths of what git lists that are the project's own."""
     for raw in filter(None, ignored.split(b"\0")):
         path = raw.decode("utf-8", "backslashreplace")
         if not {*path.split("/")} & {_OURS, *_VERSION_CONTROL}:
-            leave_out("ignored by .gitignore", path)
+            leave_out("ignored, installed or built", path)
 
     @cache
     def is_usable(folder: str) -> bool:
@@ -105,66 +116,6 @@ def _listed_by_git(root: Path, leave_out: LeaveOut) -> list[str] | None:
         elif is_usable(path.rpartition("/")[0]):
             paths.append(path)
     return paths
-
-
-def _walk(root: Path, leave_out: LeaveOut) -> Iterator[str]:
-    """Yield the path of every file below a folder, under its `.gitignore` files."""
-    waiting: list[tuple[str, tuple[tuple[str, GitIgnoreSpec], ...]]] = [("", ())]
-    while waiting:
-        folder, rules = waiting.pop()
-        try:
-            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
-        except OSError as error:
-            leave_out(f"folder cannot be read ({error.strerror})", folder + "/")
-            continue
-        names = {entry.name for entry in entries}
-        if "pyvenv.cfg" in names:
-            leave_out("installed packages, caches and build output", folder + "/")
-            continue
-        if ".gitignore" in names and (text := _text_of(root / folder / ".gitignore")):
-            # A pattern of many stars could take a regular expression longer than anybody waits.
-            lines = (line for line in text.split("\n") if len(re.findall(r"\*+", line)) <= 4)
-            rules = (*rules, (folder, GitIgnoreSpec.from_lines(lines)))
-        for entry in entries:
-            path = f"{folder}/{entry.name}".lstrip("/")
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in _VERSION_CONTROL or entry.name == _OURS:
-                continue
-            reason = _reason_to_skip(entry, path, rules, is_folder=is_folder)
-            if reason is not None:
-                leave_out(reason, path + "/" * is_folder)
-            elif is_folder:
-                waiting.append((path, rules))
-            else:
-                yield path
-
-
-def _reason_to_skip(
-    entry: "os.DirEntry[str]", path: str, rules: tuple[tuple[str, GitIgnoreSpec], ...], *, is_folder: bool
-) -> str | None:
-    """Return why an entry of a folder is not part of the project, or None."""
-    if entry.name.encode("utf-8", "replace") != os.fsencode(entry.name):
-        return "name is not UTF-8"
-    if entry.is_symlink():
-        return "symbolic link, not followed"
-    if is_folder and (entry.name in _SKIPPED or (entry.name in _SKIPPED_OUTSIDE_GIT and not _is_package(entry))):
-        return "installed packages, caches and build output"
-    for folder, spec in rules:
-        if spec.match_file(path[len(folder) :].lstrip("/") + "/" * is_folder):
-            return "ignored by .gitignore"
-    return None
-
-
-def _is_package(entry: "os.DirEntry[str]") -> bool:
-    return os.path.exists(os.path.join(entry.path, "__init__.py"))
-
-
-def _text_of(place: Path) -> str:
-    try:
-        with opened(place) as file:
-            return file.read(256 * 1024).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 LanguageKind = Literal["programming", "markup", "data", "prose"]

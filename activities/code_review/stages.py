@@ -42,7 +42,7 @@ _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
     "heartbeat": timedelta(seconds=10),
     # A wrong folder or parameter, or a missing analyser, does not become right by waiting.
-    "retries": Retries(never=("TypeError", "ValueError", "CodeReviewError", "ToolDeniedError")),
+    "retries": Retries(never=("TypeError", "ValueError", "BatonError", "CodeReviewError", "ToolDeniedError")),
 }
 _MODEL_MICRO_USD = 250_000
 """What a reviewer's model may cost, if one is configured; the analysers cost nothing."""

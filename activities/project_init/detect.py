@@ -269,9 +269,9 @@ def _decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         yield f"Main language is {code[0].name}"
     if command := best_command(stack, "test"):
         yield f"Tests are run with `{command.line}` ({command.origin}, {command.evidence})"
-    how = "git's list of files" if tree.listing.method == "git" else "a walk of the folder"
     left_out = sum(each.count for each in tree.listing.left_out)
-    yield f"Restricted analysis to {how}: {len(tree.listing.files)} files, {left_out} entries left out"
+    files = f"{len(tree.listing.files)} files, {left_out} entries left out"
+    yield f"Restricted analysis to what git lists of the {tree.listing.method}: {files}"
 
 
 def _constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:

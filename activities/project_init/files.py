@@ -144,7 +144,7 @@ def survey(root: Path, *, limits: Limits | None = None, progress: Progress | Non
             if file.kind == "text" and file.size > limits.text_bytes:
                 omissions.add(f"content not used: text over the limit of {limits.text_bytes:,} bytes", path)
             files.append(file)
-    method: Literal["git", "walk"] = "git" if by_git else "walk"
+    method: Literal["checkout", "folder"] = "checkout" if by_git else "folder"
     name = os.fsencode(top.name).decode("utf-8", "backslashreplace") or "root"
     return SourceTree(top, Listing(name=name, method=method, files=tuple(files), left_out=omissions.result()), limits)
 

@@ -135,7 +135,7 @@ def _project(material: Material) -> str:
         f"## Licence\n\n{text(stack.license) or 'None is declared.'}",
         "## Decisions\n\n" + bullets(map(prose, stack.decisions)),
         "## Open questions\n\n" + (bullets(map(prose, stack.open_questions)) or "None."),
-        f"## What was read\n\n{len(listing.files):,} files, listed by {listing.method}.",
+        f"## What was read\n\n{len(listing.files):,} files, as git lists the {listing.method}.",
         table(("Left out because", "Entries", "For example"), left_out) if left_out else "",
         _DATA_NOTE,
     )

@@ -52,7 +52,7 @@ class Listing(Record):
     """Every file of a project, by depth and path, and what was left out."""
 
     name: str
-    method: Literal["git", "walk"]
+    method: Literal["checkout", "folder"]
     files: tuple[SourceFile, ...]
     left_out: tuple[LeftOut, ...] = ()
 

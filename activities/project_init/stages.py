@@ -106,7 +106,9 @@ def _decision(files: int, proposed: Proposal | None, accepted: int) -> str:
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
     "heartbeat": timedelta(seconds=4),
-    "retries": Retries(never=("TypeError", "ProjectError")),  # a wrong folder does not become right by waiting
+    "retries": Retries(
+        never=("TypeError", "BatonError", "ProjectError")
+    ),  # a wrong folder does not become right by waiting
 }
 _MOST_BULLETS = 8
 

@@ -30,7 +30,7 @@ PERSONAL_PATH = re.compile(r"(?<![\w.*}])/(?:(?:home|Users)/\w|roo[t]/|wor[k]/)|
 HEAVY = ("cryptography", "opentelemetry", "sqlalchemy", "sqlite3", "obstore", "splintr", "jsonschema_rs")
 EXTRA_PACKAGES = (
     *("agents", "bandit", "copier", "genai_prices", "identify", "langgraph", "mcp", "obstore", "psycopg"),
-    *("opentelemetry", "pathspec", "pydantic_ai", "splintr", "unidiff", "yaml"),
+    *("opentelemetry", "pydantic_ai", "splintr", "unidiff", "yaml"),
 )
 TERMINAL_AND_WEB = ("typer", "rich", "starlette", "uvicorn")
 

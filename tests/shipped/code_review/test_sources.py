@@ -47,7 +47,7 @@ class TestSnapshotOfProject:
         snapshot = snapshot_of_project(tree_of(write(tmp_path, files)))
         assert [file.path for file in snapshot.files] == ["app/x.py"]
         reasons = {one.reason for one in snapshot.unread}
-        assert reasons == {"vendored or generated code", "installed packages, caches and build output"}
+        assert reasons == {"vendored or generated code", "ignored, installed or built"}
 
     def test_a_program_with_a_null_byte_is_missed(self, tmp_path: Path) -> None:
         """It was told as no program, and the review approved of the rest."""

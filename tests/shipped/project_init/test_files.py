@@ -58,9 +58,8 @@ class TestSurvey:
         assert {file.path: file.kind for file in tree.listing.files} == {"a.py": "text", "huge.bin": "unread"}
         reasons = {each.reason: each.count for each in tree.listing.left_out}
         assert reasons["symbolic link, not followed"] == 2
-        assert reasons["not a regular file"] == 1
 
-    def test_a_folder_without_git_is_walked_under_its_own_rules(self, project: Project) -> None:
+    def test_a_folder_that_is_not_a_checkout_has_its_own_rules(self, project: Project) -> None:
         """Caches, packages and what a `.gitignore` excludes are left out with their reasons."""
         tree = survey(
             project(
@@ -76,17 +75,12 @@ class TestSurvey:
                     "build/out.js": "",
                     "pkg/build/__init__.py": "",
                     "node_modules/m.js": "",
-                    "env/pyvenv.cfg": "",
-                    "env/lib.py": "",
                 }
             )
         )
-        assert tree.listing.method == "walk"
+        assert tree.listing.method == "folder"
         assert set(tree.by_path) == {".gitignore", "a.py", "kept/this.txt", "sub/.gitignore", "pkg/build/__init__.py"}
-        assert {each.reason: each.count for each in tree.listing.left_out} == {
-            "ignored by .gitignore": 4,
-            "installed packages, caches and build output": 3,
-        }
+        assert {each.reason: each.count for each in tree.listing.left_out} == {"ignored, installed or built": 6}
 
     def test_git_says_what_belongs_to_a_checkout(self, project: Project, tmp_path: Path) -> None:
         """A tracked `build` is source; a folder that became a link, a nested checkout and hostile settings are not."""
@@ -103,9 +97,9 @@ class TestSurvey:
         trap.chmod(0o755)
         git(folder, "config", "core.fsmonitor", str(trap))
         tree = survey(folder)
-        assert (tree.listing.method, list(tree.by_path)) == ("git", [".gitignore", "a.py", "build/b.py"])
+        assert (tree.listing.method, list(tree.by_path)) == ("checkout", [".gitignore", "a.py", "build/b.py"])
         assert {each.reason for each in tree.listing.left_out} == {
-            "ignored by .gitignore",
+            "ignored, installed or built",
             "nested git repository",
             "symbolic link, not followed",
         }
