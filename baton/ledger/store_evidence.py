@@ -405,46 +405,23 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         raise EvidenceError("its last line is torn")
 
 
-class BundleWriter:
-    """Writes a bundle beside its place, and moves it there when it is whole; use it as a context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._new = path.with_name(f".new-{path.name}")
-
-    def __enter__(self) -> "BundleWriter":
+@contextlib.contextmanager
+def new_bundle(path: Path) -> Iterator[zstd.ZstdFile]:
+    """Give a file that compresses what is written to it, and move it to its place once it is whole."""
+    new = path.with_name(f".new-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._new, "wb")  # closed by __exit__
-        except OSError as error:
-            raise self._unwritable(error) from error
-        self._compressor = zstd.ZstdCompressor(9)
-        return self
-
-    def write(self, lines: Iterable[bytes]) -> None:
-        """Write lines."""
-        try:
-            self._file.write(self._compressor.compress(b"".join(lines)))
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._file.write(self._compressor.flush())
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
-                os.replace(self._new, self._path)
-        except OSError as error:
-            raise self._unwritable(error) from error
+            with open(new, "wb") as file:
+                with zstd.ZstdFile(file, "wb", level=9) as bundle:
+                    yield bundle
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
         finally:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._new.unlink(missing_ok=True)
-
-    def _unwritable(self, error: OSError) -> LedgerUnavailableError:
-        return LedgerUnavailableError(f"cannot write the bundle {str(self._path)!r}: {error.strerror or error}")
+            new.unlink(missing_ok=True)
+    except OSError as error:
+        raise LedgerUnavailableError(f"cannot write the bundle {str(path)!r}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True)
@@ -493,10 +470,10 @@ class Exporter:
         manifest = self._manifest(
             await self.reader.index_lines(end), keys=keys, checkpoints=(await self.checkpoints.all())[-1:]
         )
-        with BundleWriter(path) as bundle:
-            bundle.write(pack(manifest, [], self.signer))
+        with new_bundle(path) as bundle:
+            bundle.writelines(pack(manifest, [], self.signer))
             async for page in self.reader.pages(end):
-                await asyncio.to_thread(bundle.write, [record_lines(record) for record in page])
+                await asyncio.to_thread(bundle.write, b"".join(map(record_lines, page)))
                 await asyncio.to_thread(walk.feed_all, page)
             _refuse_invalid(walk.finish())
         return manifest
@@ -524,5 +501,5 @@ def _refuse_invalid(report: ChainReport | LedgerReport) -> None:
 
 
 def _write(path: Path, manifest: Manifest, signer: HeadSigner | None, records: Sequence[AuditRecord]) -> None:
-    with BundleWriter(path) as bundle:
-        bundle.write(pack(manifest, records, signer))
+    with new_bundle(path) as bundle:
+        bundle.writelines(pack(manifest, records, signer))

@@ -236,13 +236,13 @@ class Writer:
     def _not_ours(self, rows: Sequence[Row]) -> dict[str, str]:
         """Return, by task, why a row that the chain would be extended after, or is answered with, cannot be trusted."""
         if self._signer is None:
-            signed = [row for row in rows if row["signature"] is not None or row["key_id"] is not None]
             return {
-                row[
-                    "task_id"
-                ]: f"its record {row['sequence']} is signed by the key {row['key_id']!r}, and this writer has "
-                "no keys: give it the deployment's keyring (BATON_KEYS)"
-                for row in signed
+                row["task_id"]: (
+                    f"its record {row['sequence']} is signed by the key {row['key_id']!r}, and this writer has no "
+                    "keys: give it the deployment's keyring (BATON_KEYS)"
+                )
+                for row in rows
+                if row["signature"] is not None or row["key_id"] is not None
             }
         _ = self._signer.key_id  # a keyring without a key to sign with says so itself
         checks = check_heads(self._name, rows, self._signer)

@@ -7,7 +7,7 @@ import pytest
 from baton.ledger.chain import Verdict
 from baton.ledger.evidence import BUNDLE, Manifest, index_digest, index_line, pack
 from baton.ledger.records import EvidenceError, LedgerUnavailableError
-from baton.ledger.store_evidence import LONGEST_LINE, BundleWriter, bundle_lines, verify_bundle
+from baton.ledger.store_evidence import LONGEST_LINE, bundle_lines, new_bundle, verify_bundle
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, chain, head
 
 RECORDS = chain(5)
@@ -23,8 +23,8 @@ MANIFEST = Manifest(
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     path = tmp_path / "evidence.zst"
-    with BundleWriter(path) as file:
-        file.write(pack(MANIFEST, RECORDS, KEY))
+    with new_bundle(path) as file:
+        file.writelines(pack(MANIFEST, RECORDS, KEY))
     return path
 
 
@@ -69,21 +69,21 @@ class TestVerifyBundle:
     def test_a_bomb_does_not_go_off(self, tmp_path: Path) -> None:
         """A line without end is not read to its end."""
         path = tmp_path / "bomb.zst"
-        with BundleWriter(path) as file:
-            file.write(b"x" * 1_000_000 for _ in range(LONGEST_LINE // 1_000_000 + 2))
+        with new_bundle(path) as file:
+            file.writelines(b"x" * 1_000_000 for _ in range(LONGEST_LINE // 1_000_000 + 2))
 
         with pytest.raises(EvidenceError, match="a line of more than"), bundle_lines(path) as lines:
             list(lines)
 
 
-class TestBundleWriter:
+class TestNewBundle:
     def test_a_bundle_appears_whole_or_not_at_all(self, bundle: Path) -> None:
         """What breaks off leaves the old one, and nothing beside it."""
         before = bundle.read_bytes()
 
         def break_off() -> None:
-            with BundleWriter(bundle) as file:
-                file.write([b"half"])
+            with new_bundle(bundle) as file:
+                file.writelines([b"half"])
                 raise EvidenceError("a record is not at hand")
 
         with pytest.raises(EvidenceError):
@@ -98,7 +98,7 @@ class TestBundleWriter:
         path = tmp_path / "evidence.zst"
         (tmp_path / ".new-evidence.zst").symlink_to("/dev/full")
 
-        with pytest.raises(LedgerUnavailableError, match="No space left"), BundleWriter(path) as file:
-            file.write(pack(MANIFEST, RECORDS, KEY))
+        with pytest.raises(LedgerUnavailableError, match="No space left"), new_bundle(path) as file:
+            file.writelines(pack(MANIFEST, RECORDS, KEY))
 
         assert not path.exists()
