@@ -1,8 +1,6 @@
 """The reviewers' reports to the coordinator, the merged report with the verdict, and the findings as SARIF 2.1.0."""
 
-import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -163,7 +161,6 @@ def _notes(snapshot: Snapshot, reviews: Sequence[Review], left: int) -> list[Not
 
 def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
     rules: dict[str, dict[str, Any]] = {}
-    seen = Counter[str]()
     results = []
     for finding in review.findings:  # the gravest come first
         level, score = _LEVELS[finding.severity]
@@ -178,8 +175,6 @@ def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
                 },
             },
         )
-        key = json.dumps([finding.rule, finding.path, finding.code])
-        seen[key] += 1  # the order distinguishes equal lines
         region = {"startLine": finding.line, "endLine": finding.end_line}
         place = {"artifactLocation": {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}, "region": region}
         results.append(
@@ -189,7 +184,6 @@ def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
                 "level": level,
                 "message": {"text": finding.message},
                 "locations": [{"physicalLocation": place}],
-                "partialFingerprints": {"batonCode/v1": hashlib.sha256(f"{key}:{seen[key]}".encode()).hexdigest()},
                 "properties": {"analysers": [*finding.by], "confidence": finding.confidence},
                 **({"suppressions": [{"kind": "inSource"}]} if finding.suppressed else {}),
             }
@@ -203,6 +197,5 @@ def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
         "automationDetails": {"id": f"code_review/{review.concern}/"},
         "originalUriBaseIds": {"SRCROOT": {"description": {"text": f"The folder of {snapshot.name}"}}},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": unread}],
-        "columnKind": "unicodeCodePoints",
         "results": results,
     }

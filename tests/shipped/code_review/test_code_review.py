@@ -112,14 +112,6 @@ class TestCodeReview:
         report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
         assert (report.status, report.readiness) == (Status.COMPLETED, Readiness.YES)
 
-    async def test_writes_the_same_review_again(self, reviewer: Worker, tmp_path: Path) -> None:
-        """Neither clock nor chance nor the run is in it."""
-        source = write(tmp_path / "project", FILES)
-        for out in ("one", "two"):
-            await review(reviewer, source, tmp_path / out)
-        for name in ("REVIEW.md", "review.sarif"):
-            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
     async def test_hands_facts_on_under_contracts(self, reviewer: Worker, tmp_path: Path) -> None:
         """What each analyser reported is a fact of the coordinator's contract, with its tool and time (S5-fields-e)."""
         run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")

@@ -27,7 +27,6 @@ from baton.testing import (
     PipelineRun,
     Surfaces,
     assert_not_seen,
-    assert_replays,
     assert_seen,
     pipeline_worker,
     run_pipeline,
@@ -258,18 +257,6 @@ class TestComplianceReview:
             "as discussed",
         ):
             assert_not_seen(words, found.without(*journals))
-
-    async def test_gives_the_same_decision_again(self, reviewer: Worker, tmp_path: Path) -> None:
-        """By rules alone, neither chance nor the run is in it."""
-        for out in ("one", "two"):
-            await review(reviewer, OFFER, tmp_path / out)
-        one, two = (reviewed(tmp_path / out).decision.model_copy(update={"handoff_id": ""}) for out in ("one", "two"))
-        assert one == two
-
-    async def test_replays(self, reviewer: Worker, tmp_path: Path, plugin: BatonPlugin) -> None:
-        """A replay compiles the same contracts (S5-compiler-j)."""
-        run = await review(reviewer, REPLY, tmp_path)
-        await assert_replays(run.handle, [ComplianceReview], plugin=plugin)
 
     @pytest.mark.parametrize(
         ("change", "message"),
