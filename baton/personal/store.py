@@ -1,7 +1,7 @@
 """The vault: personal data sealed under a key for each data subject, and erased by destroying that key."""
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,6 @@ from baton.personal.records import (
     Erased,
     ErasedSubject,
     ErasureMark,
-    ErasureNotice,
     ErasureUnrecordedError,
     FieldName,
     PersonalData,
@@ -50,7 +49,6 @@ class VaultOptions:
 
     Attributes:
         ledger: Where erasures are put on record; None leaves the records to a later call with a ledger.
-        erasure_list: The file of the erasure list; by default beside the vault, with `.erasures` behind its name.
         most_encryptions: How many values one key encrypts before the subject gets another one.
         clock: Gives the time.
         wait: For how many seconds to wait while another process writes.
@@ -58,7 +56,6 @@ class VaultOptions:
     """
 
     ledger: ErasureRecorder | None = None
-    erasure_list: Path | None = None
     most_encryptions: int = MOST_ENCRYPTIONS
     clock: Callable[[], datetime] = _now
     wait: float = 15.0
@@ -73,13 +70,13 @@ class Vault:
         self._keyring = keyring
         path = Path(where)
         self._file = VaultFile(path, wait=self._options.wait, create=self._options.create)
-        self._list = ErasureList(self._options.erasure_list or path.with_name(path.name + ".erasures"))
+        self._list = ErasureList(path.with_name(path.name + ".erasures"))
 
     async def __aenter__(self) -> Self:
         await self._file.open()
         try:
             # A restored backup forgets again, before anything is served.
-            await self.reapply_erasures()
+            await self._reapply_erasures()
         except BaseException:
             await self._file.close()
             raise
@@ -145,32 +142,26 @@ class Vault:
         rows = await self._file.read(lambda one: one.execute("SELECT DISTINCT subject FROM unrecorded").fetchall())
         return sum([len(await self._record(row[0]) or ()) for row in rows])
 
-    async def erasures(self) -> list[ErasureNotice]:
-        """Return the notices of all erasures there were; they hold pseudonyms only."""
-        return await self._file.read(subjects.notices)
-
-    async def reapply_erasures(self, notices: Iterable[ErasureNotice] | None = None) -> int:
-        """Erase again what a restored backup brought back, and return how many subjects that were."""
+    async def _reapply_erasures(self) -> None:
+        """Erase again what a restored backup brought back."""
         at = self._options.clock()
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: sqlite3.Connection) -> None:
             listed = {one.subject: one for one in self._list.read()}
-            wanted = {one.subject: one for one in notices} if notices is not None else listed
             known = {row[0] for row in connection.execute("SELECT subject FROM erasure")}
             due = [
-                one for one in wanted.values() if one.subject not in known or subjects.is_there(connection, one.subject)
+                one for one in listed.values() if one.subject not in known or subjects.is_there(connection, one.subject)
             ]
             for one in due:
                 check_proof(one, self._keyring)
-            again = [one for one in due if subjects.apply(connection, one)]
-            for one in again:
-                subjects.journal(connection, "REAPPLIED", one.subject, at, request_id=one.erasure_id)
-            missing = sorted((known | wanted.keys()) - listed.keys())
+            for one in due:
+                if subjects.apply(connection, one):
+                    subjects.journal(connection, "REAPPLIED", one.subject, at, request_id=one.erasure_id)
+            missing = sorted(known - listed.keys())
             if missing:
                 self._list.append([subjects.notice_of(connection, one) for one in missing])
-            return len(again)
 
-        return await self._file.write(work)
+        await self._file.write(work)
 
     def _erase(
         self, connection: sqlite3.Connection, subject: str, request_id: str, actor: str | None, at: datetime

@@ -385,12 +385,6 @@ def apply(connection: sqlite3.Connection, notice: ErasureNotice) -> bool:
     return True
 
 
-def notices(connection: sqlite3.Connection) -> list[ErasureNotice]:
-    """Return the notices of all erasures in the vault's file."""
-    rows = connection.execute("SELECT notice FROM erasure ORDER BY subject")
-    return [ErasureNotice.model_validate_json(row[0]) for row in rows]
-
-
 def notice_of(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice:
     """Return the notice of the erasure of a pseudonym that was erased."""
     row = connection.execute("SELECT notice FROM erasure WHERE subject = ?", (pseudonym,)).fetchone()
