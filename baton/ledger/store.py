@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
-from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, erasure_entry, in_clear
+from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, in_clear
 from baton.ledger.evidence import Manifest
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import (
@@ -184,36 +184,6 @@ class Ledger:
             self._refuse_personal_data(entry)
         appended = await self._writer.append([Prepared.of(entry) for entry in entries], after) if entries else []
         return [one.head for one in appended]
-
-    async def record_erasure(
-        self,
-        erasure_id: str,
-        *,
-        subject: str,
-        task_ids: Sequence[str],
-        removed: Mapping[str, int],
-        actor: str | None = None,
-    ) -> list[ChainHead]:
-        """Put on record, in the chain of each task that held data of a subject, that it was erased.
-
-        The erasure itself is the destruction of keys or salts elsewhere; no byte of the ledger changes.
-
-        Args:
-            erasure_id: The id of the request; recording the same one again changes nothing.
-            subject: A pseudonym of the data subject, never a name.
-            task_ids: The tasks, as the vault's subject index names them.
-            removed: How many keys, salts, files and so on were destroyed, by name.
-            actor: Who carried it out.
-        """
-        moment = self._options.clock()
-        return await self.append_all(
-            [
-                erasure_entry(
-                    erasure_id, task_id=task_id, subject=subject, removed=removed, timestamp=moment, actor=actor
-                )
-                for task_id in dict.fromkeys(task_ids)
-            ]
-        )
 
     async def trace(
         self,

@@ -194,9 +194,7 @@ class Vault:
             if self._options.ledger is None:
                 return None
             try:
-                await self._options.ledger.record_erasure(
-                    notice.erasure_id, subject=pseudonym, task_ids=tasks, removed=notice.removed, actor=notice.actor
-                )
+                await self._options.ledger.append_all([subjects.entry_of(notice, one) for one in tasks])
             except LedgerError as error:
                 raise ErasureUnrecordedError(
                     f"the keys of {pseudonym!r} are destroyed, but the ledger has not recorded that in every task: "

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from baton.artifacts.store import sync_folder
 from baton.keys.store_keyring import Key, Keyring, Purpose, UnknownKeyError
+from baton.ledger.entries import erasure_entry
 from baton.ledger.records import AuditEntry, Kind, stamp
 from baton.personal.records import DataKeyMissingError, Erased, ErasureNotice, VaultError, VaultUnavailableError
 from baton.personal.store_file import WRAPPED_BYTES, Context, KeyPlace, new_key, new_kid, unwrap, wrap
@@ -247,17 +248,6 @@ _RECORDABLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 class ErasureRecorder(Protocol):
     """What the vault needs of the ledger."""
 
-    async def record_erasure(
-        self,
-        erasure_id: str,
-        *,
-        subject: str,
-        task_ids: list[str],
-        removed: dict[str, int],
-        actor: str | None = None,
-    ) -> object:
-        """Put an erasure on record in the chain of each task; the same one again changes nothing."""
-
     async def append_all(self, entries: list[AuditEntry]) -> object:
         """Put events on record; the same ones again change nothing."""
 
@@ -426,6 +416,18 @@ def journal(
     connection.execute(
         "INSERT INTO journal (at, event, subject, request_id, actor, why) VALUES (?, ?, ?, ?, ?, ?)",
         (stamp(at), event, pseudonym, request_id, actor, why),
+    )
+
+
+def entry_of(notice: ErasureNotice, task_id: str) -> AuditEntry:
+    """Return the ledger's entry of an erasure, for one task's chain."""
+    return erasure_entry(
+        notice.erasure_id,
+        task_id=task_id,
+        subject=notice.subject,
+        removed=notice.removed,
+        timestamp=notice.at,
+        actor=notice.actor,
     )
 
 

@@ -308,22 +308,6 @@ class TestTaskCost:
         assert (cost.usd, len(cost.shares), cost.complete) == (Decimal("0.05"), 4, True)
 
 
-class TestRecordErasure:
-    async def test_every_chain_concerned_gets_one_and_every_root_stays(self, ledger: Ledger) -> None:
-        """What was signed before is what is signed after; recording the same request again adds nothing (C-24, T10)."""
-        await ledger.append_all([entry(0, task_id=task) for task in ("a", "b", "c")])
-        before = await ledger.checkpoint()
-
-        for _ in range(2):
-            heads = await ledger.record_erasure(
-                "e-1", subject="s-93f1", task_ids=["a", "b", "a"], removed={"keys": 2}, actor="dpo"
-            )
-
-        assert [(head.task_id, head.sequence) for head in heads] == [("a", 2), ("b", 2)]
-        report = await ledger.verify_all(verifier=KEYS, checkpoints=[before])
-        assert (report.verdict, report.records, report.checkpointed_through, report.unanchored) == (UNANCHORED, 5, 3, 2)
-
-
 class TestKeys:
     async def test_a_worker_with_other_keys_is_refused_when_it_starts(self, path: Path, options: LedgerOptions) -> None:
         """It worked unnoticed, and spoilt the ledger: what it appended was signed by a key that nobody knows."""

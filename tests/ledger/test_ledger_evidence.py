@@ -10,7 +10,7 @@ import pytest
 
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import CANCELED, Verdict
-from baton.ledger.entries import handoff_entry
+from baton.ledger.entries import erasure_entry, handoff_entry
 from baton.ledger.records import (
     Kind,
     LedgerError,
@@ -173,7 +173,10 @@ class TestCompliance:
             told.append((await ledger.verify(TASK)).completed)
         await ledger.append(entry(4, kind=Kind.COMPLETION, status="RETURNED"))
         await ledger.append(entry(3, kind=Kind.ROLLBACK, status=CANCELED))
-        await ledger.record_erasure("e-1", subject="person-1", task_ids=[TASK], removed={"keys": 1})
+        erased = erasure_entry(
+            "e-1", task_id=TASK, subject="person-1", removed={"keys": 1}, timestamp=datetime.now(UTC)
+        )
+        await ledger.append(erased)
 
         assert told == [False, True, False, False]
         assert (await ledger.verify(TASK)).completed

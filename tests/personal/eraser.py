@@ -23,9 +23,6 @@ from tests.personal.material import TASK
 class Deadly:
     """A ledger whose process dies when it is asked for anything."""
 
-    async def record_erasure(self, erasure_id: str, **_: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
     async def append_all(self, entries: list[AuditEntry]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 

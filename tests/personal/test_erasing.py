@@ -261,13 +261,10 @@ class Failing:
     ledger: Ledger
     failures: int
 
-    async def record_erasure(self, erasure_id: str, **members: Any) -> None:
+    async def append_all(self, entries: list[AuditEntry]) -> None:
         self.failures -= 1
         if self.failures >= 0:
             raise LedgerUnavailableError("the ledger is down")
-        await self.ledger.record_erasure(erasure_id, **members)
-
-    async def append_all(self, entries: list[AuditEntry]) -> None:
         await self.ledger.append_all(entries)
 
 
