@@ -327,7 +327,13 @@ class Check(StrEnum):
 
 
 class ContractFinding(CompactRecord):
-    """One thing that is wrong with a contract, or that a person should know."""
+    """One thing that is wrong with a contract, or that a person should know.
+
+    Attributes:
+        check: Which check found it.
+        text: A sentence that says what was expected and what to do; never a claim or a task.
+        at: Where, as a JSON pointer; empty for the contract as a whole.
+    """
 
     check: Annotated[Check, Field(strict=False)]
     text: str
@@ -386,7 +392,13 @@ def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
 
 
 class LeftOut(CompactRecord):
-    """One session event that did not cross, and why; its content is not told."""
+    """One session event that did not cross, and why; its content is not told.
+
+    Attributes:
+        event_id: The event.
+        label: Why, for example `"type:brainstorm"`.
+        agent: Who recorded it.
+    """
 
     event_id: str
     label: str

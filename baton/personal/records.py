@@ -90,7 +90,13 @@ class _Entry(Record):
 
 
 class SealedField(_Entry):
-    """One encrypted value."""
+    """One encrypted value.
+
+    Attributes:
+        kid: The key of the subject that encrypted it.
+        n: The nonce.
+        ct: The ciphertext and its tag.
+    """
 
     kid: DataKeyId
     n: Annotated[str, AfterValidator(_nonce)]

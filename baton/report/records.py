@@ -26,7 +26,14 @@ class Severity(StrEnum):
 
 
 class ReportFinding(CompactRecord):
-    """One thing that is wrong or odd with a report."""
+    """One thing that is wrong or odd with a report.
+
+    Attributes:
+        severity: Whether it keeps the report from being taken.
+        member: The member of the report it is about, as JSON spells it; empty for the report as a whole.
+        text: A sentence that says what was found, what is expected and what to do.
+        line: The line of the Markdown it is on, from 1; absent where there is none.
+    """
 
     severity: Severity = Field(strict=False)
     member: str
@@ -166,7 +173,13 @@ class ReportRecord(Record):
 
 
 class ReportFindings(ReportRecord):
-    """What was found and made."""
+    """What was found and made.
+
+    Attributes:
+        discoveries: Key discoveries, with references to files and lines.
+        artifacts_created: What is new, each as a path in backticks, ` - ` and a description.
+        artifacts_modified: What was changed, each as a path with its lines in backticks, ` - ` and what changed.
+    """
 
     discoveries: list[Text] = Field(default_factory=list)
     artifacts_created: list[Text] = Field(default_factory=list)
@@ -174,7 +187,13 @@ class ReportFindings(ReportRecord):
 
 
 class RelevantFile(ReportRecord):
-    """A file that the next agent should know."""
+    """A file that the next agent should know.
+
+    Attributes:
+        file: Its path.
+        lines: Which lines, for example `"1-45"` or `"All"`.
+        reason: Why it matters.
+    """
 
     file: Line
     lines: Annotated[str, AfterValidator(_line)] = ""
@@ -182,7 +201,13 @@ class RelevantFile(ReportRecord):
 
 
 class ReportDecision(ReportRecord):
-    """A decision that was made."""
+    """A decision that was made.
+
+    Attributes:
+        decision: What was decided.
+        rationale: Why.
+        alternatives: What else was possible.
+    """
 
     decision: Text
     rationale: Annotated[str, AfterValidator(_block)] = ""
@@ -190,7 +215,13 @@ class ReportDecision(ReportRecord):
 
 
 class ReportContext(ReportRecord):
-    """What the next agent needs to know."""
+    """What the next agent needs to know.
+
+    Attributes:
+        relevant_files: The files that matter, and why.
+        patterns: Patterns that were identified.
+        decisions: Decisions that were made.
+    """
 
     relevant_files: list[RelevantFile] = Field(default_factory=list)
     patterns: list[Text] = Field(default_factory=list)
@@ -198,7 +229,12 @@ class ReportContext(ReportRecord):
 
 
 class Note(ReportRecord):
-    """A section that the format does not know, kept so that nothing an author wrote is lost."""
+    """A section that the format does not know, kept so that nothing an author wrote is lost.
+
+    Attributes:
+        heading: Its heading.
+        items: What it says.
+    """
 
     heading: Line
     items: list[Text] = Field(default_factory=list)
