@@ -6,7 +6,6 @@ attempt, and a child or an outside agent is given a part of the budget and not t
 in whole millionths of a dollar: it survives replay, a pause of weeks and continue-as-new without losing any.
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 from pydantic import Field
@@ -283,14 +282,3 @@ class Budget(CompactRecord):
         if name not in self.open:
             raise ValueError(f"nothing is reserved under {name!r}; reserve first, settle last")
         return self.open[name]
-
-
-def shares(micro_usd: int, count: int) -> list[int]:
-    """Return an amount in equal parts for the branches of a fan-out; together they are the amount."""
-    each, odd = divmod(micro_usd, count)
-    return [each + (place < odd) for place in range(count)]
-
-
-def total(charges: Iterable[Charge]) -> Spend:
-    """Return what bills amount to together."""
-    return sum((charge.spend for charge in charges), start=Spend())

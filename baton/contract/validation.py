@@ -39,19 +39,13 @@ from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
 from baton.handoff.validation import TOLERANCE
 from baton.wire.records import says_something
-from baton.wire.schemas import SchemaReader, published_document, unreadable
+from baton.wire.schemas import pointer, published_document, unreadable
 from baton.wire.text import estimate_tokens, faults, quantity, single_line
 
 
 def contract_schema() -> dict[str, Any]:
     """Return the JSON Schema of the contract, a new object that refers to nothing outside itself."""
     return copy.deepcopy(_document())
-
-
-@cache
-def contract_reader() -> SchemaReader:
-    """Return what puts a fault of a contract's shape into a sentence."""
-    return SchemaReader(_document())
 
 
 @cache
@@ -254,10 +248,10 @@ def _shape_findings(members: Mapping[str, Any]) -> tuple[list[ContractFinding], 
     try:
         return findings, HandoffContract.from_json_object(members)
     except ValidationError as error:
-        places = dict.fromkeys(one["loc"] for one in faults(error))
-    for place in list(places)[:MOST_CONTRACT_FINDINGS]:
-        found = contract_reader().finding(members, place)
-        findings.append(ContractFinding(check=_check_of(found.at), text=found.text, at=found.at))
+        places = {pointer(one["loc"]): one for one in reversed(faults(error))}
+    for at, fault in reversed(places.items()):
+        text = f"{at!r} is missing; send it" if fault["type"] == "missing" else f"{at!r}: {fault['msg']}"
+        findings.append(ContractFinding(check=_check_of(at), text=text, at=at))
     return findings, None
 
 

@@ -32,14 +32,11 @@ from baton.wire.json_values import digest
 class MergeStrategy(StrEnum):
     """What happens when several branches write the same field.
 
-    `UNION` keeps every entry once, in the order of the branches; it is for lists. `MEMBERS` keeps every member that
-    a branch wrote, at every depth, and refuses where two wrote the same one differently; it is for objects.
-    `FIRST` and `LAST` take the value of the first or last branch that wrote the field. `REFUSE` refuses differing
-    values, and with them the whole fan-out.
+    `UNION` keeps every entry once, in the order of the branches; it is for lists. `FIRST` and `LAST` take the value of
+    the first or last branch that wrote the field. `REFUSE` refuses differing values, and with them the whole fan-out.
     """
 
     UNION = "union"
-    MEMBERS = "members"
     FIRST = "first"
     LAST = "last"
     REFUSE = "refuse"
@@ -111,26 +108,6 @@ def _without_null(entry: JsonValue) -> JsonValue:
     return {name: value for name, value in entry.items() if value is not None} if isinstance(entry, dict) else entry
 
 
-def _members(values: list[JsonValue]) -> JsonValue:
-    """Return an object with every member that one of the objects has; null in a patch takes a member away."""
-    merged: JsonValue = {}
-    for value in values:
-        if not isinstance(value, dict):
-            raise ValueError("members are those of objects; declare another strategy for this field")
-        merged = _joined(merged, value, "")
-    return merged
-
-
-def _joined(one: JsonValue, other: JsonValue, path: str) -> JsonValue:
-    """Return both objects as one, or the value that is the same in both."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        shared = {name: _joined(one[name], value, f"{path}/{name}") for name, value in other.items() if name in one}
-        return {**one, **other, **shared}
-    if not same_json(one, other):
-        raise ValueError(f"{path} can have one value only; let one stage write it")
-    return one
-
-
 def _refuse(values: list[JsonValue]) -> JsonValue:
     """Refuse whatever the values are."""
     raise ValueError(f"declare how its {len(values)} values merge, or let one stage write it")
@@ -138,7 +115,6 @@ def _refuse(values: list[JsonValue]) -> JsonValue:
 
 _MERGES: dict[MergeStrategy, Callable[[list[JsonValue]], JsonValue]] = {
     MergeStrategy.UNION: _union,
-    MergeStrategy.MEMBERS: _members,
     MergeStrategy.FIRST: lambda values: values[0],
     MergeStrategy.LAST: lambda values: values[-1],
     MergeStrategy.REFUSE: _refuse,

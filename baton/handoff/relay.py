@@ -163,15 +163,6 @@ def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
     )
 
 
-def opening_cost(budget_micro_usd: int) -> CostTracking:
-    """Return the cost figures of a task that has cost nothing yet."""
-    return CostTracking(
-        cost_spent_so_far_usd=usd(0),
-        cost_budget_remaining_usd=usd(budget_micro_usd),
-        token_spent=TokenSpent(prompt=0, completion=0),
-    )
-
-
 def hop_of(sender: str, receiver: str, current_state: Mapping[str, Any], remaining: Iterable[Subtask]) -> Hop:
     """Return the hop that a handoff is; two hops with the same state and the same work left are the same."""
     left = [subtask.subtask_id for subtask in remaining]

@@ -37,12 +37,13 @@ from baton.personal.records import is_payload, recordable
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
 from baton.wire.json_values import MOST_MESSAGE_VALUES, digest_of, excess, loads_strict, sha256
-from baton.wire.schemas import Path, SchemaReader, pointer
+from baton.wire.schemas import Path, pointer
 
 _MOST_ERRORS = 4 * MOST_FINDINGS  # a place can break several rules; a hostile message can break any number
 _MOST_CHECKED = 200  # values of which all errors are made
 _LONGEST_RULE = 300  # characters; a rule names what a schema lists, and members of the message that it does not know
 _MOST_RULES = 3
+_LONGEST_PATTERN = 80  # characters; nobody reads a longer one
 _VALUE = "a value"
 
 
@@ -51,7 +52,6 @@ class SchemaGate:
 
     def __init__(self, schema: Mapping[str, Any] | None = None) -> None:
         document = handoff_schema() if schema is None else dict(schema)
-        self._reader = SchemaReader(document) if schema is None else None
         self._validator = jsonschema_rs.Draft202012Validator(
             document,
             validate_formats=True,
@@ -70,10 +70,7 @@ class SchemaGate:
         places: dict[tuple[str | int, ...], jsonschema_rs.ValidationError] = {}
         for error in islice(self._errors(message), _MOST_ERRORS):
             places.setdefault(_place(error), error)
-        found = islice(places.items(), MOST_FINDINGS)
-        if self._reader is None:
-            return [_finding(place, error) for place, error in found]
-        return [self._reader.finding(message, place) for place, _ in found]
+        return [_finding(place, error) for place, error in islice(places.items(), MOST_FINDINGS)]
 
     def _errors(self, message: Any) -> Iterator[jsonschema_rs.ValidationError]:
         """Yield errors of an invalid message: of a long one the first, and those of its beginning."""
@@ -139,6 +136,8 @@ def _rule(error: jsonschema_rs.ValidationError) -> str:
     """Return what is wrong at a place, so that the place can stand before it."""
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.FalseSchema):
         return " is not allowed here"
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern) and len(error.kind.pattern) > _LONGEST_PATTERN:
+        return " does not have the form that its schema asks for"
     said = " ".join(error.message.split())[:_LONGEST_RULE]
     return said.removeprefix(_VALUE) if said.startswith(f"{_VALUE} ") else f": {said}"
 

@@ -21,7 +21,7 @@ from baton.errors import RoutingError
 from baton.handoff.records import CURRENT, begins_task
 from baton.safety.scan import Unsafe
 from baton.wire.money import micro_usd
-from baton.wire.records import CompactRecord, Digest, Timestamp, Whole, nearest, newest_first, satisfies
+from baton.wire.records import CompactRecord, Digest, Timestamp, Whole, newest_first, satisfies
 from baton.wire.schemas import parsed, pointer, unreadable
 from baton.wire.text import single_line
 
@@ -103,8 +103,7 @@ def choose_receiver(agent_type: str, wanted: str, known: Iterable[ReceiverRequir
     fitting = [version for version in newest_first(of_type) if satisfies(version, wanted)]
     if not fitting:
         raise RoutingError(
-            f"no version of {agent_type!r} lies in {wanted!r}; the nearest is {nearest(wanted, of_type)}, "
-            f"there are {', '.join(newest_first(of_type))}"
+            f"no version of {agent_type!r} lies in {wanted!r}; there are {', '.join(newest_first(of_type))}"
         )
     return of_type[fitting[0]]
 

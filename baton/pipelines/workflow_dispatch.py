@@ -30,7 +30,6 @@ AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
 
 _MOST_BYTES_IN_TASK = 3_000_000
-_REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
 
 
 class TaskRoom:

@@ -267,9 +267,6 @@ _ONE = {
 }
 """What one entry of each field is called."""
 
-_KEEP_ALL = (MergeStrategy.UNION, MergeStrategy.MEMBERS)
-"""The merges that lose nothing of what the branches wrote; of the others somebody should know."""
-
 
 def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
     """Return what an entry changed, a line for each thing that came or went."""
@@ -326,7 +323,7 @@ def remarks(entry: HistoryEntry) -> list[Text]:
     for conflict in entry.conflicts:
         *others, last = conflict.values
         stages = f"{', '.join(others)} and {last}"
-        all_kept = conflict.strategy in _KEEP_ALL
+        all_kept = conflict.strategy == MergeStrategy.UNION
         sign, style = ("=", "dim") if all_kept else ("!", "yellow")
         lines.append(plain(f"{sign} {stages} wrote {conflict.field}; merged by {conflict.strategy}", style))
     return lines

@@ -170,19 +170,6 @@ def satisfies(version: str, wanted: str) -> bool:
     return _parsed_version(version) in _parsed_range(wanted)
 
 
-def nearest(wanted: str, versions: Iterable[str]) -> str | None:
-    """Return the version that comes closest to a range that none of them lies in; what an error can suggest."""
-    _parsed_range(wanted)
-    known = sorted(versions, key=_parsed_version)
-    if not known:
-        return None
-    number = re.search(r"[0-9]+(\.[0-9]+)*", wanted)
-    first = [int(part) for part in number[0].split(".")] if number else [0]
-    floor = Version(".".join(str(part) for part in [*first, 0, 0][:3]))
-    below = [version for version in known if _parsed_version(version) < floor]
-    return below[-1] if below else known[0]
-
-
 def newest_first(versions: Iterable[str]) -> list[str]:
     """Return versions in order of their precedence, the newest first."""
     return sorted(versions, key=_parsed_version, reverse=True)

@@ -1,4 +1,4 @@
-"""JSON Schemas (draft 2020-12): made of the records, numbered, and read for the sentences that a sender receives.
+"""JSON Schemas (draft 2020-12): made of the records, and numbered.
 
 A version is `major.minor`. A minor only adds optional members, so a receiver reads its own major from two minors back
 to one ahead; members that it does not know are kept.
@@ -6,7 +6,7 @@ to one ahead; members that it does not know are kept.
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +14,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
-
-from baton.core.verdict import Code, Finding
-from baton.wire.json_values import KINDS, json_kind
 
 BACK, AHEAD = 2, 1
 """A receiver reads messages of its own major, from so many minors back to so many ahead (EAAPL-MAG006 §11, §14.3)."""
@@ -98,69 +95,6 @@ def _on_wire(name: str, field: FieldInfo) -> str:
 
 Path = Sequence[str | int]
 """Where a value stands: names of members and positions in lists, from the outside in."""
-
-
-class SchemaReader:
-    """Puts a fault in a message into a sentence, out of what the schema says of the place."""
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._members = dict(_members(schema))
-
-    def finding(self, message: Any, path: Path) -> Finding:
-        """Return the finding for a fault at a place; what is not there is missing."""
-        at = pointer(path)
-        place = f"{at!r}" if path else "the message"
-        value = message
-        for step in path:
-            there = step in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(step, int)
-            if not there:
-                return Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{place} is missing; send it")
-            value = value[step]
-        schema_path = "/".join("*" if isinstance(step, int) else step for step in path)
-        wanted = expectation(self._members.get(schema_path, {"type": "object"} if not path else {}))
-        kind = json_kind(value)
-        found = "what was found is not" if wanted.startswith(kind) else f"found {kind}"
-        return Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{place} must be {wanted}; {found}")
-
-
-def _members(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the path of every member that a schema names, such as `toolCallHistory/*/tool`, and its own schema."""
-    definitions = schema.get("$defs", {})
-
-    def walk(node: Mapping[str, Any], path: str, above: frozenset[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        inner = list(node.get("properties", {}).items())
-        if isinstance(items := node.get("items"), Mapping):
-            inner.append(("*", items))
-        for name, one in inner:
-            reference = one.get("$ref", "").removeprefix("#/$defs/")
-            whole = {**definitions.get(reference, {}), **one}
-            yield f"{path}{name}", whole
-            if reference not in above:
-                yield from walk(whole, f"{path}{name}/", above | {reference} - {""})
-
-    return walk(schema, "", frozenset())
-
-
-def expectation(node: Mapping[str, Any]) -> str:
-    """Return what a member must be, in words."""
-    if "anyOf" in node:
-        return " or ".join(expectation(choice) for choice in node["anyOf"])
-    words = KINDS.get(node.get("type", ""), "as the schema says")
-    if examples := node.get("examples"):
-        words += f" like {examples[0]!r}"
-    elif "pattern" in node:
-        words += " that says something"
-    limits = {
-        "minimum": "at least {}",
-        "maximum": "at most {}",
-        "minLength": "of at least {} characters",
-        "maxLength": "of at most {} characters",
-        "minItems": "of at least {} items",
-    }
-    parts = [words, *(text.format(node[key]) for key, text in limits.items() if key in node and "examples" not in node)]
-    if node.get("uniqueItems"):
-        parts.append("each one once")
-    return ", ".join(parts)
 
 
 def pointer(path: Path) -> str:

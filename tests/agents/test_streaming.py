@@ -9,32 +9,27 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pydantic_ai.models
 import pytest
 from agents import Agent as OpenAISdkAgent
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from pydantic_ai import Agent
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
-from baton.agents.chat_completions import chat_agent
 from baton.agents.langgraph import LangGraphAgent
-from baton.agents.openai_agents import OpenAIAgent, provider
+from baton.agents.openai_agents import OpenAIAgent
 from baton.agents.port import Agent as Port
 from baton.agents.port import AgentTool, AnswerForm, agent_stage
-from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.core.history import Spend
 from baton.core.streaming import Part, PartKind
 from baton.pipelines.activity_stream import StageStream
 from tests.agents.material import context, contract, lookup
+from tests.agents.test_adapters import own_server, plain, pydantic, sdk
 from tests.agents.wire_model import WireModel
 from tests.chat_server import (
     ChatServer,
@@ -50,30 +45,13 @@ from tests.chat_server import (
 
 CRM = AgentTool.of(lookup, name="crm.lookup")
 PIECES = ["Batons ", "travel."]
+__all__ = ["own_server"]
 TOOL = {"name": "crm_lookup", "parameters": dict(CRM.parameters)}
 
 
-def plain(server: ChatServer) -> Port:
-    """Return an agent behind a plain endpoint."""
-    return chat_agent("plan", server.url, "gpt-4o", retries=0)
-
-
-def pydantic(server: ChatServer) -> Port:
-    """Return an agent of Pydantic AI."""
-    model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=server.base, api_key="key"))
-    return PydanticAgent(Agent(model, name="plan"))
-
-
-def sdk(server: ChatServer) -> Port:
-    """Return an agent of the OpenAI Agents SDK that asks for chat completions."""
-    models = provider(base_url=server.base, api_key="key", api="chat")
-    return OpenAIAgent(OpenAISdkAgent("plan", model="gpt-4o"), provider=models)
-
-
 def responses(server: ChatServer) -> Port:
-    """Return one that speaks OpenAI's own interface."""
-    models = provider(base_url=server.base, api_key="key")
-    return OpenAIAgent(OpenAISdkAgent("plan", model="gpt-4o"), provider=models)
+    """Return an agent of the Agents SDK that speaks OpenAI's own interface."""
+    return sdk(server, api="responses")
 
 
 @tool("crm_lookup")
@@ -139,13 +117,6 @@ class Watched:
 def staged(agent: Port, *tools: AgentTool) -> Any:
     """Return the stage of an agent that answers with a text."""
     return agent_stage(agent, answers=AnswerForm.TEXT, tools=tools)
-
-
-@pytest.fixture(autouse=True)
-def own_server() -> Iterator[None]:
-    """Allow requests; they go to this machine."""
-    with pydantic_ai.models.override_allow_model_requests(True):
-        yield
 
 
 @pytest.mark.parametrize("agent", ALL)

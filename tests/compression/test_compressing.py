@@ -8,7 +8,7 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from baton.budget.records import ChargeKind
+from baton.budget.records import Budget, ChargeKind
 from baton.compression.rules import (
     HEADING,
     Compressed,
@@ -24,7 +24,7 @@ from baton.compression.rules import (
 from baton.compression.store_tokens import exact_counter
 from baton.core.history import Spend
 from baton.handoff.records import Sender, Target, Turn
-from baton.handoff.relay import AgentState, build_handoff, opening_cost
+from baton.handoff.relay import AgentState, build_handoff
 from baton.wire.text import TokenEstimator, estimate_tokens
 from tests.compression.golden import history
 from tests.handoff.material import AT, EXECUTION_ID, HANDOFF_ID, TASK_ID, TRACEPARENT
@@ -433,7 +433,7 @@ class TestMessage:
                 agent=Sender(agent_id="a", agent_version="1.0.0", execution_id=EXECUTION_ID),
                 task_id=TASK_ID,
                 task_description="INITIAL",
-                cost=opening_cost(400_000),
+                cost=Budget(initial_micro_usd=400_000).cost_tracking(),
                 spend=Spend(),
                 traceparent=TRACEPARENT,
                 current_state={"clauses": ["Clause 4.2 limits nothing."] * 40},

@@ -289,8 +289,7 @@ class TestVerdict:
             "trace_id": "other",
             "valid": False,
             "errors": [
-                "required_fields: '/task' must be a text that says something, of at most 500 characters; what was "
-                "found is not",
+                "required_fields: '/task': Value error, it must say something; found an empty or blank text",
                 "trace_id: '/traceId' is not the trace of the pipeline that hands on, 'trace-risk-review-2026-001'; "
                 "carry that one on",
             ],

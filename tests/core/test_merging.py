@@ -43,39 +43,6 @@ class TestMergeBranches:
         with pytest.raises(PatchError, match="current_state: test, review wrote different values; declare how"):
             merge_branches(BRANCHES, strategies)
 
-    def test_members_of_objects_are_joined_at_every_depth(self) -> None:
-        """Branches that write members of one field each keep theirs, and a removed member stays removed."""
-        first: JsonValue = {"speed": 0.9, "of": {"test": {"lines": 80}}, "draft": None}
-        second: JsonValue = {"style": 0.7, "of": {"test": {"branches": 60}, "review": {}}, "speed": 0.9}
-
-        patch, conflicts = merge_branches(
-            [("test", {"quality": first}), ("review", {"quality": second})], {"quality": MergeStrategy.MEMBERS}
-        )
-
-        of = {"test": {"lines": 80, "branches": 60}, "review": {}}
-        assert patch["quality"] == {"speed": 0.9, "style": 0.7, "of": of, "draft": None}
-        assert conflicts[0].values == {"test": first, "review": second}
-
-    @pytest.mark.parametrize(
-        ("value", "why"),
-        [
-            pytest.param({"of": {"test": 81}}, "/of/test can have one value only", id="another value"),
-            pytest.param({"of": {"test": None}}, "/of/test can have one value only", id="removed"),
-            pytest.param({"of": 1}, "/of can have one value only", id="an object and a number"),
-            pytest.param(["of"], "members are those of objects", id="no object"),
-            pytest.param(None, "members are those of objects", id="the whole field removed"),
-        ],
-    )
-    def test_a_member_that_two_wrote_differently_is_refused(self, value: JsonValue, why: str) -> None:
-        """Joining objects drops nobody's value."""
-        branches: list[tuple[str, dict[str, JsonValue]]] = [
-            ("test", {"quality": {"of": {"test": 80}}}),
-            ("review", {"quality": value}),
-        ]
-
-        with pytest.raises(PatchError, match=f"quality: test, review wrote different values; {why}"):
-            merge_branches(branches, {"quality": MergeStrategy.MEMBERS})
-
     @pytest.mark.parametrize("strategy", MergeStrategy)
     def test_every_branchs_decisions_are_kept_whatever_the_strategy(self, strategy: MergeStrategy) -> None:
         """Decisions are appended in the order of the branches (S1-design-a, S1-design-b)."""

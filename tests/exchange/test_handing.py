@@ -10,6 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.budget.records import Budget
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
@@ -18,7 +19,7 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import Starting, hand_off_to
 from baton.exchange.records import Reply
 from baton.handoff.records import Handoff, Sender, Target
-from baton.handoff.relay import AgentState, Delivery, build_handoff, opening_cost
+from baton.handoff.relay import AgentState, Delivery, build_handoff
 from baton.handoff.sealed import SealError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
@@ -36,7 +37,7 @@ def message(to: str | None, *, agent: str = "risk", at: datetime | None = None, 
             agent=Sender(agent_id="intake", agent_version="1.0.0", execution_id=str(uuid.uuid4())),
             task_id=task_id or str(uuid.uuid4()),
             task_description="Score the risk",
-            cost=opening_cost(400_000),
+            cost=Budget(initial_micro_usd=400_000).cost_tracking(),
             spend=Spend(),
             traceparent=f"00-{id.hex}-{id.hex[:16]}-01",
             current_state={"goal": GOAL, "decision_log": ["Use the 2026 terms"]},

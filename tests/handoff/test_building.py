@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from baton.budget.records import Budget
 from baton.core.history import Spend
 from baton.errors import RoutingError
 from baton.handoff.records import (
@@ -23,7 +24,7 @@ from baton.handoff.records import (
     Trail,
     Turn,
 )
-from baton.handoff.relay import AgentState, Delivery, after_spending, build_handoff, hop_of, opening_cost
+from baton.handoff.relay import AgentState, Delivery, after_spending, build_handoff, hop_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
@@ -48,7 +49,7 @@ def state(**changes: Any) -> AgentState:
         "agent": Sender(agent_id="legal-analysis-agent", agent_version="2.1.0", execution_id=EXECUTION_ID),
         "task_id": TASK_ID,
         "task_description": EXAMPLE["taskDescription"],
-        "cost": opening_cost(400_000),
+        "cost": Budget(initial_micro_usd=400_000).cost_tracking(),
         "spend": Spend(micro_usd=80_000, prompt_tokens=4200, completion_tokens=1800),
         "traceparent": TRACEPARENT,
         "parent_handoff_id": PARENT_ID,
@@ -191,7 +192,7 @@ class TestAfterSpending:
     @given(st.integers(0, 10**12), st.lists(st.integers(0, 10**9), max_size=12))
     def test_spent_and_left_are_always_the_budget(self, budget: int, costs: list[int]) -> None:
         """Along the whole chain, over the wire at every hop, to the millionth (C-12, S3-9-c, money)."""
-        cost = opening_cost(budget)
+        cost = Budget(initial_micro_usd=budget).cost_tracking()
         for spent in costs:
             cost = CostTracking.from_json(after_spending(cost, Spend(micro_usd=spent)).model_dump_json())
 
@@ -200,7 +201,7 @@ class TestAfterSpending:
 
     def test_three_tenths_are_gone_after_three_times_a_tenth(self) -> None:
         """Where binary fractions would leave a trace of money, or of debt (money)."""
-        cost = opening_cost(800_000)
+        cost = Budget(initial_micro_usd=800_000).cost_tracking()
         for spent in (700_000, 100_000):
             cost = after_spending(cost, Spend(micro_usd=spent))
 
@@ -210,4 +211,9 @@ class TestAfterSpending:
 
     def test_an_overdrawn_budget_is_told_as_it_is(self) -> None:
         """The receiver refuses to execute; the sender's figures stay true (S3-6.1-m)."""
-        assert after_spending(opening_cost(50_000), Spend(micro_usd=80_000)).remaining_micro_usd == -30_000
+        assert (
+            after_spending(
+                Budget(initial_micro_usd=50_000).cost_tracking(), Spend(micro_usd=80_000)
+            ).remaining_micro_usd
+            == -30_000
+        )

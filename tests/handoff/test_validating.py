@@ -95,7 +95,7 @@ class TestSchema:
         """The sender gets the error details, joined by a semicolon (S3-6.1-n, S3-7.2-b)."""
         answer = verdict(changed("constraints", 7, without("taskId")))
 
-        assert answer.details == "'/taskId' is missing; send it; '/constraints' must be a list; found a whole number"
+        assert answer.details == "'/taskId' is missing; send it; '/constraints' is not of type \"array\""
 
     @pytest.mark.parametrize(
         ("version", "valid"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baton.wire.records import RANGE, nearest, newest_first, satisfies
+from baton.wire.records import RANGE, newest_first, satisfies
 
 _signs = st.sampled_from(["", "", "", ">=", "<=", ">", "<", "^", "~", "=", ">= "])
 _numbers = st.sampled_from(["1", "2.0", "1.2.3", "1.2.3-rc.1", "0.0.0-0", "x", "*", "1.x", "1.2.*", "9" * 9, "1.*.2"])
@@ -64,21 +64,6 @@ class TestSatisfies:
         else:
             with pytest.raises(ValueError, match="range of versions"):
                 satisfies(version, wanted)
-
-
-class TestNearest:
-    @pytest.mark.parametrize(
-        ("wanted", "there", "expected"),
-        [
-            pytest.param(">=1.5.0", ["1.4.9", "1.2.0"], "1.4.9", id="the newest below"),
-            pytest.param("^1", ["3.0.0", "2.5.0"], "2.5.0", id="the oldest above"),
-            pytest.param(">=1.5.0", [], None, id="nothing there"),
-            pytest.param("*", ["1.0.0-rc.1"], "1.0.0-rc.1", id="only a prerelease"),
-        ],
-    )
-    def test_a_near_miss_is_named(self, wanted: str, there: list[str], expected: str | None) -> None:
-        """Whoever reads the error knows what to start or to ask for instead."""
-        assert nearest(wanted, there) == expected
 
 
 class TestNewestFirst:
