@@ -14,7 +14,6 @@ from pathlib import Path
 
 from unidiff import PatchedFile, PatchSet
 from unidiff.errors import UnidiffParseError
-from unidiff.patch import Line
 
 from activities.code_review.records import CodeReviewError, Passages, Snapshot, SourceText, Unread
 from activities.source_files import as_text, git, language_of, list_files, opened
@@ -22,10 +21,12 @@ from activities.source_files import as_text, git, language_of, list_files, opene
 _OTHERS = re.compile(
     r"(^|/)(vendor|third_party|_vendor|node_modules|site-packages)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$"
 )
+_CODED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 _LONGEST_FILE = 1024 * 1024
 _MOST_CHARACTERS = 32_000_000
 _LONGEST_DIFF = 16_000_000
 _MOST_COMPARED = 5_000  # lines
+_SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 
 @dataclass
@@ -93,16 +94,21 @@ def snapshot_of_changes(tree: Tree, base: str) -> Snapshot:
     if commit is None:
         raise CodeReviewError(f"the commit {base!r} does not exist in {str(tree.root)!r}; {_remedy(tree.root)}")
     start = (git(tree.root, "merge-base", commit.decode().strip(), "HEAD") or commit).decode().strip()
-    blobs = _blobs(tree.root, start)
+    blobs, links = _contents(tree.root, start)
+    moved = _moved(tree.root, start)
     before: dict[str, str] = {}
     touched = []
     tree.keep_missed()
     for path in tree.paths:
         content = tree.read(path) or b""
-        blob = blobs.get(path)
+        blob = blobs.get(path) or blobs.get(moved.get(path, ""))
         if blob != hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest():
             touched.append(path)
             before[path] = as_text(git(tree.root, "cat-file", "blob", blob) or b"") if blob else ""
+    for path, at in _submodules(tree.root).items():
+        if at != links.get(path):
+            tree.leave_out(_SUBMODULE, path, missed=True)
+            touched = [each for each in touched if each != path]
     return _snapshot(
         tree, touched, f"since {base} ({start[:12]})", {}, lambda path, text: passages_between(before[path], text)
     )
@@ -116,30 +122,24 @@ def snapshot_of_diff(tree: Tree, diff: str, name: str) -> Snapshot:
         raise CodeReviewError(f"the diff {name!r} cannot be reviewed: {error}") from None
     if not parsed:
         raise CodeReviewError(f"the diff {name!r} has no change; give a unified diff, as `git diff` writes it")
+    changes: dict[str, list[PatchedFile]] = {}
+    for one in parsed:
+        if len(one) or one.is_binary_file:
+            changes.setdefault(_path(one), []).append(one)
     tree.keep_missed()
     texts: dict[str, str] = {}
     changed: dict[str, Passages] = {}
-    for patch in parsed:
-        path = _path(patch)
-        if patch.is_removed_file or not (len(patch) or patch.is_binary_file):
+    for path, patches in changes.items():
+        if patches[-1].is_removed_file:
             continue
-        if path in texts:
-            raise CodeReviewError(f"the diff {name!r} changes {path!r} twice; give one diff of all of it")
-        now = as_text(tree.read(path) or b"")
-        added = [line for hunk in patch for line in hunk if line.is_added]
-        is_program = _language(path, now or "".join(line.value for line in added)) is not None
-        if patch.is_binary_file or not is_program:
-            why = "changed as a binary file, so the diff does not show how" if is_program else "not a program"
-            tree.leave_out(why, path, missed=is_program)
+        added = "".join(line.value for patch in patches for hunk in patch for line in hunk if line.is_added)
+        is_program = _language(path, added) is not None or _language(path, as_text(tree.read(path) or b"")) is not None
+        why = _why_unseen(tree, path, patches)
+        if why or not is_program:
+            tree.leave_out(why or "not a program", path, missed=why == _SUBMODULE or is_program)
             continue
-        origin = as_text(tree.read(patch.source_file.removeprefix("a/")) or b"") if patch.is_rename else now
-        after = _with_diff(now, origin, patch)
-        if after is None:
-            raise CodeReviewError(
-                f"the diff {name!r} cannot be reviewed: it does not fit {path!r}; make a new one from that text"
-            )
-        texts[path] = after
-        changed[path] = _passages(line.target_line_no or 1 for line in added)
+        old, new = _both_sides(tree, path, patches, name)
+        texts[path], changed[path] = new, passages_between(old, new)
     return _snapshot(tree, sorted(texts), f"by {name}", texts, lambda path, text: changed[path])
 
 
@@ -168,13 +168,8 @@ def passages_between(old: str, new: str) -> Passages:
     else:  # a comparison takes the square of what changed: take the lines that the old text has nowhere
         known = {*before}
         changed = [number for number, line in enumerate(after) if line not in known]
-    return _passages(head + at + 1 for at in changed)
-
-
-def _passages(numbers: Iterable[int]) -> Passages:
-    """Return line numbers as runs."""
     passages: list[tuple[int, int]] = []
-    for number in numbers:
+    for number in (head + at + 1 for at in changed):
         first = passages.pop()[0] if passages and passages[-1][1] == number - 1 else number
         passages.append((first, number))
     return tuple(passages)
@@ -210,6 +205,7 @@ def _snapshot(
         elif (size := size + len(text)) > _MOST_CHARACTERS:
             tree.leave_out(f"over {_MOST_CHARACTERS:,} characters", path, missed=True)
         else:
+            passages = None if language == "Python" and _hides_lines(text) else passages
             files.append(SourceText(path=path, language=language, text=text, changed=passages))
     return Snapshot(name=tree.root.name, compared_with=compared_with, files=tuple(files), unread=tree.unread())
 
@@ -218,6 +214,22 @@ def _language(path: str, text: str) -> str | None:
     """Return the programming language of a file, or None."""
     found = language_of(path, text[:256].encode())
     return found[0] if found and found[1] == "programming" else None
+
+
+def _hides_lines(text: str) -> bool:
+    """Return whether Python reads other lines than everybody else, by the encoding that the text declares.
+
+    With `coding: utf-7` a comment can hold the end of its line and a program after it.
+    """
+    named = next((found[1] for line in text.split("\n", 2)[:2] if (found := _CODED.match(line))), "utf-8")
+    try:
+        return text.encode("utf-8", "replace")[:_LONGEST_FILE].decode(named).count("\n") != text.count("\n")
+    except (LookupError, ValueError):  # Python refuses the file
+        return False
+
+
+def _parts(raw: bytes | None) -> list[bytes]:
+    return [part for part in (raw or b"").split(b"\0") if part]
 
 
 def _remedy(root: Path) -> str:
@@ -229,13 +241,33 @@ def _remedy(root: Path) -> str:
     return "name one of that checkout"
 
 
-def _blobs(root: Path, commit: str) -> dict[str, str]:
-    """Return the blobs of a commit by path from the folder."""
-    found = {}
-    for entry in filter(None, (git(root, "ls-tree", "-r", "-z", commit) or b"").split(b"\0")):
+def _contents(root: Path, commit: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the blobs of a commit and the commits of its submodules, by path from the folder."""
+    prefix = (git(root, "rev-parse", "--show-prefix") or b"").decode().rstrip("\n")
+    found: dict[str, dict[str, str]] = {"blob": {}, "commit": {}}
+    for entry in _parts(git(root, "ls-tree", "-r", "-z", "--full-tree", commit)):
         head, _, path = entry.decode("utf-8", "backslashreplace").partition("\t")
-        if head.split(" ")[1] == "blob":
-            found[path] = head.split(" ")[2]
+        _, kind, name = head.split(" ")
+        if path.startswith(prefix):
+            found[kind][path.removeprefix(prefix)] = name
+    return found["blob"], found["commit"]
+
+
+def _moved(root: Path, commit: str) -> dict[str, str]:
+    """Return the names that renamed files had in a commit, by their names now."""
+    options = ("--cached", "--find-renames", "--diff-filter=R", "--name-status", "--relative", "-z")
+    parts = [part.decode("utf-8", "backslashreplace") for part in _parts(git(root, "diff-index", *options, commit))]
+    return dict(zip(parts[2::3], parts[1::3], strict=False))
+
+
+def _submodules(root: Path) -> dict[str, str]:
+    """Return the commits at which submodules are, by path."""
+    found = {}
+    for entry in _parts(git(root, "ls-files", "-z", "--stage")):
+        head, _, path = entry.decode("utf-8", "backslashreplace").partition("\t")
+        if head.startswith("160000 "):
+            own = git(root / path, "rev-parse", "HEAD") if (root / path / ".git").exists() else None
+            found[path] = own.decode().strip() if own else head.split(" ")[1]
     return found
 
 
@@ -250,21 +282,60 @@ def _path(patch: PatchedFile) -> str:
     return path
 
 
-def _with_diff(now: str, origin: str, patch: PatchedFile) -> str | None:
-    """Return a file's text with a diff, which may be applied already; None if the diff is of another text."""
-    lines, done, at, is_applied = _lines(origin), list[str](), 0, True
+def _why_unseen(tree: Tree, path: str, patches: list[PatchedFile]) -> str | None:
+    """Return why it is unknown which lines a diff changes; None if it is known."""
+    if any(patch.is_binary_file for patch in patches):
+        return "changed as a binary file, so the diff does not show how"
+    lines = [line.value for patch in patches for hunk in patch for line in hunk]
+    if lines and all(line.startswith("Subproject commit ") for line in lines):
+        return _SUBMODULE
+    content = tree.read(path)
+    if content is None and (tree.root / path).exists():
+        return "too large, binary or unreadable"
+    here = (content or b"").replace(b"\r\n", b"")
+    if b"\r" in here or any("\r" in line for line in lines):  # programs end a line there, and git does not
+        return "a carriage return within a line, so the lines of the diff are not the program's"
+    return None
+
+
+def _both_sides(tree: Tree, path: str, patches: list[PatchedFile], name: str) -> tuple[str, str]:
+    """Return a file's text before and after a diff, which may be applied already."""
+    content = tree.read(path)
+    now = "" if content is None else as_text(content)
+    before = now
+    for patch in reversed(patches):
+        reversed_text = _applied(before, patch, backwards=True)
+        if reversed_text is None:
+            break
+        before = reversed_text
+    else:
+        return before, now
+    origin = patches[0].source_file.removeprefix("a/") if patches[0].is_rename else path
+    source = tree.read(origin)
+    after: str | None = "" if source is None else as_text(source)
+    old = after or ""
+    for patch in patches:
+        after = _applied(after, patch, backwards=False) if after is not None else None
+    if after is None:
+        raise CodeReviewError(
+            f"the diff {name!r} cannot be reviewed: it does not fit {path!r}; make a new one from that text"
+        )
+    return old, after
+
+
+def _applied(text: str, patch: PatchedFile, *, backwards: bool) -> str | None:
+    """Return a text with a diff applied or taken back; None if a line that it keeps or removes is not there."""
+    lines, done, at = _lines(text), list[str](), 0
     for hunk in patch:
-        old, new = ([_line(line) for line in hunk if line.line_type in (" ", sign)] for sign in "-+")
-        there = hunk.target_start - (1 if new else 0)
-        is_applied = is_applied and _lines(now)[there : there + len(new)] == new
-        start = hunk.source_start - (1 if old else 0)
-        if start >= at and lines[start : start + len(old)] == old:
-            done, at = [*done, *lines[at:start], *new], start + len(old)
-        elif not is_applied:
+        sides = {
+            sign: [line.value.rstrip("\n").removeprefix("\ufeff") for line in hunk if line.line_type in (" ", sign)]
+            for sign in ("-", "+")
+        }
+        old, new = (sides["+"], sides["-"]) if backwards else (sides["-"], sides["+"])
+        start = (hunk.target_start if backwards else hunk.source_start) - (1 if old else 0)
+        if start < at or lines[start : start + len(old)] != old:
             return None
-    return now if is_applied else "".join(f"{line}\n" for line in [*done, *lines[at:]])
-
-
-def _line(line: Line) -> str:
-    """Return a line of a diff without the marks of the file's beginning and end."""
-    return str(line.value).rstrip("\n").removeprefix("\ufeff")
+        done += [*lines[at:start], *new]
+        at = start + len(old)
+    done += lines[at:]
+    return "".join(f"{line}\n" for line in done)

@@ -99,6 +99,19 @@ class TestSnapshotOfChanges:
         git(root, "checkout", "-q", "topic")
         assert list(passages(snapshot_of_changes(tree_of(root), "main"))) == ["a.py"]
 
+    def test_compares_a_moved_file_with_what_it_was(self, tmp_path: Path) -> None:
+        """Committed or staged, in a folder below the top: what only moved is not under review as if it were new."""
+        lines = "".join(f"a{number} = {number}\n" for number in range(20))
+        root = repository(tmp_path / "project", {"top/one.py": lines, "top/two.py": lines.replace("a", "b")})
+        git(root, "mv", "top/one.py", "top/größer.py")
+        (root / "top" / "größer.py").write_text(lines + "new = 1\n", "utf-8")
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "moved")
+        git(root, "mv", "top/two.py", "top/moved.py")
+        snapshot = snapshot_of_changes(tree_of(root / "top"), "HEAD~1")
+        assert [(file.path, file.changed) for file in snapshot.files] == [("größer.py", ((21, 21),))]
+        assert [(one.reason, one.examples) for one in snapshot.unread] == []
+
     def test_marks_what_is_new_in_a_large_file_that_was_rewritten(self, tmp_path: Path) -> None:
         """Lines that the old text has anywhere are not marked, nor is what stands before and after the change."""
         kept = "".join(f"k{number} = 0\n" for number in range(3_000))
@@ -138,6 +151,39 @@ class TestSnapshotOfChanges:
             snapshot_of_changes(tree_of(tmp_path / "shallow"), "HEAD~1")
         with pytest.raises(CodeReviewError, match=r"commit 'HEAD' does not exist .* not a git checkout"):
             snapshot_of_changes(tree_of(write(tmp_path / "plain", {"a.py": "a = 1\n"})), "HEAD")
+
+    @pytest.mark.parametrize(
+        ("line", "whole"),
+        [
+            pytest.param("# coding: utf-7\n# +AAo-import os; os.system(input())\n", True, id="UTF-7"),
+            pytest.param("# coding: raw_unicode_escape\n# \\u000aimport os; os.system(input())\n", True, id="escapes"),
+            pytest.param("# coding: latin-1\n# äöü\n", False, id="Latin 1"),
+            pytest.param("# coding: nobody-knows\n# +AAo-x\n", False, id="one that Python refuses"),
+        ],
+    )
+    def test_a_text_that_hides_lines_is_reviewed_whole(self, tmp_path: Path, line: str, whole: bool) -> None:
+        """Python ran a program in a comment whose line was not among those that changed, and it was approved."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
+        write(root, {"a.py": f"{line}a = 1\n"})
+        [found] = snapshot_of_changes(tree_of(root), "HEAD").files
+        assert found.changed == (None if whole else ((1, 2),))
+
+    def test_a_submodule_that_moved_is_missed(self, tmp_path: Path) -> None:
+        """A change of nothing else was approved of, and a diff with one was refused whole; staged or not it counts."""
+        inner = repository(tmp_path / "inner", {"x.py": "x = 1\n"})
+        root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
+        git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "libs/inner")
+        git(root, "commit", "-qm", "submodule")
+        assert snapshot_of_changes(tree_of(root), "HEAD").unread == ()
+        write(root, {"libs/inner/x.py": "eval(x)\n", "a.py": "a = 2\n"})
+        git(root / "libs/inner", "commit", "-qam", "moved")
+        of_diff = snapshot_of_diff(tree_of(root), git(root, "diff"), "c.diff")
+        for snapshot in (of_diff, snapshot_of_changes(tree_of(root), "HEAD")):
+            assert list(passages(snapshot)) == ["a.py"]
+            assert [(one.examples, one.missed) for one in snapshot.unread] == [(("libs/inner",), True)]
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "moved")
+        assert [one.missed for one in snapshot_of_changes(tree_of(root), "HEAD~2").unread] == [True, False]
 
 
 class TestSnapshotOfDiff:
@@ -179,6 +225,36 @@ class TestSnapshotOfDiff:
             git(root, "checkout", "-q", "a.py")
         assert passages(snapshot_of_diff(tree_of(root), diff, "change.diff")) == {"a.py": ((2, 2),)}
 
+    @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
+    @pytest.mark.parametrize(
+        ("before", "after", "attributes", "why"),
+        [
+            pytest.param(b"a = 1\n", b"# see\reval(a)\n", "", "a carriage return", id="a line hidden in another"),
+            pytest.param(b"a = 1\rb = 1\nc = 1\n", b"a = 1\rb = 1\nc = 2\n", "", "a carriage return", id="in front"),
+            pytest.param(b"a = 1\n", b"a = eval(a)\n", "*.py -diff", "a binary file", id="a text hidden from diffs"),
+            pytest.param(b"", b"#!/usr/bin/env python3\n# see\reval(a)\n", "", "a carriage return", id="a new script"),
+        ],
+    )
+    def test_what_a_diff_does_not_show_is_missed(
+        self, tmp_path: Path, before: bytes, after: bytes, attributes: str, why: str, applied: bool
+    ) -> None:
+        """Python ends a line where git does not: what stood behind was read by nobody, and approved of."""
+        root = repository(tmp_path / "r", {"README.md": "x\n", ".git-attributes": attributes})
+        git(root, "config", "core.attributesFile", ".git-attributes")
+        name = "a.py" if before else "run"
+        if before:
+            (root / name).write_bytes(before)
+            git(root, "add", "-A")
+            git(root, "commit", "-q", "-m", "first")
+        (root / name).write_bytes(after)
+        git(root, "add", "-A")
+        (tmp_path / "c.diff").write_bytes(subprocess.check_output(["git", "diff", "--cached"], cwd=root))
+        if not applied:
+            git(root, "reset", "-q", "--hard")
+        snapshot = snapshot_of_diff(tree_of(root), read_diff(tmp_path / "c.diff"), "c.diff")
+        assert [(why in one.reason, one.examples, one.missed) for one in snapshot.unread] == [(True, (name,), True)]
+        assert not snapshot.files
+
     def test_leaves_out_what_is_too_large_to_read(self, tmp_path: Path) -> None:
         """A lock file of a megabyte in the diff is counted, and the rest of the diff is reviewed."""
         lock = "\n".join(f"package-{number} = {number}" for number in range(60_000))
@@ -187,6 +263,23 @@ class TestSnapshotOfDiff:
         snapshot = snapshot_of_diff(tree_of(root), git(root, "diff"), "change.diff")
         assert passages(snapshot) == {"a.py": ((1, 1),)}
         assert [one.examples for one in snapshot.unread] == [("some.lock",)]
+
+    @pytest.mark.parametrize("applied", [True, False])
+    def test_a_series_of_patches_counts_whole_in_a_file_that_it_comes_back_to(
+        self, tmp_path: Path, applied: bool
+    ) -> None:
+        """The last patch counted alone: what the first one added went unread, or the series did not fit."""
+        root = repository(tmp_path / "r", {"a.py": "a = 1\nb = 2\n"})
+        for text in ("a = 1\nb = eval(a)\n", "import os\na = 1\nb = eval(a)\n", "import os\nb = eval(a)\n"):
+            write(root, {"a.py": text, "new.py": text})
+            git(root, "add", "-A")
+            git(root, "commit", "-qm", "next")
+        series = git(root, "format-patch", "--stdout", "HEAD~3")
+        if not applied:
+            git(root, "reset", "-q", "--hard", "HEAD~3")
+        snapshot = snapshot_of_diff(tree_of(root), series, "series.mbox")
+        assert {one.path: one.text for one in snapshot.files} == dict.fromkeys(("a.py", "new.py"), text)
+        assert passages(snapshot) == {"a.py": ((1, 2),), "new.py": ((1, 2),)}
 
     def test_names_that_git_quotes_are_read(self, tmp_path: Path) -> None:
         """A name that is not ASCII is escaped in a diff."""
