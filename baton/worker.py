@@ -68,6 +68,11 @@ class Served:
     stages: Sequence[Callable[..., Any]]
     schemas: Sequence[OutputSchema] = ()
 
+    @property
+    def by_type(self) -> dict[str, type]:
+        """The pipelines by their workflow types."""
+        return {workflow_type(one): one for one in self.pipelines}
+
 
 COLLECT_AFTER = 5_000
 """So many new objects make Python look for garbage: after the 700 of Python 3.11, a worker with agents spends a tenth
@@ -259,7 +264,7 @@ async def run(settings: Settings, served: Served) -> None:
         if settings.metrics and settings.searchable:
             watching = asyncio.create_task(watch_runs(client, worker_metrics(client)))
             running.callback(watching.cancel)
-        names = ", ".join(workflow_type(one) for one in served.pipelines)
+        names = ", ".join(served.by_type)
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
         log.info("working for task queue %r at %s: %s", settings.task_queue, where, names)
         await stop.wait()

@@ -72,7 +72,7 @@ async def _serving(rig: Rig) -> AsyncIterator[_Console]:
     people.write_text('addresses = ["127.0.0.1"]\n[roles]\n"*" = "operator"\n', encoding="utf-8")
     url = f"http://127.0.0.1:{port}"
     process = await asyncio.create_subprocess_exec(
-        *bound_to_parent([sys.executable, "-m", "baton.cli", "console", "--json"]),
+        *bound_to_parent([sys.executable, "-m", "baton", "console", "--json"]),
         *("--port", str(port), "--people", str(people), "--url", url),
         cwd=rig.folder,
         env={

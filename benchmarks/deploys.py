@@ -239,7 +239,7 @@ class _Deploys:
             return set()
         last = ("--last", str(len(self._runs)), "-m", f"release_{number}")
         replay = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "baton.cli", "replay", *last, "--json"),
+            *(sys.executable, "-m", "baton", "replay", *last, "--json"),
             cwd=self._folder,
             env=self._environment,
             stdout=asyncio.subprocess.PIPE,

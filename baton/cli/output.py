@@ -202,11 +202,6 @@ def without_breaks(table: Table, console: Console, keep: int) -> Table:
     return table
 
 
-def between(began: datetime | None, ended: datetime | None) -> float | None:
-    """Return the seconds from one time to another, or None where either is not known."""
-    return (ended - began).total_seconds() if began and ended else None
-
-
 def moment(at: datetime | None, beside: datetime | None = None) -> str:
     """Return a time of this machine's zone: the day too, where it is not the day of ``beside``."""
     if at is None:

@@ -296,10 +296,7 @@ WhoOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 PatchOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--patch", metavar="FILE", exists=True, dir_okay=False, readable=True, help="A patch of the baton, as JSON."
-    ),
+    str | None, typer.Option("--patch", metavar="JSON|@FILE", help="A patch of the baton, or a file with it.")
 ]
 
 
@@ -321,16 +318,18 @@ class Target:
         return f"{self.workflow_id}/{self.run_id}" if self.run_id else self.workflow_id
 
 
-def json_object(file: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in a file."""
+def json_object(given: str, option: str) -> dict[str, Any]:
+    """Return the JSON object that an option gives: written out, or in a file that is named after an @."""
+    named = given[:80]
     try:
-        data = file.read_bytes()
+        data = Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
         value = loads_strict(data.decode(json.detect_encoding(data)))
     except (OSError, ValueError, MalformedMessageError) as error:
-        raise typer.BadParameter(f"{str(file)!r} is no JSON file: {error}", param_hint=what) from error
+        hint = "" if given.startswith(("@", "{")) else "; to name a file, write @FILE"
+        raise typer.BadParameter(f"{named!r} is not JSON: {error}{hint}", param_hint=option) from error
     if not isinstance(value, dict):
         kind = type(value).__name__
-        raise typer.BadParameter(f"{str(file)!r} holds a {kind}; it must hold a JSON object", param_hint=what)
+        raise typer.BadParameter(f"{named!r} holds a {kind}; it must hold a JSON object", param_hint=option)
     return value
 
 

@@ -263,11 +263,6 @@ def shown(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def between(began: datetime | None, ended: datetime | None) -> timedelta | None:
-    """Return the time from one moment to another, or None where either is not known."""
-    return ended - began if began and ended else None
-
-
 def moment(at: datetime | None) -> Markup:
     """Return a time in UTC as an element that a browser may show in its own zone."""
     if at is None:

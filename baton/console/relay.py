@@ -12,9 +12,9 @@ from typing import Any
 
 from baton import Baton, HistoryEntry, Spend, StepKind
 from baton.client import Explanation, RunRecord, StageInput, StageReturn, Step, StepStatus, explain
-from baton.console.content import Content, between, value_content
+from baton.console.content import Content, value_content
 from baton.errors import HistoryError
-from baton.wire.text import quantity
+from baton.wire.text import between, quantity
 
 Message = Mapping[str, Any]
 

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from baton import StepKind
 from baton.client import Pending, RunRecord, RunStatus, Step, StepStatus, Waits, unpause
-from baton.console.content import between, dollars, stamp
-from baton.wire.text import length, quantity
+from baton.console.content import dollars, stamp
+from baton.wire.text import between, length, quantity
 
 _UNUSUAL_TRIES = 3
 
@@ -193,4 +193,4 @@ def _repairs(run: RunRecord) -> tuple[str, ...]:
     if seq is None:
         return ()
     target = shlex.quote(run.workflow_id)
-    return (f"baton rollback {target} --to {seq} --why '…'", f"baton fork {target} --at {seq} --patch fix.json")
+    return (f"baton rollback {target} --to {seq} --why '…'", f"baton fork {target} --at {seq} --patch @fix.json")

@@ -488,11 +488,12 @@ class Explanation(CompactRecord):
                 f"{self.transcript_tokens} tokens"
             )
         else:
-            ratio = f" ({self.times_fewer:.1f} times fewer)" if self.times_fewer > 1 else ""
-            lines.append(
-                f"- {self.tokens_read} tokens, against {self.transcript_tokens} for everything said and fetched "
-                f"before it{ratio}"
-            )
+            ratio = f", {self.times_fewer:.1f} times as much" if self.times_fewer > 1 else ""
+            lines += [
+                f"- Its whole prompt, instructions and baton included: {self.tokens_read:,} tokens",
+                "- Beside that, what it was spared, all that the stages before it said and fetched: "
+                f"{self.transcript_tokens:,} tokens{ratio}",
+            ]
         return lines
 
 

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -70,16 +69,8 @@ UsdOption = Annotated[
     str, typer.Option("--usd", metavar="AMOUNT", help="How much, in US dollars, such as 5.00.", show_default=False)
 ]
 EditOption = Annotated[
-    Path,
-    typer.Option(
-        "--patch",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        readable=True,
-        help="A patch of the baton, as JSON.",
-        show_default=False,
-    ),
+    str,
+    typer.Option("--patch", metavar="JSON|@FILE", help="A patch of the baton, or a file with it.", show_default=False),
 ]
 
 

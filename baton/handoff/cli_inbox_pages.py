@@ -38,7 +38,7 @@ _MEANINGS = {
     HandoffAction.EDIT: "change the baton by a patch and send what follows",
     HandoffAction.ABANDON: "give it up: the stage fails",
 }
-_OPTIONS = {HandoffAction.TOP_UP: " --usd 5.00", HandoffAction.EDIT: " --patch fix.json"}
+_OPTIONS = {HandoffAction.TOP_UP: " --usd 5.00", HandoffAction.EDIT: " --patch @fix.json"}
 _DONE = {
     HandoffAction.RELEASE: "released",
     HandoffAction.TOP_UP: "topped up",

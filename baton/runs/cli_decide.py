@@ -20,11 +20,11 @@ from temporalio.client import Client
 from baton.artifacts.store import ArtifactStore
 from baton.cli.output import block, moment, plain, printable, stack
 from baton.cli.session import RunArgument, Session, Target, WhoOption, WhyOption, YesOption, command, user, who_is
-from baton.client import RunRecord, StepStatus, decide
+from baton.client import OpenApproval, RunRecord, StepStatus, decide, open_approvals_of
 from baton.core.baton import AnyBaton
 from baton.core.exhibits import EXCERPT
 from baton.core.history import StepKind
-from baton.core.messages import Decided, Decision, Overview, Waiting
+from baton.core.messages import Decided, Waiting
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.runs.cli_show import asked_rows, baton_card, form_fields
@@ -32,7 +32,6 @@ from baton.runs.cli_watch import news_lines
 from baton.runs.client_follow import follow
 from baton.runs.client_waiting import answer_of, must_be_answerable
 from baton.wire.json_values import digest
-from baton.wire.names import QUERY_BATON, QUERY_STATUS
 
 ApprovalArgument = Annotated[
     str | None, typer.Argument(metavar="APPROVAL", help="Its title; by default the only one that is open.")
@@ -52,26 +51,6 @@ KeyOption = Annotated[
     ),
 ]
 _MOST_CONTENT = 64 * 1024
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a person is asked, and the baton they are asked about."""
-
-    waiting: Waiting
-    baton: dict[str, Any]
-
-    def decision(self, *, approved: bool, who: str, why: str, answer: dict[str, Any] | None) -> Decision:
-        """Return a decision on exactly this."""
-        return Decision(
-            approval=self.waiting.name,
-            question=self.waiting.question,
-            approved=approved,
-            who=who,
-            why=why,
-            digest=self.waiting.digest_with(digest(self.baton)),
-            answer=answer,
-        )
 
 
 @dataclass(frozen=True)
@@ -204,24 +183,21 @@ def _value(schema: dict[str, Any], text: str) -> Any:
         return text
 
 
-async def asked_now(client: Client, target: Target, approval: str | None) -> Asked:
+async def asked_now(client: Client, target: Target, approval: str | None) -> OpenApproval:
     """Return the approval that is meant, and the baton as it is now."""
     await must_be_answerable(client, target.workflow_id, target.run_id)
-    handle = client.get_workflow_handle(target.workflow_id)
-    baton = await handle.query(QUERY_BATON)
-    overview = await handle.query(QUERY_STATUS, result_type=Overview)
-    open_now = [one for one in overview.waiting_for if one.kind == "approval"]
-    titles = ", ".join(repr(one.name) for one in open_now) or "none"
-    found = [one for one in open_now if approval in (None, one.name)]
+    open_now = await open_approvals_of(client, target.workflow_id, whole=False)
+    titles = ", ".join(repr(one.waiting.name) for one in open_now) or "none"
+    found = [one for one in open_now if approval in (None, one.waiting.name)]
     if not found:
         what = f"no approval {approval!r}" if approval else "no approval"
         raise PipelineError(f"{target.workflow_id!r} has {what} open now; open: {titles}")
     if len(found) > 1:
         raise typer.BadParameter(f"several approvals are open, name one: {titles}", param_hint="APPROVAL")
-    return Asked(found[0], baton)
+    return found[0]
 
 
-async def asked_card(store: ArtifactStore | None, target: Target, asked: Asked) -> RenderableType:
+async def asked_card(store: ArtifactStore | None, target: Target, asked: OpenApproval) -> RenderableType:
     """Return what is asked, in the order in which one reads it: baton first, question last."""
     waiting = asked.waiting
     until = f", until {moment(waiting.until)}" if waiting.until else ""

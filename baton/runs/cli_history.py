@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import between, dollars, grid, make_table, moment, plain, stack
+from baton.cli.output import dollars, grid, make_table, moment, plain, stack
 from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.baton import Baton
@@ -21,7 +21,7 @@ from baton.core.state import MergeStrategy
 from baton.handoff.pending import HandoffDecision
 from baton.runs.cli_show import glyph, heading, repair_hints, verdict, with_before
 from baton.runs.client_explanation import explain_run
-from baton.wire.text import length, quantity
+from baton.wire.text import between, length, quantity
 
 BEGINNING = "start"
 """What stands for the baton before the first stage."""
@@ -142,8 +142,8 @@ def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
     return step.ended if step is not None and step.ended is not None else entry.timestamp
 
 
-def _took(step: Step) -> float | None:
-    """Return how many seconds a step took in this run; what was taken over took none."""
+def _took(step: Step) -> timedelta | None:
+    """Return how long a step took in this run; what was taken over took no time."""
     return None if step.status is StepStatus.TAKEN_OVER else between(step.began, step.ended)
 
 
@@ -153,6 +153,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
     rows = []
     for entry, after in record.history:
         step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
+        took = _took(step) if step else None
         rows.append(
             {
                 "seq": entry.seq,
@@ -160,7 +161,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "kind": entry.kind.value,
                 "status": step.status.value if step else StepStatus.DONE.value,
                 "timestamp": _ended(entry, step).isoformat(),
-                "seconds": _took(step) if step else None,
+                "seconds": None if took is None else took.total_seconds(),
                 "attempt": entry.attempt,
                 "by": entry.by,
                 "why": entry.why,

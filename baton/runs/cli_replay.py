@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -24,10 +25,9 @@ from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
 from baton.runs.client_events import decoded
 from baton.runs.client_list import RunFilter, list_runs
-from baton.worker import with_those_below
+from baton.worker import defined_in, with_those_below
 
 _OF_THE_CODE = "the code "  # begins what only other code corrects
-_DEFINITION = "__temporal_workflow_definition"
 _DURABLE = "baton.agents.pydantic_ai_durable"  # whose pipelines only load with the plugin of their worker
 
 
@@ -148,22 +148,19 @@ def _write_whole(file: Path, text: str) -> None:
 def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
     """Return every workflow class of the modules, by its type's name."""
     sys.path.insert(0, str(path.resolve()))
-    found: dict[str, type] = {}
+    found: list[ModuleType] = []
     for name in modules:
         try:
-            modules_found = with_those_below(import_module(name))
+            found += with_those_below(import_module(name))
         except Exception as error:  # the module is the user's own code
             kind = type(error).__name__
             raise typer.BadParameter(
                 f"{name!r} cannot be imported from {str(path)!r}: {kind}: {error}", param_hint="--module"
             ) from error
-        for value in (value for module in modules_found for value in vars(module).values()):
-            definition = vars(value).get(_DEFINITION) if isinstance(value, type) else None
-            if definition is not None:
-                found[definition.name] = value
-    if not found:
+    workflows = defined_in(found).by_type
+    if not workflows:
         raise typer.BadParameter(f"there is no @workflow.defn class in {', '.join(modules)}", param_hint="--module")
-    return found
+    return workflows
 
 
 async def _newest(session: Session, pipelines: list[str], most: int) -> list[str]:

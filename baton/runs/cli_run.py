@@ -29,7 +29,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.budget.records import Budget
 from baton.cli.doctor import given_no_runs
 from baton.cli.options import OptionGroup
-from baton.cli.output import Command, ago, json_text, make_table, plain
+from baton.cli.output import Command, ago, make_table, plain
 from baton.cli.session import (
     STAGE_HELP,
     PatchOption,
@@ -42,7 +42,6 @@ from baton.cli.session import (
     micro_usd_of,
     who_is,
 )
-from baton.client import RunRecord, read_run
 from baton.client import fork as fork_run
 from baton.core.baton import AnyBaton
 from baton.core.messages import PipelineInput
@@ -72,10 +71,8 @@ class StartOptions(OptionGroup):
         typer.Option("--input", metavar="NAME=TEXT|@FILE", help="A text that its agents work on, or a file with it."),
     ] = None
     baton: Annotated[
-        Path | None,
-        typer.Option(
-            "--baton", metavar="FILE", exists=True, dir_okay=False, help="Members of the first baton, as JSON."
-        ),
+        str | None,
+        typer.Option("--baton", metavar="JSON|@FILE", help="Members of the first baton, or a file with them."),
     ] = None
     budget: Annotated[
         str | None,
@@ -123,7 +120,7 @@ async def run(
 ) -> None:
     """Start a pipeline.
 
-    The goal may also stand in the baton's file. No code of the pipeline is needed here; a worker of the task
+    The goal may also stand in --baton. No code of the pipeline is needed here; a worker of the task
     queue has it. With --here nothing else need run: the pipeline is one of an installed package, such as code_review,
     or of the folder's worker.py; the server and its worker end with the run, which is followed to its end.
     """
@@ -139,7 +136,6 @@ async def run(
             client = await own.client()
             handle = await _started(own, client, pipeline, start, workflow_id, task_queue)
             await _report(own, client, handle, pipeline, watch=True)
-            _show_output(own, await read_run(client, handle.id))  # later there is no server to ask
         return
     client = await session.client()
     with session.progress("starting"):
@@ -235,18 +231,9 @@ async def _report(
         await follow_to_the_end(session, client, Target(handle.id, run_id))
 
 
-def _show_output(session: Session, run: RunRecord) -> None:
-    """Show what a run that has completed returned, all of it."""
-    output = run.result.output if run.result else None
-    if session.json:
-        session.write_json_lines([{"output": output}])
-    elif output is not None:
-        session.show("", plain(output if isinstance(output, str) else json_text(output, lines=True)))
-
-
 def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
     if not isinstance(goal, str) or not goal.strip():
-        raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in the baton's file")
+        raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in --baton")
     try:
         start = PipelineInput(goal=goal, baton=members, params=params, inputs=inputs)
         start.first_baton(AnyBaton)

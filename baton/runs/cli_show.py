@@ -13,7 +13,6 @@ from temporalio.client import Client
 from baton.cli.output import (
     STATUS_STYLES,
     Command,
-    between,
     block,
     dollars,
     grid,
@@ -34,7 +33,7 @@ from baton.runs.client_events import HandoffDeadline, Timer
 from baton.runs.client_executions import PAUSED, Pause, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_waiting import Pending, Waits, waits
-from baton.wire.text import length, quantity
+from baton.wire.text import between, length, quantity
 
 _LONGEST_OUTPUT = 2_000  # characters
 
@@ -454,7 +453,7 @@ def repair_hints(run: RunRecord) -> list[Text | Command]:
     return [
         *undone,
         Command(f"again from there:  baton rollback {target} --to {seq} --why '…'"),
-        Command(f"or as a new run:   baton fork {target} --at {seq} --patch fix.json"),
+        Command(f"or as a new run:   baton fork {target} --at {seq} --patch @fix.json"),
     ]
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.output import WithinEdges, between, make_table, moment, plain
+from baton.cli.output import WithinEdges, json_text, make_table, moment, plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.history import HistoryEntry, StepKind
@@ -24,7 +24,7 @@ from baton.runs.client_executions import unpause
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
 from baton.runs.client_waiting import Waits, waits
-from baton.wire.text import length
+from baton.wire.text import between, length
 
 _REFRESH_PER_SECOND = 4
 
@@ -41,7 +41,8 @@ async def watch(
     """Follow a run while it happens, to its end.
 
     On a terminal it is a page that keeps itself up to date, otherwise a line for each thing that happens. It
-    waits for a server that restarts, and follows the newer run after a roll-back or a continue-as-new.
+    waits for a server that restarts, and follows the newer run after a roll-back or a continue-as-new. At the end it
+    prints the run's output.
 
     With --json each line is an object; to resume where it was interrupted, give the last line's `cursor` to --from.
     The exit code is 1 if the run does not complete.
@@ -65,6 +66,9 @@ async def follow_to_the_end(session: Session, client: Client, target: Target, si
         last = await _as_lines(session, updates)
     if last is None or last.status is not RunStatus.COMPLETED:
         raise typer.Exit(1)
+    output = last.result.output if last.result else None
+    if output is not None and not session.json:
+        session.show("", plain(output if isinstance(output, str) else json_text(output, lines=True)))
 
 
 async def _as_json(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
@@ -75,8 +79,15 @@ async def _as_json(session: Session, updates: AsyncIterator[Followed]) -> RunRec
         if run is not None and update.news:
             place = {"event": run.last_event, "workflow_id": run.workflow_id, "run_id": run.run_id}
             told = zip(update.cursors, update.news, strict=True)
-            session.write_json_lines([{"cursor": str(at), **place, **one.to_json_object()} for at, one in told])
+            session.write_json_lines(
+                {"cursor": str(at), **place, **one.to_json_object(), **_output(run, one)} for at, one in told
+            )
     return run
+
+
+def _output(run: RunRecord, news: News) -> dict[str, Any]:
+    """Return what the run returned, beside the news of its end."""
+    return {"output": run.result.output} if run.result and news.kind is NewsKind.RUN_ENDED else {}
 
 
 async def _as_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:

@@ -93,11 +93,24 @@ class OpenApproval:
     waiting: Waiting
     baton: dict[str, Any]
 
+    def decision(self, *, approved: bool, who: str, why: str, answer: dict[str, Any] | None) -> Decision:
+        """Return a decision on exactly this."""
+        return Decision(
+            approval=self.waiting.name,
+            question=self.waiting.question,
+            digest=self.waiting.digest,
+            approved=approved,
+            who=who,
+            why=why,
+            answer=answer,
+        )
 
-async def open_approvals_of(client: Client, workflow_id: str) -> list[OpenApproval]:
+
+async def open_approvals_of(client: Client, workflow_id: str, *, whole: bool = True) -> list[OpenApproval]:
     """Return the open approvals of a run, each as a person has to see it before they decide.
 
     A decision with `waiting.question` and `waiting.digest` counts for what is returned here and for nothing else.
+    Unless ``whole``, of a long text that is shown only the beginning is read.
 
     Raises:
         PipelineError: A text changed while it was read; or the run is paused.
@@ -109,7 +122,7 @@ async def open_approvals_of(client: Client, workflow_id: str) -> list[OpenApprov
     bound = digest(baton)
     return [
         OpenApproval(
-            (await shown_whole(handle, one)).model_copy(update={"digest": one.digest_with(bound)}),
+            (await shown_whole(handle, one) if whole else one).model_copy(update={"digest": one.digest_with(bound)}),
             baton,
         )
         for one in overview.waiting_for

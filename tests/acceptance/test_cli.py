@@ -181,6 +181,8 @@ class TestReading:
         )
 
         assert [one["what"] for one in whole] == ["run_started", *["step_done"] * 5, "run_ended"]
+        assert whole[-1]["output"] == {"depth": 2}
+        assert (await at_rest("watch", "past-closed")).endswith('\n\n{"depth":2}\n')
         assert [[json.loads(line) for line in rest.splitlines()] for rest in rests] == [whole[1:], whole[4:], []]
         await at_rest.refused("watch", "past-closed", "--from", "12", "--json", code=2)
 
@@ -257,7 +259,9 @@ class TestDeciding:
         """The only open approval is found, its question and baton are shown, and the run goes on to its end."""
         goal = at_work.folder / "first.json"
         goal.write_text(json.dumps({"goal": "Add login", "acceptance": ["All tests pass"]}), encoding="utf-8")
-        async with at_work.started("run", "Delivery", "--baton", goal.name, "--id", "asked", "--watch") as watching:
+        async with at_work.started(
+            "run", "Delivery", "--baton", f"@{goal.name}", "--id", "asked", "--watch"
+        ) as watching:
             assert watching.stderr is not None
             assert await watching.stderr.readline() == b"started asked\n"
             await at_work.until_asked("asked")
@@ -271,6 +275,7 @@ class TestDeciding:
         assert output.startswith("approved release manager by ben")
         assert watching.returncode == 0
         assert "5 release: done" in lines.decode()
+        assert lines.decode().endswith('\n\n{"depth":1}\n')  # the output, as `baton watch` shows it too
         again = await at_work.refused("approve", "asked", "--yes", "--why", "again")
         assert "no longer waits for a decision: it is COMPLETED" in again
         [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
@@ -382,11 +387,10 @@ class TestRepairing:
 
     async def test_a_fork_takes_over_what_was_before_and_mends_the_baton(self, at_rest: Operator) -> None:
         """The steps before are not executed again, and who corrected what is in the history of the new run."""
-        patch = at_rest.folder / "fix.json"
-        patch.write_text('{"constraints": ["No cookies"]}', encoding="utf-8")
-        options = ("--at", "implement", "--patch", patch.name, "--why", "no cookies", "--id", "forked")
+        options = ("--at", "implement", "--why", "no cookies", "--id", "forked")
         async with at_rest.worker("forks"):
-            await at_rest("fork", "past-closed", *options, "--task-queue", "forks")
+            patch = '{"constraints": ["No cookies"]}'
+            await at_rest("fork", "past-closed", "--patch", patch, *options, "--task-queue", "forks")
             await at_rest.until_asked("forked")
 
         told = await at_rest.json("history", "forked")
@@ -467,7 +471,8 @@ class TestTerminal:
         screen = await at_rest.on_a_terminal("watch", "past-closed")
         page = ESCAPES.sub("", screen).rpartition("Delivery  past-closed")[2]
 
-        assert [row.split()[:3] for row in page.splitlines()[-5:]] == [
+        assert page.splitlines()[-2:] == ["", '{"depth":2}']
+        assert [row.split()[:3] for row in page.splitlines()[-7:-2]] == [
             ["✓", "1", "plan"],
             ["✓", "2", "implement"],
             ["✓", "3", "check+review"],

@@ -317,7 +317,7 @@ class TestDecide:
         patch = tmp_path / "fix.json"
         patch.write_text(json.dumps({"work_scope": ["annex/*"]}), encoding="utf-8")
         said = await operator(
-            "inbox", "edit", handle.id, "--yes", "--patch", str(patch), "--why", "the scope was missing"
+            "inbox", "edit", handle.id, "--yes", "--patch", f"@{patch}", "--why", "the scope was missing"
         )
 
         assert said.startswith("edited the handoff forgetful → scoped by ann")
@@ -368,7 +368,7 @@ class TestDecide:
         for words in (
             ("inbox", "release"),
             ("inbox", "requeue"),
-            ("inbox", "edit", "--patch", str(patch)),
+            ("inbox", "edit", "--patch", f"@{patch}"),
             ("inbox", "abandon"),
             ("rollback", "--to", "1"),
         ):
@@ -434,8 +434,8 @@ class TestDecide:
         )
         money, patch, none, reason, amount = await asyncio.gather(
             operator.refused("inbox", "top-up", handle.id, "--yes", "--usd", "5", *why, "--json"),
-            operator.both("inbox", "edit", handle.id, "--yes", "--patch", str(bad), *why, code=1),
-            operator.refused("inbox", "edit", handle.id, "--patch", str(broken), *why, code=2),
+            operator.both("inbox", "edit", handle.id, "--yes", "--patch", f"@{bad}", *why, code=1),
+            operator.refused("inbox", "edit", handle.id, "--patch", f"@{broken}", *why, code=2),
             operator.refused("inbox", "abandon", handle.id, code=2),
             operator.refused("inbox", "top-up", handle.id, "--usd", "-5", *why, code=2),
         )

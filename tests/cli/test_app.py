@@ -29,7 +29,7 @@ def baton(*words: str) -> Result:
 class TestEncoding:
     def test_what_an_encoding_lacks_is_escaped_and_json_stays_the_same_document(self) -> None:
         """A locale of yesteryear must not end a command with a traceback, nor change what it told."""
-        command = [sys.executable, "-m", "baton.cli", "schema", "baton"]
+        command = [sys.executable, "-m", "baton", "schema", "baton"]
         told = {
             encoding: subprocess.run(
                 command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True
@@ -81,7 +81,7 @@ class TestOutput:
     @pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&- <&-"])
     def test_a_stream_that_is_closed_from_the_start_is_written_to_in_vain(self, streams: str) -> None:
         """As some services start what they start: it was a traceback."""
-        command = ["sh", "-c", f'"$0" -m baton.cli version {streams}', sys.executable]
+        command = ["sh", "-c", f'"$0" -m baton version {streams}', sys.executable]
 
         assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -93,7 +93,7 @@ class TestOutput:
         usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         # Typer looks for a shell among the processes above, and what runs the tests need not be one.
         usual["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
-        command = [sys.executable, "-m", "baton.cli", *line]
+        command = [sys.executable, "-m", "baton", *line]
         return subprocess.run(
             command, stdout=stdout, stderr=subprocess.PIPE, env={**usual, **environment}, text=True, check=False
         )
@@ -158,7 +158,7 @@ class TestUsage:
         pytest.param(["run", "p", "-g", "g", "--input", "draft"], "NAME=TEXT", id="an input without a text"),
         pytest.param(["run", "p", "-g", "g", "--input", "the draft=x"], "cannot name", id="an input with a blank"),
         pytest.param(["run", "p", "-g", "g", "--input", "draft=@none.md"], "none.md", id="a missing file"),
-        pytest.param(["run", "p", "-g", "g", "--baton", "nowhere.json"], "does not exist", id="a file that is none"),
+        pytest.param(["run", "p", "-g", "g", "--baton", "@nowhere.json"], "nowhere.json", id="a file that is none"),
         pytest.param(["run", "p", "-g", "g", "--task-id", "order-7"], "UUID", id="a task that is none"),
         pytest.param(["run", "p", "-g", "g", "--task-id", ""], "UUID", id="a task without an id"),
         pytest.param(["approve", "r"], "say why", id="a decision without a reason"),
@@ -190,21 +190,29 @@ class TestUsage:
         ("text", "said"),
         [
             pytest.param("[1]", "holds a list", id="a list"),
-            pytest.param("{", "is no JSON file", id="no JSON"),
+            pytest.param("{", "is not JSON", id="no JSON"),
             pytest.param('{"constraints": "none"}', "constraints", id="a member of another shape"),
             pytest.param('{"goal": ""}', "--goal", id="an empty goal"),
         ],
     )
     def test_a_baton_file_that_holds_no_baton_is_refused(self, tmp_path: Path, text: str, said: str) -> None:
-        """What is wrong with the file is said before a run is started."""
+        """What is wrong is said before a run is started, of a file as of JSON that is written out."""
         file = tmp_path / "baton.json"
         file.write_text(text, encoding="utf-8")
         goal = [] if '"goal"' in text else ["--goal", "g"]
 
-        done = baton("run", "p", *goal, "--baton", str(file))
+        for given in (f"@{file}", text):
+            done = baton("run", "p", *goal, "--baton", given)
+
+            assert done.exit_code == 2
+            assert said in done.stderr
+
+    def test_a_file_without_an_at_sign_is_told_of_it(self) -> None:
+        """As it is typed by somebody who does not know that JSON may stand there."""
+        done = baton("fork", "r", "--at", "plan", "--patch", "fix.json")
 
         assert done.exit_code == 2
-        assert said in done.stderr
+        assert "to name a file, write @FILE" in done.stderr
 
     @pytest.mark.parametrize(
         "words",
@@ -229,16 +237,16 @@ class TestUsage:
     def test_a_file_that_could_be_read_in_two_ways_is_wrong_usage(self, tmp_path: Path, content: bytes) -> None:
         """Of two members of one name one would be lost, and nobody told."""
         (tmp_path / "baton.json").write_bytes(content)
-        done = baton("run", "project_init", "--goal", "Plan", "--baton", str(tmp_path / "baton.json"))
+        done = baton("run", "project_init", "--goal", "Plan", "--baton", f"@{tmp_path / 'baton.json'}")
 
         assert done.exit_code == 2
-        assert "is no JSON file" in done.stderr
+        assert "is not JSON" in done.stderr
 
     def test_a_file_as_other_shells_write_it_is_read(self, tmp_path: Path) -> None:
         """In UTF-16 or with a byte order mark; it gets as far as the server that is not there."""
         for encoding in ("utf-16", "utf-8-sig"):
             (tmp_path / "baton.json").write_text('{"constraints": ["a"]}', encoding=encoding)
-            done = baton("run", "project_init", "--goal", "Plan", "--baton", str(tmp_path / "baton.json"))
+            done = baton("run", "project_init", "--goal", "Plan", "--baton", f"@{tmp_path / 'baton.json'}")
 
             assert done.exit_code == 3
 

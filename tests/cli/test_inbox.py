@@ -117,7 +117,7 @@ class TestGroup:
         file = tmp_path / "patch.json"
         file.write_text(json.dumps([1]), encoding="utf-8")
 
-        done = baton("inbox", "edit", "r", "--patch", str(file), "--why", "w")
+        done = baton("inbox", "edit", "r", "--patch", f"@{file}", "--why", "w")
         assert done.exit_code == 2
         assert "holds a list" in done.stderr
 
@@ -215,4 +215,4 @@ class TestPages:
         console = Console(file=page, width=40, color_system=None, force_terminal=terminal)
         Session(GlobalOptions(), out=console).show(handoff_page(of_run(letter), letter, None, {}))
 
-        assert f"    baton inbox edit run-1 {IDS[0][:8]} --patch fix.json --why '…'" in page.getvalue().splitlines()
+        assert f"    baton inbox edit run-1 {IDS[0][:8]} --patch @fix.json --why '…'" in page.getvalue().splitlines()

@@ -6,8 +6,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from baton.cli.output import ago, between, make_console, make_table, moment, printable, without_breaks
-from baton.wire.text import length
+from baton.cli.output import ago, make_console, make_table, moment, printable, without_breaks
+from baton.wire.text import between, length
 
 
 class TestMakeConsole:

@@ -60,7 +60,7 @@ class TestNewsLines:
 class TestCommands:
     COMMANDS = (
         "baton rollback 'the contract of 2026' --to 1 --why '…'",
-        "baton fork 'the contract of 2026' --at 1 --patch fix.json",
+        "baton fork 'the contract of 2026' --at 1 --patch @fix.json",
     )
 
     def failed(self) -> RunRecord:

@@ -13,7 +13,7 @@ from baton.devserver import DevServer
 from tests.console.conftest import started
 from tests.console.console_pipelines import checks
 
-BATON = (sys.executable, "-m", "baton.cli")
+BATON = (sys.executable, "-m", "baton")
 
 
 def _environment(server: DevServer) -> dict[str, str]:

@@ -73,7 +73,7 @@ async def test_an_operator_opens_it_and_the_trace_says_so(
     before = (await browser.get(page)).text
     shown = await browser.post(page, {"csrf": token_in(before), "why": _WHY})
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "baton.cli", "audit", "trace", str(run.task_id)),
+        *(sys.executable, "-m", "baton", "audit", "trace", str(run.task_id)),
         *("--ledger", str(console_folder / "ledger.db"), "--json"),
         cwd=tmp_path,  # no witness of another ledger lies there
         env={**os.environ, "BATON_KEYS": str(console_folder / DEVELOPMENT_FILE)},

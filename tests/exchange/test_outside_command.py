@@ -30,7 +30,7 @@ async def test_the_service_is_a_command(own_server: DevServer, tmp_path: Path) -
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'reviewer = "{TOKEN}"\n', encoding="utf-8")
     keys = tmp_path / "keys.toml"
-    make = await asyncio.create_subprocess_exec(sys.executable, "-m", "baton.cli", "keys", "new", str(keys))
+    make = await asyncio.create_subprocess_exec(sys.executable, "-m", "baton", "keys", "new", str(keys))
     assert await make.wait() == 0
     environment = {
         **os.environ,
@@ -38,7 +38,7 @@ async def test_the_service_is_a_command(own_server: DevServer, tmp_path: Path) -
         "BATON_KEYS": str(keys),
         "BATON_LEDGER": str(tmp_path / "ledger.db"),
     }
-    command = (sys.executable, "-m", "baton.cli", "outside", "serve", str(tokens), "--port", "0")
+    command = (sys.executable, "-m", "baton", "outside", "serve", str(tokens), "--port", "0")
     serving = await asyncio.create_subprocess_exec(*command, stderr=PIPE, stdout=PIPE, env=environment, cwd=tmp_path)
     try:
         assert serving.stderr is not None

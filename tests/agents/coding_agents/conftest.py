@@ -74,7 +74,7 @@ def server_command(server: DevServer, folder: Path, safeguards: Safeguards) -> S
     }
     return StdioServerParameters(
         command=sys.executable,
-        args=["-m", "baton.cli", "mcp", "--agent", "reviewer", "--holder", "editor"],
+        args=["-m", "baton", "mcp", "--agent", "reviewer", "--holder", "editor"],
         env=environment,
         cwd=folder,
     )

@@ -1,5 +1,0 @@
-"""`python -m baton.cli` is `baton`."""
-
-from baton.cli import main
-
-main()
