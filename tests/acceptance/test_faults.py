@@ -21,11 +21,12 @@ from baton.client import read_run
 from baton.core.messages import Decision, PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE, QUERY_STATUS
 from tests.acceptance.errands import STAGES, STAY, Errand
 from tests.support import GOAL, LIMIT, Handle, answer_to, approve, event, undated, until, until_waiting
 from tests.support.processes import working
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 ROOT = Path(__file__).parents[2]
 YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")

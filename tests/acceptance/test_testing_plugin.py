@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from baton.devserver import DevServer
-
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -135,12 +133,6 @@ class TestGuide:
     def test_no_asyncio_plugin_is_needed(self, plain: Path) -> None:
         """The fixtures are plain ones, so `asyncio.run` in a plain test will do."""
         ended = run_pytest(plain)
-
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-
-    def test_a_server_that_runs_can_be_used(self, plain: Path, server: DevServer) -> None:
-        """`--baton-server` starts none: program to start one."""
-        ended = run_pytest(plain, "--baton-server", server.address, PATH="", BATON_TEMPORAL_CLI="none")
 
         assert ended.returncode == 0, ended.stdout + ended.stderr
 

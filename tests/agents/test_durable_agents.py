@@ -28,15 +28,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
-from baton.testing import (
-    assert_not_seen,
-    assert_replays,
-    assert_replays_folder,
-    assert_seen,
-    pipeline_worker,
-    run_pipeline,
-    surfaces_of,
-)
+from baton.testing import assert_replays, assert_replays_folder, pipeline_worker, run_pipeline
 from tests.agents.durable_agents import (
     DURABLE_PIPELINES,
     DURABLE_STAGES,
@@ -48,6 +40,7 @@ from tests.agents.durable_agents import (
     ThinksLong,
 )
 from tests.support import Handle, event, failure, start
+from tests.support.surfaces import assert_not_seen, assert_seen, surfaces_of
 
 PAGES = "".join(f"{place:<10}" for place in range(0, 40_000, 10))
 """A text that is larger than the window of an agent that reads."""

@@ -27,11 +27,12 @@ from baton.devserver import DevServer
 from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, write_file
 from baton.plugin import BatonPlugin
 from baton.sdk.runner import WorkflowContextRunner
-from baton.testing import pipeline_worker, run_pipeline, signal_raw
+from baton.testing import pipeline_worker, run_pipeline
 from tests.codec.secret_workflows import MARK, Secret, SecretChild, SecretFailure, work
 from tests.pipelines.line_pipelines import Waits
 from tests.pipelines.line_stages import STAGES
 from tests.support import LIMIT, event
+from tests.support.tampering import signal_raw
 
 WORKFLOWS = [Secret, SecretChild, SecretFailure]
 RUNNER = WorkflowContextRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("baton"))

@@ -20,22 +20,13 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
 from baton.telemetry.tracing import open_tracing
-from baton.testing import (
-    LogCapture,
-    PipelineRun,
-    Surfaces,
-    assert_not_seen,
-    assert_replays,
-    assert_seen,
-    pipeline_worker,
-    run_pipeline,
-    surfaces_of,
-)
+from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_BATON, QUERY_EXPLAIN, QUERY_HISTORY, QUERY_STATUS
 from tests.chat_server import chat_server, completion
 from tests.collector import collecting
 from tests.contract.leak_pipelines import LEAK_PIPELINES, SCHEMAS, Confides, ConfidesTogether
 from tests.contract.leak_stages import CROSSES, LEAK_STAGES, MARKERS, NEVER, SENDERS
+from tests.support.surfaces import LogCapture, Surfaces, assert_not_seen, assert_seen, surfaces_of
 
 SHAPES: dict[str, Callable[..., Any]] = {"in a row": Confides.run, "at once": ConfidesTogether.run}
 

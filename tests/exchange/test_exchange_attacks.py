@@ -16,10 +16,11 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.records import HANDOFF
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.testing import assert_replays, pipeline_worker
 from tests.exchange.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
 from tests.exchange.test_exchange_of_runs import fresh, output, sealed_signal, signal_again
 from tests.support import Handle, approve, event, overview, start, until
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
 async def test_a_copy_that_is_sent_on_ends_no_handoff(sealing: Client, exchange: Worker) -> None:

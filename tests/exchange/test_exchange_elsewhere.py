@@ -20,9 +20,10 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import Purpose
 from baton.plugin import BatonPlugin
-from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.testing import assert_replays, pipeline_worker
 from tests.exchange.exchange_pipelines import EXCHANGES, HandsOff
 from tests.support import Handle, event, start, until
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 MARKED = {**JSON_PLAIN, "baton-record": b"sealed-handoff"}
 

@@ -19,7 +19,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.testing import assert_replays, pipeline_worker
 from tests.exchange.exchange_pipelines import (
     EXCHANGES,
     Accepts,
@@ -33,6 +33,7 @@ from tests.exchange.exchange_pipelines import (
 )
 from tests.handoff.handoff_stages import INJECTION
 from tests.support import Handle, approve, event, failure, names, overview, start, until
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
 async def sealed_signal(handle: Handle) -> Payload:

@@ -19,13 +19,14 @@ from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.exchange.workflow_streams import STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.testing import JSON_PLAIN, assert_replays, pipeline_worker, signal_raw
+from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
 from tests.exchange.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.exchange.test_exchange_of_runs import output
 from tests.exchange.test_handing import message
 from tests.handoff.handoff_stages import extract
 from tests.support import Handle, answer_to, event, overview, start
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
 async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safeguards: Safeguards) -> None:

@@ -18,10 +18,10 @@ from baton.handoff.sealed import SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed
 from baton.keys.store_keyring import Keyring
 from baton.sdk.runner import runner_for
-from baton.testing import JSON_PLAIN, signal_raw
 from tests.handoff.material import FULL
 from tests.handoff.sealed_workflows import Hands, Receives, receive
 from tests.support import LIMIT
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 KEYS = Keyring.generate()
 WORKFLOWS = [Hands, Receives]

@@ -3,15 +3,13 @@
 import base64
 import html
 import json
-import logging
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.testing import LogCapture, Surfaces, assert_not_seen, assert_seen, sightings
+from tests.support.surfaces import Surfaces, assert_not_seen, sightings
 
 MARKER = 'brainstorm-Ü7 "<&>"'
 
@@ -75,48 +73,3 @@ class TestAssertNotSeen:
         """It would pass for ever, and prove nothing."""
         with pytest.raises(AssertionError, match="nothing to search"):
             assert_not_seen(MARKER, *nothing)
-
-    def test_the_control_fails_where_it_is_not(self) -> None:
-        """`assert_seen` shows that the search would have found it."""
-        assert_seen(MARKER, f"<{MARKER}>")
-        with pytest.raises(AssertionError, match="was not seen in any of 1 places"):
-            assert_seen(MARKER, "nothing of it")
-
-
-class TestSurfaces:
-    """`Surfaces` and `LogCapture`."""
-
-    def test_a_pattern_that_matches_nothing_is_refused(self) -> None:
-        """A prompt that was never kept is no prompt without the marker."""
-        surfaces = Surfaces()
-        surfaces.add("log/1", "started")
-
-        with pytest.raises(ValueError, match=r"no surface matches 'prompt/\*'; there are surfaces of these kinds: log"):
-            surfaces.only("log/*", "prompt/*")
-
-    def test_files_are_searched_as_bytes(self, tmp_path: Path) -> None:
-        """Below the folder, at any depth."""
-        (tmp_path / "deep").mkdir()
-        (tmp_path / "deep" / "state.db").write_bytes(b"\x00" + MARKER.encode() + b"\xff")
-        surfaces = Surfaces()
-        surfaces.add_files(tmp_path)
-
-        assert sightings(MARKER, surfaces) == [("file/deep/state.db", "as it is")]
-
-    def test_logs_are_kept_with_arguments_extras_and_tracebacks(self) -> None:
-        """From DEBUG on, whatever the root logger shows otherwise, and only inside the block."""
-        log, root = logging.getLogger("tests.markers"), logging.getLogger()
-        before = root.level
-        with LogCapture() as logs:
-            log.debug("asked %s", MARKER)
-            log.info("asked", extra={"about": MARKER})
-            try:
-                raise RuntimeError(MARKER)
-            except RuntimeError:
-                log.exception("failed")
-        log.warning("after %s", MARKER)
-
-        surfaces = Surfaces()
-        surfaces.add_logs(logs)
-        assert [name for name, _ in sightings(MARKER, surfaces)] == ["log/1", "log/2", "log/3"]
-        assert root.level == before

@@ -22,25 +22,12 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.testing import (
-    Cassette,
-    Expect,
-    LogCapture,
-    Scripts,
-    answers,
-    assert_not_seen,
-    assert_seen,
-    handoff_attacks,
-    pipeline_worker,
-    run_pipeline,
-    scripted_stage,
-    sealed_handoffs,
-    surfaces_of,
-    time_skipping_server,
-)
+from baton.testing import Cassette, Expect, Scripts, pipeline_worker, run_pipeline, scripted_stage
 from tests.kit.kit_pipelines import Patient, Researched
 from tests.kit.kit_stages import FACT, IDEA, decide, research
 from tests.support import failure, start, until_waiting
+from tests.support.surfaces import LogCapture, assert_not_seen, assert_seen, surfaces_of
+from tests.support.tampering import answers, handoff_attacks, sealed_handoffs
 
 START = PipelineInput(goal="Find a price")
 DECIDED = BatonPatch(decision_log=["Kept the price"])
@@ -140,19 +127,6 @@ class TestSurfacesOf:
         for kind in ("prompt/decide/*", "history/*", "ledger/*"):
             assert_seen("canary-8d2e", surfaces.only(kind))
 
-    async def test_what_cannot_be_decoded_is_not_passed_over(self, server: DevServer, tmp_path: Path) -> None:
-        """A search by a client without the keys would find nothing, and prove nothing."""
-        safeguards = Safeguards.development(tmp_path, encrypt=True)
-        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-        async with pipeline_worker(client, [Researched], [research, decide]) as worker:
-            run = await run_pipeline(worker, Researched.run, START)
-        blind = await Client.connect(server.address, plugins=[BatonPlugin()])
-
-        with pytest.raises(Exception, match="cannot be decoded"):
-            await surfaces_of(blind, run.handle.id)
-        raw = (await surfaces_of(client, run.handle.id)).only("history/*/raw")
-        assert_not_seen("canary-8d2e", raw)
-
 
 class TestSealedHandoffs:
     async def test_a_runs_own_handoffs_can_be_attacked(self, server: DevServer, tmp_path: Path) -> None:
@@ -220,15 +194,3 @@ class TestTime:
                 baton_client, handle.id, Decision(approval="release manager", approved=True, who="ann", why="tested")
             )
             await handle.result()
-
-    async def test_the_test_server_has_one_clock_for_all(self) -> None:
-        """It skips while a result is awaited."""
-        async with (
-            time_skipping_server() as client,
-            pipeline_worker(client, [Patient], [research, decide]) as worker,
-        ):
-            run = await run_pipeline(worker, Patient.run, START, within=timedelta(days=60))
-
-        assert run.record.began is not None
-        assert run.record.ended is not None
-        assert run.record.ended - run.record.began > timedelta(days=30)

@@ -15,8 +15,9 @@ from baton.ledger.proof import Checkpoint, LedgerReport
 from baton.ledger.records import LedgerError, record_hash
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import compressed, restored
-from baton.testing import flips, opened_past_guards
+from baton.testing import opened_past_guards
 from tests.ledger.material import KEYS, TASK, entry
+from tests.support.tampering import flips
 
 LENGTH = 5
 

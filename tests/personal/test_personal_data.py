@@ -16,11 +16,12 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions
 from baton.plugin import BatonPlugin
-from baton.testing import assert_not_seen, assert_replays, pipeline_worker, run_pipeline, surfaces_of
+from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.handoff.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches, PersonalParent
 from tests.handoff.handoff_stages import MARKER, STAGES
 from tests.pipelines.stages import EXECUTED
 from tests.support import approve, failure, start, until_waiting
+from tests.support.surfaces import assert_not_seen, surfaces_of
 
 SUBJECT = "jane@example.org"
 

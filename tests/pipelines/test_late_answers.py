@@ -21,13 +21,14 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.testing import JSON_PLAIN, assert_replays, signal_raw
+from baton.testing import assert_replays
 from baton.wire.names import DECIDE, QUERY_STATUS, QUERY_WAITING
 from tests.exchange.exchange_pipelines import HandsOff
 from tests.exchange.test_exchange_of_runs import output
 from tests.pipelines.stages import check, document, sort, tidy
 from tests.pipelines.working_pipelines import ReceivesAfterWork, ReceivesOutsideTheSandbox, WorksAndReceives
 from tests.support import Handle, sealing_worker, start
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 STRAY = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=b'{"stray":true}')
 

@@ -14,18 +14,11 @@ from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.keys.store_keyring import KeyringError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.testing import (
-    PipelineRun,
-    assert_replays,
-    connected,
-    pipeline_worker,
-    run_pipeline,
-    sealed_handoffs,
-    temporary_plugin,
-)
+from baton.testing import PipelineRun, assert_replays, connected, pipeline_worker, run_pipeline, temporary_plugin
 from baton.worker import Served, Settings, plugin_for
 from tests.pipelines import default_pipelines as they
 from tests.support import failure, start
+from tests.support.tampering import sealed_handoffs
 
 START = PipelineInput(goal="Note it")
 

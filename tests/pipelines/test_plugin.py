@@ -37,13 +37,14 @@ from baton.ledger.records import LedgerUnavailableError
 from baton.plugin import BatonPlugin
 from baton.runs.client_connection import Connection
 from baton.telemetry import worker_logs
-from baton.testing import JSON_PLAIN, pipeline_worker, run_pipeline
+from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines import stages
 from tests.pipelines.mishaps import Raises
 from tests.pipelines.pipelines import PIPELINES, Gated, Linear
 from tests.pipelines.stages import STAGES
 from tests.replay.mutants import GateDropped
 from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, names, start, until_waiting
+from tests.support.tampering import JSON_PLAIN
 
 BAD_CODE = [
     pytest.param("init", "UnheardOf", "in the beginning", id="an exception in __init__"),

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from baton.cli.doctor import namespace, search_attributes
 from baton.devserver import DevServer, DevServerOptions
 from baton.runs.client_waiting import described_queue
-from baton.testing import signal_raw
+from tests.support.tampering import signal_raw
 
 AGE = {"frontend.keepAliveMaxConnectionAge": "1s"}
 

@@ -149,14 +149,14 @@ class TestTls:
         """The SDK finds it out before it connects."""
         monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(authority.issue("client").certificate))
 
-        assert "a client certificate without its key" in await refusal("localhost:1")
+        assert "certificate and key cannot be used" in await refusal("localhost:1")
 
     async def test_an_expired_certificate_is_told_as_that(self, server: DevServer, authority: Authority) -> None:
         """It is not told as a server that is off."""
         expired = authority.issue("server", *LOCALHOST, ends=NOW - timedelta(days=1))
 
         async with proxied(server, expired) as address:
-            assert "the service's certificate has expired; renew it" in await refusal(address)
+            assert "the service's certificate does not hold (Expired" in await refusal(address)
 
     async def test_the_name_in_the_certificate_is_told_and_can_be_given(
         self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
@@ -170,7 +170,7 @@ class TestTls:
             client = await connect(Connection(address=address))
 
             assert await client.service_client.check_health()
-        assert "is for another name, 'temporal.example.com'; connect by that name, or give it as" in said
+        assert "its name (TEMPORAL_TLS_SERVER_NAME)" in said
 
     async def test_another_authority_is_told_as_that(
         self, server: DevServer, authority: Authority, tmp_path: Path
@@ -181,12 +181,12 @@ class TestTls:
         async with proxied(server, theirs.issue("server", *LOCALHOST)) as address:
             said = await refusal(address)
 
-        assert "of an authority that is not trusted here" in said
+        assert "does not hold (UnknownIssuer)" in said
         assert "TEMPORAL_TLS_SERVER_CA_CERT_PATH" in said
 
     async def test_tls_towards_a_port_without_is_told_as_that(self, server: DevServer, authority: Authority) -> None:
         """The service is there, and speaks in clear."""
-        assert "it speaks no TLS at this port" in await refusal(server.address)
+        assert "(TEMPORAL_TLS=true, or false)" in await refusal(server.address)
 
     async def test_a_port_with_tls_may_want_it(
         self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
@@ -195,7 +195,7 @@ class TestTls:
         monkeypatch.delenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH")
 
         async with proxied(server, authority.issue("server", *LOCALHOST)) as address:
-            assert "does it want TLS? TEMPORAL_TLS=true" in await refusal(address)
+            assert "whether it wants TLS (TEMPORAL_TLS=true" in await refusal(address)
 
 
 class TestSettings:

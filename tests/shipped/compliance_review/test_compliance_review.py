@@ -22,19 +22,11 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
-from baton.testing import (
-    LogCapture,
-    PipelineRun,
-    Surfaces,
-    assert_not_seen,
-    assert_seen,
-    pipeline_worker,
-    run_pipeline,
-    surfaces_of,
-)
+from baton.testing import PipelineRun, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion
 from tests.shipped.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
 from tests.support import failure
+from tests.support.surfaces import LogCapture, Surfaces, assert_not_seen, assert_seen, surfaces_of
 from workflows.compliance_review import ComplianceReview
 
 STEPS = ["ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter"]

@@ -30,17 +30,7 @@ _HASH = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 class LogCapture(logging.Handler):
-    """Keeps everything that is logged inside the `with` block, from DEBUG on, with its traceback.
-
-    Attributes:
-        lines: The formatted records.
-
-    Example:
-        >>> with LogCapture() as logs:
-        ...     logging.getLogger("agent").debug("asked %s", "the model")
-        >>> logs.lines
-        ['agent DEBUG asked the model']
-    """
+    """Keeps everything that is logged inside the `with` block, from DEBUG on, with its traceback."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -75,18 +65,7 @@ _PLAIN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"asct
 
 @dataclass
 class Surfaces:
-    """Named pieces of what a run left behind.
-
-    Attributes:
-        pieces: The bytes of each, by name.
-
-    Example:
-        >>> surfaces = Surfaces()
-        >>> surfaces.add("prompt/review/1", "## Baton")
-        >>> surfaces.add("log/1", "started")
-        >>> list(surfaces.only("prompt/*").pieces)
-        ['prompt/review/1']
-    """
+    """Named pieces of what a run left behind."""
 
     pieces: dict[str, bytes] = field(default_factory=dict)
 
@@ -115,11 +94,7 @@ class Surfaces:
                 self.add(f"file/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
     def only(self, *patterns: str) -> "Surfaces":
-        """Return the pieces whose name matches one of these patterns (`prompt/review/*`).
-
-        Raises:
-            ValueError: A pattern matches none: what is not there cannot be searched.
-        """
+        """Return the pieces whose name matches one of these patterns (`prompt/review/*`)."""
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in self.pieces):
                 kinds = ", ".join(sorted({name.partition("/")[0] for name in self.pieces})) or "none"
@@ -144,20 +119,7 @@ async def surfaces_of(
     artifacts: ArtifactStore | None = None,
     folders: Sequence[Path] = (),
 ) -> Surfaces:
-    """Collect what a run left behind, earlier runs that continued as new and all its children included.
-
-    Args:
-        client: A client that can decode the run: with its keys and its artifact store.
-        workflow_id: The run.
-        prompts: What each agent was shown.
-        logs: What was logged.
-        ledger: The ledger, open, if the run has one.
-        artifacts: The artifact store, if it has one.
-        folders: Folders whose files are searched as bytes.
-
-    Raises:
-        HistoryError: A payload cannot be decoded, so it could not be searched.
-    """
+    """Collect what a run left behind, earlier runs that continued as new and all its children included."""
     found = Surfaces()
     tasks = await _add_histories(found, client, workflow_id)
     for agent, shown in (prompts or {}).items():
@@ -255,28 +217,7 @@ Searched = Surfaces | str | bytes
 
 
 def assert_not_seen(marker: str, *where: Searched) -> None:
-    """Assert that a marker is on none of the surfaces, in no spelling.
-
-    It is searched for as it is, in any case, JSON-escaped, HTML-escaped, percent-encoded, in UTF-16, in hexadecimal,
-    and in base64 wherever it may begin. It is not found inside what is encrypted, compressed or split: give decoded
-    surfaces, as `surfaces_of` does.
-
-    Args:
-        marker: A text that stands nowhere by chance, of 8 characters or more.
-        where: What is searched: surfaces, or texts.
-
-    Raises:
-        AssertionError: It is there; the message has each place. Or there is nothing to search, which proves nothing.
-        ValueError: The marker is too short.
-
-    Example:
-        >>> assert_not_seen("canary-7f3a", "## Baton: all is well")
-        >>> assert_not_seen("canary-7f3a", "CANARY-7F3A")
-        Traceback (most recent call last):
-        ...
-        AssertionError: the marker 'canary-7f3a' was seen in 1 of 1 places:
-        - text 1, as it is
-    """
+    """Assert that a marker is on none of the surfaces, in no spelling."""
     pieces = _pieces(where)
     if not any(pieces.values()):
         raise AssertionError(f"there is nothing to search for {marker!r}, which proves nothing")
@@ -287,33 +228,13 @@ def assert_not_seen(marker: str, *where: Searched) -> None:
 
 
 def assert_seen(marker: str, *where: Searched) -> None:
-    """Assert that a marker is there: the control that shows that a search would have found it.
-
-    Args:
-        marker: As for `assert_not_seen`.
-        where: What is searched.
-
-    Raises:
-        AssertionError: It is nowhere.
-        ValueError: The marker is too short.
-
-    Example:
-        >>> assert_seen("canary-7f3a", b'{"said": "canary-7f3a"}')
-    """
+    """Assert that a marker is there: the control that shows that a search would have found it."""
     if not sightings(marker, *where):
         raise AssertionError(f"the marker {marker!r} was not seen in any of {len(_pieces(where))} places")
 
 
 def sightings(marker: str, *where: Searched) -> list[tuple[str, str]]:
-    """Return where a marker is: the name of each piece, and in which spelling, the first that was found.
-
-    Raises:
-        ValueError: The marker is too short.
-
-    Example:
-        >>> sightings("canary-7f3a", base64.b64encode(b"see canary-7f3a!"))
-        [('text 1', 'in base64')]
-    """
+    """Return where a marker is: the name of each piece, and in which spelling, the first that was found."""
     if len(marker) < SHORTEST:
         raise ValueError(f"the marker {marker!r} has {len(marker)} characters; it needs {SHORTEST} or more")
     spellings = _spellings(marker)
