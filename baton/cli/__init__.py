@@ -31,12 +31,15 @@ def main() -> NoReturn:
         code: object = ExitCode.OK
     except SystemExit as stop:
         code = stop.code
-    except BatonError as error:  # a command that cannot be loaded, for want of an extra, or an output without room
+    except BatonError as error:  # a command that cannot be loaded, for want of an extra
         print(f"baton: {error}", file=sys.stderr)
         code = ExitCode.NO
     except KeyboardInterrupt:  # while a command was still being loaded, or its usage told
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader of the output has gone
+        code = ExitCode.NO
+    except OSError as error:  # the output has no room
+        print(f"baton: {error}", file=sys.stderr)
         code = ExitCode.NO
     except Exception:  # a bug: show where
         traceback.print_exc()

@@ -118,7 +118,6 @@ COMMANDS = (
     Listed("keys rotate", "keys.cli", _PROVE),
     Listed("keys rewrap", "ledger.cli", _PROVE),
     Listed("keys public", "keys.cli", _PROVE),
-    Listed("version", "cli.schema", _CHECK),
 )
 """Every command, in the order of `--help`."""
 
@@ -164,14 +163,6 @@ class _Schedules(_ListsByDefault):
         return super().parse_args(ctx, ["add", *args] if adds and not ctx.resilient_parsing else args)
 
 
-class _Root(TyperGroup):
-    """The command itself: its version is asked for in JSON as everything is."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take `--version` for the command of that name where `--json` stands beside it, and nothing else."""
-        return super().parse_args(ctx, ["version", "--json"] if {*args} == {"--version", "--json"} else args)
-
-
 def _register(app: typer.Typer, listed: Listed) -> None:
     """Make the command known to the application."""
     stands_in = type(f"_Deferred_{listed.function}", (_Deferred,), {"listed": listed})
@@ -189,7 +180,6 @@ def make_app() -> typer.Typer:
     """Return the application with all commands."""
     app = typer.Typer(
         name="baton",
-        cls=_Root,
         help="Durable multi-agent pipelines on Temporal: start, watch, decide, repair.",
         epilog=MEANINGS,
         no_args_is_help=True,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import platform
 import shlex
@@ -10,21 +9,19 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
-from uuid import uuid4
 
 import typer
 from rich.text import Text
 from temporalio.api.enums.v1 import IndexedValueType, PendingActivityState
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueResponse,
-    PollWorkflowTaskQueueRequest,
 )
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -32,9 +29,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
 from baton.cli.options import ExitCode
 from baton.cli.output import make_table, plain
-from baton.cli.schema import installed
 from baton.cli.session import KEYS_FOLDER, Session, command
-from baton.devserver.processes import find_temporal
 from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
 from baton.handoff.client_inbox import WAITING_RUNS
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
@@ -80,19 +75,8 @@ class Finding:
 _PATIENCE_SECONDS = 10.0
 _SERVERS_OWN = "look at the server's log, and whether its disk or database has room"
 _STYLES = {Mark.OK: "green", Mark.WARN: "yellow", Mark.FAIL: "bold red"}
-_MOST_SKEW = timedelta(seconds=2)
-_POLL_SECONDS = 0.5
 _ROOM = 1_000_000  # bytes
 _PROBE = b"baton doctor\n"
-_EXTRAS = {
-    "tokens": (("splintr",), "exact token counts; without it they are estimated"),
-    "objects": (("obstore",), "artifacts in S3, GCS or Azure; without it in folders only"),
-    "dev-server": (("starlette", "uvicorn"), "`baton dev`"),
-    "mcp": (("mcp",), "`baton mcp`"),
-    "postgres": (("psycopg",), "a ledger in Postgres; without it in a file only"),
-    "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "traces; without it none"),
-}
-
 _MOST_DESCRIBED = 50
 _AT_ONCE = 8
 _UNUSUAL_TRIES = 3  # a worker that is killed costs one, another that takes over in the same second one more
@@ -139,8 +123,6 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
     yield await store(session.options.store, open_store)
     yield keys(os.environ)
     yield await ledger()
-    set_here = sorted(name for name in os.environ if name.startswith(("BATON_", "TEMPORAL_")))
-    yield Finding("settings", Mark.OK, ", ".join(set_here) or "none")
     try:
         settings = session.connection.settings()
         client = await session.client()
@@ -164,7 +146,6 @@ def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[
         ("waiting for you", waiting(client)),
         ("runs", runs(client)),
         ("ledger records", records(client)),
-        ("clock", clock(client)),
     ]
 
 
@@ -203,22 +184,14 @@ def installation() -> Iterator[Finding]:
         version = installed(name)
         missing = None if version else f"pip install {name}"
         yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", missing)
-    for extra, (modules, what) in _EXTRAS.items():
-        absent = [module for module in modules if not _is_there(module)]
-        remedy = f"if you want it: pip install 'temporal-baton[{extra}]'" if absent else None
-        yield Finding(f"extra {extra}", Mark.WARN if absent else Mark.OK, what, remedy)
-    try:
-        yield Finding("embedded server", Mark.OK, str(find_temporal()))
-    except ServerError as error:
-        yield Finding("embedded server", Mark.WARN, str(error), "only `baton dev` and tests need it")
 
 
-def _is_there(module: str) -> bool:
-    """Return whether a module is installed, without loading it."""
+def installed(distribution: str) -> str | None:
+    """Return the version of an installed distribution, or None."""
     try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # nor is the package that it would be in
-        return False
+        return version_of(distribution)
+    except PackageNotFoundError:
+        return None
 
 
 async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
@@ -394,29 +367,6 @@ async def runs(client: Client) -> Finding:
         remedy = "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"
         return Finding("runs", Mark.FAIL, f"of the run {run.workflow_id!r} {error}", remedy)
     return Finding("runs", Mark.OK, f"the payloads of {run.workflow_id!r} can be read")
-
-
-async def clock(client: Client) -> Finding:
-    """Check that this machine's clock agrees with the server's."""
-    task_queue = f"baton-doctor-{uuid4()}"
-    asked = datetime.now(UTC)
-    poll = PollWorkflowTaskQueueRequest(
-        namespace=client.namespace, task_queue=TaskQueue(name=task_queue), identity="baton doctor"
-    )
-    with contextlib.suppress(RPCError, TimeoutError):  # nothing is started there
-        async with asyncio.timeout(_POLL_SECONDS):
-            # The server refuses to wait for less than two seconds, so the waiting is ended on this side.
-            await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=10), retry=False)
-    answered = datetime.now(UTC)
-    answer = await described_queue(client, task_queue)
-    if not answer.pollers:
-        return Finding("clock", Mark.WARN, "the server did not tell its time", "try again")
-    theirs = answer.pollers[0].last_access_time.ToDatetime(tzinfo=UTC)
-    skew = max(asked - theirs, theirs - answered, timedelta(0))
-    if skew <= _MOST_SKEW:
-        return Finding("clock", Mark.OK, "agrees with the server's")
-    found = f"{skew.total_seconds():.0f} s apart from the server's"
-    return Finding("clock", Mark.WARN, found, "let a time service set both; deadlines go by the server's")
 
 
 async def count(client: Client, query: str) -> int:

@@ -1,21 +1,17 @@
-"""`baton schema` and `baton version`: what this release speaks, and what it stands on.
+"""`baton schema`: the records that this release speaks.
 
 A published JSON Schema (draft 2020-12) is made of the record itself, and accepts a document exactly when the record
 does, given a validator that also checks formats. The number at the end of an `$id` goes up when a document that was
 valid no longer is.
 """
 
-import platform
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import Annotated, Any
 
 import typer
 
 from baton.artifacts.records import ArtifactRef
 from baton.budget.records import Budget
-from baton.cli.output import make_table, plain
 from baton.cli.session import Session, command
 from baton.contract.records import Explanation, LeftOut
 from baton.core.baton import Baton, BatonPatch
@@ -83,9 +79,6 @@ def schema_of(name: str) -> dict[str, Any]:
     return {"$schema": Published.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}
 
 
-_STANDS_ON = ("temporal-baton", "temporalio", "pydantic")
-
-
 @command
 async def schema(
     session: Session,
@@ -105,24 +98,3 @@ async def schema(
     if name not in names:
         raise typer.BadParameter(f"there is no schema {name!r}; there are {', '.join(names)}", param_hint="NAME")
     session.write_json(schema_of(name))
-
-
-@command
-async def version(session: Session) -> None:
-    """Print the versions of Baton and its dependencies."""
-    versions = {name: installed(name) or "not installed" for name in _STANDS_ON} | {"python": platform.python_version()}
-    if session.json:
-        session.write_json(versions)
-        return
-    table = make_table("", "")
-    for name, number in versions.items():
-        table.add_row(plain(name), plain(number, "bold"))
-    session.show(table)
-
-
-def installed(distribution: str) -> str | None:
-    """Return the version of an installed distribution, or None."""
-    try:
-        return version_of(distribution)
-    except PackageNotFoundError:
-        return None

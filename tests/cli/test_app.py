@@ -50,8 +50,6 @@ class TestEncoding:
 class TestOutput:
     LINES = (
         pytest.param(["schema", "baton"], id="a command"),
-        pytest.param(["version"], id="a table"),
-        pytest.param(["version", "--json"], id="JSON"),
         pytest.param(["--help"], id="help"),
         pytest.param(["--version"], id="less than fills a buffer"),
         pytest.param(["--show-completion", "bash"], id="a script"),
@@ -60,13 +58,13 @@ class TestOutput:
     @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
     @pytest.mark.parametrize("line", LINES)
     def test_what_has_no_room_is_said_in_a_line_and_by_the_exit_code(self, line: list[str], buffered: bool) -> None:
-        """It was a traceback, or, where all of it was still in the buffer, success."""
+        """Where all of it was still in the buffer, it was success."""
         with open("/dev/full", "w", encoding="utf-8") as full:
             ended = self.called(line, stdout=full, environment={} if buffered else {"PYTHONUNBUFFERED": "1"})
 
         assert ended.returncode == 1
         assert ended.stderr.count("\n") == 1
-        assert "the output cannot be written whole (No space left on device); send it elsewhere" in ended.stderr
+        assert "No space left on device" in ended.stderr
 
     @pytest.mark.parametrize("line", LINES)
     def test_a_reader_that_is_gone_ends_it_without_a_word(self, line: list[str]) -> None:
@@ -81,7 +79,7 @@ class TestOutput:
     @pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&- <&-"])
     def test_a_stream_that_is_closed_from_the_start_is_written_to_in_vain(self, streams: str) -> None:
         """As some services start what they start: it was a traceback."""
-        command = ["sh", "-c", f'"$0" -m baton version {streams}', sys.executable]
+        command = ["sh", "-c", f'"$0" -m baton schema {streams}', sys.executable]
 
         assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -299,18 +297,9 @@ class TestUnreachable:
 
 
 class TestWithoutServer:
-    def test_version_tells_what_baton_stands_on(self) -> None:
-        """An issue report begins with it."""
-        told = json.loads(baton("version", "--json").stdout)
-
-        assert set(told) == {"temporal-baton", "temporalio", "pydantic", "python"}
-        assert told["python"] == ".".join(map(str, sys.version_info[:3]))
-
     def test_the_version_can_be_asked_for_as_everywhere(self) -> None:
         """`--version` needs no command."""
         assert baton("--version").stdout == f"baton {__version__}\n"
-        for line in (["--version", "--json"], ["--json", "--version"]):
-            assert json.loads(baton(*line).stdout)["temporal-baton"] == __version__
 
     def test_schema_lists_and_prints_what_is_published(self) -> None:
         """The list is one name a line; each name prints a JSON Schema."""

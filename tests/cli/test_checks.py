@@ -9,7 +9,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
-from baton.cli.doctor import Finding, Mark, _in_time, installation, store, trust
+from baton.cli.doctor import Finding, Mark, _in_time, store, trust
 
 
 class TestTrust:
@@ -64,23 +64,6 @@ class TestStore:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, ignored)
         assert (full.mark, bool(full.remedy)) == (Mark.FAIL, True)
-
-
-class TestInstallation:
-    def test_nothing_fails_where_the_tests_run(self) -> None:
-        """The extras are looked for by what they bring, without loading it."""
-        findings = {one.check: one for one in installation()}
-
-        extras = {
-            "tokens",
-            "objects",
-            "dev-server",
-            "mcp",
-            "postgres",
-            "otel",
-        }  # what a command or a worker may ask for
-        assert {"python", "temporalio", *(f"extra {name}" for name in extras)} <= findings.keys()
-        assert [one for one in findings.values() if one.mark is Mark.FAIL] == []
 
 
 class TestTheServersAnswers:
