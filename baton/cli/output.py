@@ -7,10 +7,8 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -18,8 +16,6 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
-
-from baton.errors import BatonError
 
 _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16
@@ -35,51 +31,14 @@ def make_console(*, error: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-class _Output(io.TextIOWrapper):
-    """The output of the process, which says in a line of ours that it cannot be written."""
-
-    def write(self, text: str, /) -> int:
-        """Write ``text``; see `_said`."""
-        if text == "":  # libraries ask so what a stream is, and forget what it raises
-            return 0
-        with self._said():
-            return super().write(text)
-
-    def flush(self) -> None:
-        """Write what was kept back; see `_said`."""
-        with self._said():
-            super().flush()
-
-    @contextmanager
-    def _said(self) -> Iterator[None]:
-        """Raise a `BatonError` once if nothing can be written; later output is dropped."""
-        try:
-            yield
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            raise BatonError(
-                f"the output cannot be written whole ({error.strerror}); send it elsewhere. "
-                "What the command did before stands"
-            ) from error
-
-
 def prepare_streams() -> None:
-    """Set up the process's streams so that output is written whole or its loss is reported."""
+    """Set up the process's streams so that they take every text, and are there."""
     codecs.register_error(_ESCAPED, _escaped)
-    if isinstance(out := sys.stdout, io.TextIOWrapper):
-        sys.stdout = _Output(
-            out.buffer,
-            out.encoding,
-            _ESCAPED,
-            line_buffering=out.line_buffering,
-            write_through=out.write_through,
-        )
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr.reconfigure(errors=_ESCAPED)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+        elif stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it is open to the end
 
 
@@ -219,14 +178,6 @@ def ago(at: datetime | None, now: datetime) -> str:
         if now - at >= 2 * size or (unit == "min" and now - at >= size):
             return f"{(now - at) // size} {unit} ago"
     return "just now" if now - at < timedelta(seconds=2) else f"{(now - at).seconds} s ago"
-
-
-def dollars(micro_usd: int, places: int | None = None) -> str:
-    """Return an amount of money, rounded half up: to a cent from one cent on, unless ``places`` says otherwise."""
-    if places is None:
-        places = 2 if micro_usd >= 10_000 or not micro_usd else 5
-    exact = Decimal(micro_usd).scaleb(-6)
-    return f"${exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)}"
 
 
 STATUS_STYLES = {

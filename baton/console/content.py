@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +22,8 @@ from markupsafe import Markup, escape
 from pydantic_core import to_jsonable_python
 
 from baton.wire.json_values import excess
-from baton.wire.text import length, quantity
+from baton.wire.money import dollars
+from baton.wire.text import length, quantity, stamp
 
 MOST_CHARACTERS = 300_000
 """So much of a text is shown, which is more than an approval may show; the whole can be downloaded."""
@@ -271,11 +272,6 @@ def moment(at: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(timespec="milliseconds"), stamp(utc))
 
 
-def stamp(at: datetime) -> str:
-    """Return a time in UTC as text."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def ago(at: datetime | None) -> Markup:
     """Return how long ago something was, in the largest unit that fits, with the time itself as its title."""
     if at is None:
@@ -291,14 +287,6 @@ def ago(at: datetime | None) -> Markup:
     return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(
         utc.isoformat(timespec="milliseconds"), stamp(utc), told
     )
-
-
-def dollars(micro_usd: int | None) -> str:
-    """Return an amount of money: to a cent from one cent on."""
-    if micro_usd is None:
-        return ""
-    places = 2 if abs(micro_usd) >= 10_000 or not micro_usd else 5
-    return f"${Decimal(micro_usd).scaleb(-6).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
 
 
 def number(value: int | None) -> str:

@@ -10,13 +10,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from baton import ArtifactRef, Baton, StepKind
-from baton.client import RunRecord, RunStatus, Step, describe
+from baton.client import RunRecord, RunStatus, Step, describe, standing
 from baton.console.content import value_content
 from baton.console.relay import Message, baton_at, compare, relay, sent_by_step, works
 from baton.console.rendering import artifact_file, enclosed, file, follow, named, render, run_path, sources_of
 from baton.console.security import page
 from baton.console.sources import Sources
-from baton.console.standing import standing
 
 _LOOKS_EVERY = 0.2
 _MOST_HANDOFFS = 500  # steps: of longer runs the page does not look through all messages

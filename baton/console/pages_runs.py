@@ -12,11 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.service import RPCError
 
-from baton.client import STATUSES, ListedRun, RunFilter, describe, list_runs
+from baton.client import STATUSES, ListedRun, RunFilter, Standing, describe, list_runs, standing
 from baton.console.rendering import follow, render, sources_of
 from baton.console.security import page
 from baton.console.sources import Sources
-from baton.console.standing import Standing, standing
 from baton.errors import BatonError
 
 MENU = ("/", "Runs")

@@ -16,11 +16,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import Command, ago, block, dollars, json_text, make_table, moment, plain, stack
+from baton.cli.output import Command, ago, block, json_text, make_table, moment, plain, stack
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.runs.client_handoffs import text_at
+from baton.wire.money import dollars
 from baton.wire.text import fence
 
 _ENVELOPE = frozenset(

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.options import ExitCode, ForceOption, check_new
-from baton.cli.output import dollars, json_text, make_table, moment, plain, stack
+from baton.cli.output import json_text, make_table, moment, plain, stack
 from baton.cli.session import Session, command
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainReport, Verdict
@@ -45,6 +45,7 @@ from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
 from baton.personal.cli import VaultOption, vault_place
 from baton.personal.store import Vault, VaultOptions
+from baton.wire.money import dollars
 from baton.wire.text import quantity
 
 _STYLES = {

@@ -11,7 +11,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import dollars, grid, make_table, moment, plain, stack
+from baton.cli.output import grid, make_table, moment, plain, stack
 from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.baton import Baton
@@ -21,6 +21,7 @@ from baton.core.state import MergeStrategy
 from baton.handoff.pending import HandoffDecision
 from baton.runs.cli_show import glyph, heading, repair_hints, verdict, with_before
 from baton.runs.client_explanation import explain_run
+from baton.wire.money import dollars
 from baton.wire.text import between, length, quantity
 
 BEGINNING = "start"

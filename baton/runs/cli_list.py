@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from baton.cli.options import ExitCode
-from baton.cli.output import STATUS_STYLES, ago, dollars, make_table, plain, without_breaks
+from baton.cli.output import STATUS_STYLES, ago, make_table, plain, without_breaks
 from baton.cli.session import Session, command
 from baton.core.history import Spend
 from baton.runs.client_bill import GroupBy, charges, exported, paired, summed
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
+from baton.wire.money import dollars
 from baton.wire.text import between, length
 
 

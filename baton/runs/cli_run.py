@@ -46,10 +46,10 @@ from baton.client import fork as fork_run
 from baton.core.baton import AnyBaton
 from baton.core.messages import PipelineInput
 from baton.errors import BatonError
-from baton.runs.cli_show import suspension
 from baton.runs.cli_watch import follow_to_the_end
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_follow import refused_at_first
+from baton.runs.client_standing import suspended
 from baton.runs.client_waiting import has_pollers
 from baton.wire.text import mismatch
 
@@ -151,7 +151,7 @@ async def run(
         session.note(waits.remedy or "")
     elif refused:
         end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
-        session.note(f"the run does not begin: {suspension(refused)}; if it never will, end it: {end}")
+        session.note(f"the run does not begin: {suspended(refused)}; if it never will, end it: {end}")
     await _report(session, client, handle, pipeline, watch=watch)
 
 

@@ -14,7 +14,6 @@ from baton.cli.output import (
     STATUS_STYLES,
     Command,
     block,
-    dollars,
     grid,
     json_text,
     moment,
@@ -25,14 +24,14 @@ from baton.cli.output import (
 from baton.cli.session import AtOption, RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus, read_run
 from baton.core.baton import Baton
-from baton.core.history import HistoryEntry, Spend, StepKind
-from baton.core.messages import PipelineStatus, Waiting
+from baton.core.history import HistoryEntry, Spend
+from baton.core.messages import Waiting
 from baton.core.rendering import render
 from baton.runs.client_decide import shown_whole
-from baton.runs.client_events import HandoffDeadline, Timer
-from baton.runs.client_executions import PAUSED, Pause, unpause
 from baton.runs.client_list import SUSPENDED
-from baton.runs.client_waiting import Pending, Waits, waits
+from baton.runs.client_standing import standing, standings
+from baton.runs.client_waiting import Waits, waits
+from baton.wire.money import dollars
 from baton.wire.text import between, length, quantity
 
 _LONGEST_OUTPUT = 2_000  # characters
@@ -136,9 +135,6 @@ GLYPHS = {
 """A sign for each way a step may stand."""
 
 
-_UNUSUAL_TRIES = 3  # a worker that was killed costs one, another that takes over at the same moment a second
-
-
 def glyph(step: Step) -> Text:
     """Return the sign of how a step stands; an approval that ended with a no has that of a failure."""
     denied = step.approved is False and step.status is StepStatus.DONE
@@ -152,7 +148,8 @@ def verdict(step: Step) -> str:
 
 def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     """Return who the run is and how it stands: four lines at most, and its notes."""
-    status = standing(run, waits)
+    found = [*standings(run, waits, moment)]
+    status = found[0].status
     ended = run.ended or datetime.now(UTC)
     began = run.first_began or run.began
     took = length(between(run.reset or began, ended))  # it did nothing between its end and its roll-back
@@ -173,59 +170,10 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(run.start.goal, "italic"),
         Text(" · ".join(facts), "dim"),
         plain(_fork_note(run), "dim") if origin else None,
-        plain(_ended(run, run.failure), "red") if run.failure and run.failure.upper() != status else None,
-        plain(suspension(run.suspended, waits), "yellow") if run.suspended else None,
-        *(plain(missing(one), "yellow") for one in run.missing),
-        plain(_misfit(waits.fault), "yellow") if waits and waits.fault and not run.suspended else None,
-        plain(_unanswered(waits), "yellow") if waits and waits.tries >= _UNUSUAL_TRIES and not run.suspended else None,
+        plain(found[0].sentence, "red") if run.failure and run.failure.upper() != status else None,
+        *(plain(one.sentence, "yellow") for one in found if one.status == SUSPENDED),
         *(plain(f"note: {note}", "yellow") for note in run.notes),
     )
-
-
-def _ended(run: RunRecord, why: str) -> str:
-    """Return why a run did not complete; one that somebody ended has not failed."""
-    how = {RunStatus.FAILED: "failed: ", RunStatus.TERMINATED: "terminated: "}
-    return f"{how.get(run.status, '')}{why}"
-
-
-def suspension(reason: str, waits: Waits | None = None) -> str:
-    """Return why the worker's code cannot continue a run, and what follows from that."""
-    tries = f" {waits.tries} times" if waits and waits.tries > 1 else ""
-    return (
-        f"its worker's code has failed{tries}: {reason}. The run continues by itself once a worker has code that fits"
-    )
-
-
-def missing(text: str) -> str:
-    """Return what no worker had, and what follows from that."""
-    return f"no worker can go on with it: {text}. Nothing was lost; it continues by itself once a worker has that"
-
-
-def _misfit(fault: str) -> str:
-    """Return what it means that a worker cannot go through the history of a run that waits."""
-    return f"its worker's code cannot continue it: {fault}. No decision is possible until a worker has code that fits"
-
-
-def _unanswered(waits: Waits) -> str:
-    """Return what it means that no worker answers when it is given a run."""
-    return (
-        f"it was given to a worker {waits.tries} times without an answer: the worker died of it, or code of a "
-        "pipeline or stage blocks it; see the worker's log"
-    )
-
-
-def standing(run: RunRecord, waits: Waits | None = None) -> str:
-    """Return the run's status in one word, or why it does not continue by itself."""
-    if waits and waits.pause:
-        return PAUSED
-    if run.suspended or run.missing:
-        return SUSPENDED
-    if run.pending_handoffs:
-        return PipelineStatus.PENDING_HANDOFF.value
-    open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
-    asks = any(step.kind is StepKind.APPROVAL for step in open_steps)
-    asks = asks or any(one.kind is StepKind.APPROVAL for one in (waits.pending if waits else []))
-    return "WAITING" if asks and run.status is RunStatus.RUNNING else run.status.value
 
 
 def spent(spend: Spend) -> list[str]:
@@ -276,105 +224,15 @@ def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
     return stack(*rows, table)
 
 
-def waits_card(run: RunRecord, waits: Waits) -> RenderableType | None:
-    """Return what the run waits for, and the commands that help."""
-    held = {one.seq for one in run.pending_handoffs}
-    rows = [_pending_handoff(run, one) for one in run.pending_handoffs]
-    rows += [_pending(run, one) for one in waits.pending if one.seq not in held]
-    rows += [_timer(run, one) for one in run.timers if not one.is_of_a_step]
-    if waits.pause:
-        rows.append(_paused(run, waits.pause))
-    elif not waits.has_worker:
-        rows.append(_nobody(run, waits))
-    return stack(*rows) if rows else None
-
-
-def _paused(run: RunRecord, pause: Pause) -> RenderableType:
-    """Return by whom and why the run is paused, and the command that unpauses it."""
-    told = f"paused by {pause.by} at {moment(pause.since, run.began)}{f': {pause.why}' if pause.why else ''}"
-    return stack(
-        plain(f"{told}; nothing runs and nothing can be decided until it is unpaused:", "yellow"),
-        Command(unpause(run.workflow_id)),
-    )
-
-
-def _nobody(run: RunRecord, waits: Waits) -> RenderableType:
-    """Return that no worker can continue the run, and what helps."""
-    queue, build, unchosen = shlex.quote(waits.task_queue), waits.build, waits.unchosen
-    if unchosen is not None:
-        if unchosen.current is None:
-            told = "none of their builds is current, so none is given the run. Make one current:"
-        else:
-            told = (
-                f"none is of the current build {unchosen.current}, so none is given the run. Start one "
-                "of that build, or make theirs current:"
-            )
-        return stack(
-            plain(f"workers poll the task queue {queue}, but {told}", "yellow"),
-            Command(unchosen.remedy),
-        )
-    if build is None:
-        return plain(f"no worker polls the task queue {queue}; the run cannot continue until one does", "yellow")
-    move = (
-        f"temporal workflow update-options --workflow-id {shlex.quote(run.workflow_id)} "
-        f"--versioning-override-behavior pinned --versioning-override-deployment-name {shlex.quote(build.deployment)} "
-        "--versioning-override-build-id BUILD"
-    )
-    return stack(
-        plain(
-            f"no worker of build {build.id}, to which the run is pinned, polls the task queue {queue}. Start one, or "
-            "move the run to another build whose code fits it:",
-            "yellow",
-        ),
-        Command(move),
-    )
-
-
-def _pending_handoff(run: RunRecord, one: HandoffDeadline) -> RenderableType:
-    """Return a handoff that waits for a person."""
-    step = next((step for step in run.steps if step.seq == one.seq), None)
-    until = f" since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
-    return stack(
-        Text.assemble(
-            f"the handoff to step {one.seq}",
-            plain(f" {step.name}" if step else "", "bold yellow"),
-            " waits for a person:",
-            plain(f" {one.why}" if one.why else "", "red"),
-            (until, "dim"),
-        ),
-        plain(f"  {step.failure}", "yellow") if step and step.failure else None,
-        Command(f"  baton inbox show {shlex.quote(run.workflow_id)}"),
-    )
-
-
-def _timer(run: RunRecord, one: Timer) -> RenderableType:
-    """Return what a timer is for: the answer of another pipeline, chunks of a stream, a pause of the pipeline's own."""
-    until = f": since {moment(one.since, run.began)}, until {moment(one.until, datetime.now(UTC))}"
-    return Text.assemble("waits for ", plain(one.name or "a timer", "bold cyan"), (until, "dim"))
-
-
-def _pending(run: RunRecord, one: Pending) -> RenderableType:
-    """Return one thing that is waited for."""
-    since = f" since {moment(one.since, run.began)}"
-    if one.kind is StepKind.APPROVAL:
-        until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
-        return stack(
-            Text.assemble("waits for a decision: ", plain(one.name, "bold yellow"), (f"{since}{until}", "dim")),
-            *(asked_rows(run.workflow_id, one.asked) if one.asked else []),
-            *(Command(f"  {line}") for line in decision_hints(run, one.name)),
-        )
-    if one.kind is StepKind.SLEEP:
-        until = f", until {moment(one.until, datetime.now(UTC))}" if one.until else ""
-        return Text.assemble("sleeps: ", plain(one.name, "bold cyan"), (f"{since}{until}", "dim"))
-    line = Text.assemble(
-        "waits for ", one.kind.value, " ", plain(one.name, "bold cyan"), (f": {_state(one)}{since}", "dim")
-    )
-    failure = plain(f"  the last try failed: {one.failure}", "yellow") if one.failure else None
-    if one.is_lost:
-        target = shlex.quote(run.workflow_id)
-        told = plain("  it ended before this run was reset, so the run is never told: begin it again", "yellow")
-        return stack(line, told, Command(f"  baton rollback {target} --to {one.seq} --why '…'"))
-    return stack(line, failure, Command(f"  baton show {shlex.quote(one.run)}") if one.run else None)
+def waits_card(run: RunRecord, waits: Waits) -> RenderableType:
+    """Return what the run waits for, and the commands that help; what suspends it is said in its heading."""
+    rows: list[RenderableType] = []
+    for one in standings(run, waits, moment):
+        if one.status != SUSPENDED:
+            rows.append(plain(one.sentence, "yellow" if one.needs_you else ""))
+            rows += asked_rows(run.workflow_id, one.asked) if one.asked else []
+            rows += [Command(f"  {command}") for command in one.commands]
+    return stack(*rows)
 
 
 def asked_rows(workflow_id: str, asked: Waiting) -> list[RenderableType]:
@@ -417,44 +275,9 @@ def _diff(text: str) -> Text:
     return lines
 
 
-def _state(one: Pending) -> str:
-    """Return how far a stage is, or how a child stands."""
-    if one.stands not in (None, "RUNNING"):
-        return f"it is {one.stands},"
-    if one.kind not in (StepKind.STAGE, StepKind.BRANCH):
-        return "at work"
-    which = f"try {one.tries} " if one.tries > 1 else ""
-    if one.next_try:
-        return f"{which}due at {moment(one.next_try, one.since)},"
-    return f"{which}at work" if one.at_work else f"{which}not begun"
-
-
-def decision_hints(run: RunRecord, approval: str) -> list[str]:
-    """Return how to decide: the commands for yes and no."""
-    several = sum(step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING for step in run.steps) > 1
-    which = f" {shlex.quote(approval)}" if several else ""
-    target = shlex.quote(run.workflow_id)
-    return [f"baton approve {target}{which} --why '…'", f"baton deny {target}{which} --why '…'"]
-
-
-def repair_hints(run: RunRecord) -> list[Text | Command]:
-    """Return what one may do about a run that failed."""
-    failed = [step for step in run.steps if step.status is StepStatus.FAILED]
-    if run.status is not RunStatus.FAILED or not failed:
-        return []
-    why = run.failure or ""
-    told = [step for step in failed if step.failure and step.failure in why]  # not one after which the code went on
-    last = ([step for step in told if step.name in why] or told or failed[:1])[-1]
-    target, seq = shlex.quote(run.workflow_id), last.seq
-    undone: list[Text | Command] = []
-    if run.undone_since is not None and run.undone_since < seq:
-        seq = run.undone_since
-        undone = [plain(f"what the steps from {seq} on did outside was undone: go back to before them", "dim")]
-    return [
-        *undone,
-        Command(f"again from there:  baton rollback {target} --to {seq} --why '…'"),
-        Command(f"or as a new run:   baton fork {target} --at {seq} --patch @fix.json"),
-    ]
+def repair_hints(run: RunRecord) -> list[Command]:
+    """Return the commands that help with a run that failed."""
+    return [Command(one) for one in standing(run).commands] if run.status is RunStatus.FAILED else []
 
 
 def with_before(run: RunRecord) -> list[tuple[HistoryEntry, Mapping[str, Any]]]:

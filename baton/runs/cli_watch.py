@@ -19,10 +19,10 @@ from baton.cli.session import RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.history import HistoryEntry, StepKind
 from baton.runs.cli_history import changes, remarks
-from baton.runs.cli_show import glyph, heading, missing, repair_hints, suspension, verdict, waits_card, with_before
-from baton.runs.client_executions import unpause
+from baton.runs.cli_show import glyph, heading, repair_hints, verdict, waits_card, with_before
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
+from baton.runs.client_standing import lacks, suspended
 from baton.runs.client_waiting import Waits, waits
 from baton.wire.text import between, length
 
@@ -135,8 +135,6 @@ _SIGNS = {
     NewsKind.RUN_GOES_ON: ("↺", "yellow"),
     NewsKind.RUN_SUSPENDED: ("!", "yellow"),
     NewsKind.WAITS_FOR_WORKER: ("!", "yellow"),
-    NewsKind.RUN_PAUSED: ("!", "yellow"),
-    NewsKind.RUN_UNPAUSED: ("▶", "bold"),
     NewsKind.RUN_ENDED: ("■", "bold"),
     NewsKind.STEP_STARTED: ("●", "cyan"),
     NewsKind.STEP_REFUSED: ("!", "yellow"),
@@ -176,13 +174,9 @@ def _said(news: News, run: RunRecord) -> str:
         case NewsKind.RUN_STARTED:
             return f"{run.pipeline} {run.workflow_id}: {news.text}"
         case NewsKind.RUN_SUSPENDED:
-            return suspension(news.text)
+            return suspended(news.text)
         case NewsKind.WAITS_FOR_WORKER:
-            return missing(news.text)
-        case NewsKind.RUN_PAUSED:
-            return f"paused {news.text}; unpause it by `{unpause(run.workflow_id)}`"
-        case NewsKind.RUN_UNPAUSED:
-            return f"unpaused {news.text}"
+            return lacks(news.text)
         case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
             return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
         case NewsKind.STEP_STARTED:
@@ -290,8 +284,7 @@ class Page:
             lines = [line for line in said.splitlines() if line.strip()][-_LINES_SAID:]
             rows += ["", *(plain(f"{seq if at == 0 else ' '} │ {line}", "dim") for at, line in enumerate(lines))]
         if pending:
-            card = waits_card(run, pending)
-            rows += ["", card] if card else []
+            rows += ["", waits_card(run, pending)]
         rows += repair_hints(run)
         if self._lost:
             rows.append(plain(f"the server is out of reach ({self._lost}); waiting for it", "yellow"))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -34,27 +34,6 @@ CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 _STEP = re.compile(r'"step (\d+): ')
 
 RecordT = TypeVar("RecordT", bound=Record)
-
-
-@dataclass(frozen=True)
-class Pausing:
-    """Somebody paused or unpaused a run."""
-
-    paused: bool
-    at: datetime
-    by: str
-    why: str
-
-
-def pausings(events: Sequence[HistoryEvent]) -> Iterator[Pausing]:
-    """Yield who paused and who unpaused a run, in order."""
-    for event in events:
-        if event.HasField("workflow_execution_paused_event_attributes"):
-            paused = event.workflow_execution_paused_event_attributes
-            yield Pausing(True, time_of(event), paused.identity, paused.reason)
-        elif event.HasField("workflow_execution_unpaused_event_attributes"):
-            unpaused = event.workflow_execution_unpaused_event_attributes
-            yield Pausing(False, time_of(event), unpaused.identity, unpaused.reason)
 
 
 async def decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:

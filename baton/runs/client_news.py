@@ -17,8 +17,6 @@ class NewsKind(StrEnum):
     RUN_GOES_ON = "run_goes_on"
     RUN_SUSPENDED = "run_suspended"
     WAITS_FOR_WORKER = "waits_for_worker"
-    RUN_PAUSED = "run_paused"
-    RUN_UNPAUSED = "run_unpaused"
     RUN_ENDED = "run_ended"
     STEP_STARTED = "step_started"
     STEP_REFUSED = "step_refused"
@@ -89,7 +87,6 @@ def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on
         *told.handoffs(after),
         *told.notes(after),
         *told.suspended(after),
-        *told.pausings(after),
     ]
     news.sort(key=lambda one: one.at)
     if goes_on:
@@ -153,14 +150,6 @@ class _Told:
             yield News(NewsKind.RUN_SUSPENDED, self._now, after.suspended)
         said = self._before.missing if self._before and self._before.run_id == after.run_id else []
         yield from (News(NewsKind.WAITS_FOR_WORKER, self._now, one) for one in after.missing if one not in said)
-
-    def pausings(self, after: RunRecord) -> Iterator[News]:
-        """Yield that somebody paused or unpaused the run."""
-        known = self._before.pausings if self._before else []
-        for one in after.pausings:
-            if one not in known:  # a roll-back keeps those that were before its point
-                kind = NewsKind.RUN_PAUSED if one.paused else NewsKind.RUN_UNPAUSED
-                yield News(kind, one.at, f"by {one.by}{f': {one.why}' if one.why else ''}")
 
     def undone(self, after: RunRecord) -> Iterator[News]:
         """Yield the steps that a roll-back took away."""

@@ -21,7 +21,7 @@ from baton.core.streaming import Streamed, parts_of
 from baton.errors import HistoryError
 from baton.handoff.pending import HandoffDecision
 from baton.personal.records import merged
-from baton.runs.client_events import HandoffDeadline, Pausing, Timer, pending_handoffs, time_of
+from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs, time_of
 from baton.runs.client_executions import describe
 
 Heard = Mapping[str, tuple[int, int]]
@@ -191,7 +191,6 @@ class RunRecord:
         notes: Roll-backs, those of the runs that it continues too, compensations that failed, and signals, as the
             history has them.
         undone_since: The first of the steps whose effects outside were undone; None if none were.
-        pausings: Who paused and who unpaused it, in order.
         last_event: The last event that was read.
         read_at: When that happened.
         anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
@@ -233,7 +232,6 @@ class RunRecord:
     next_run_id: str | None = None
     notes: list[str] = field(default_factory=list)
     undone_since: int | None = None
-    pausings: list[Pausing] = field(default_factory=list)
     last_event: int = 0
     read_at: datetime = _EPOCH
     anchors: list[str] = field(default_factory=list)

@@ -327,7 +327,7 @@ class Scripts:
 
     @property
     def prompts(self) -> dict[str, list[str]]:
-        """What each of them was shown so far, as `surfaces_of` takes it."""
+        """What each of them was shown so far."""
         shown: dict[str, list[str]] = {}
         for one in self._made:
             shown.setdefault(one.name, []).extend(one.prompts)

@@ -1,7 +1,7 @@
 """Money in millionths of a US dollar, and what the tokens of a model cost."""
 
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -40,6 +40,15 @@ def amount_of(text: str) -> int:
 def usd(micro: int) -> Decimal:
     """Return millionths of a US dollar as US dollars, exactly."""
     return _EXACT.divide(Decimal(micro), Decimal(MICRO_PER_USD))
+
+
+def dollars(micro_usd: int | None, places: int | None = None) -> str:
+    """Return an amount for people, rounded half up: to a cent from one cent on, unless ``places`` says otherwise."""
+    if micro_usd is None:
+        return ""
+    if places is None:
+        places = 2 if abs(micro_usd) >= 10_000 or not micro_usd else 5
+    return f"${usd(micro_usd).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
 
 
 def _amount(value: Any) -> Any:

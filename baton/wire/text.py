@@ -6,7 +6,7 @@ Text of others in a prompt is fenced so that nothing in it can end the fence, ho
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from string import ascii_lowercase
 from typing import Any
@@ -313,6 +313,11 @@ def is_this_machine(host: str | None) -> bool:
 def host_of(address: str) -> str:
     """Return the host of an address of the form `host:port`."""
     return address.rpartition(":")[0].strip("[]")
+
+
+def stamp(at: datetime) -> str:
+    """Return a time in UTC as text."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def between(began: datetime | None, ended: datetime | None) -> timedelta | None:

@@ -192,7 +192,7 @@ class TestElsewhere:
         )
 
         assert page.splitlines()[0].endswith("PENDING_HANDOFF")
-        assert "the handoff to step 3 score waits for a person" in page
+        assert "the handoff to step 3 score was not accepted" in page
         assert "SAFETY_VIOLATION" in page
         assert f"baton inbox show {handle.id}" in page
         assert "not begun" not in page
@@ -442,7 +442,7 @@ class TestDecide:
 
         assert "takes no 'top_up'; decide on release, requeue, edit, abandon" in money
         assert "goal" in patch[1]
-        assert "is no JSON file" in " ".join(none.replace("│", " ").split())
+        assert "is not JSON" in " ".join(none.replace("│", " ").split())
         assert "say why" in reason
         assert "--usd" in amount
         said = [" ".join(one.replace("│", " ").split()) for one in names]

@@ -15,8 +15,9 @@ from baton.core.exhibits import Exhibit
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, Waiting
 from baton.core.state import PipelineState
-from baton.runs.cli_show import asked_rows, heading, output_rows, repair_hints, standing, waits_card
+from baton.runs.cli_show import asked_rows, heading, output_rows, repair_hints, waits_card
 from baton.runs.client_events import Timer
+from baton.runs.client_standing import standing
 from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
 
 BEGAN = datetime.now(UTC).replace(microsecond=0)
@@ -54,7 +55,7 @@ class TestWaitsCard:
 
         told = " ".join(shown(waits_card(run(), gone)))
 
-        assert "no worker of build 2026-05-01, to which the run is pinned" in told
+        assert "No worker of build 2026-05-01, to which the run is pinned" in told
         assert "--versioning-override-deployment-name delivery --versioning-override-build-id BUILD" in told
 
     def test_a_run_that_waits_for_the_current_build_names_it(self) -> None:
@@ -71,23 +72,23 @@ class TestWaitsCard:
         held = run(SCORE, timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
         lines = shown(waits_card(held, waiting(Pending(2, "score", StepKind.STAGE, BEGAN))))
 
-        assert lines[0].startswith("the handoff to step 2 score waits for a person: since")
-        assert lines[1:] == ["its handoff was not accepted: BUDGET", "baton inbox show r-1"]
-        assert standing(held) == "PENDING_HANDOFF"
+        assert lines[0].startswith("Waits for a person until ")
+        assert lines[0].endswith("step 2 score was not accepted: its handoff was not accepted: BUDGET.")
+        assert lines[1:] == ["baton inbox show r-1"]
+        assert standing(held).status == "PENDING_HANDOFF"
 
     def test_one_that_was_never_sent_has_no_name(self) -> None:
         """Its step is not in the history yet."""
         held = run(timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
 
-        assert shown(waits_card(held, waiting()))[0].startswith("the handoff to step 2 waits for a person: since")
+        assert shown(waits_card(held, waiting()))[0].endswith("the handoff to step 2 was not accepted.")
 
     def test_a_sleep_is_told_once(self) -> None:
         """With what it is for and when it ends; its timer is not told beside it."""
         pending = Pending(2, "until the next look", StepKind.SLEEP, BEGAN, UNTIL)
         timer = Timer("step 2: sleeps: until the next look", BEGAN, UNTIL)
         [line] = shown(waits_card(run(timers=[timer]), waiting(pending)))
-        assert line.startswith("sleeps: until the next look since ")
-        assert ", until " in line
+        assert line.startswith("Sleeps in step 2 until the next look until ")
 
     def test_other_timers_are_told_by_their_names(self) -> None:
         """The answer of another pipeline, or a pause of the pipeline's own; an approval's deadline is told with it."""
@@ -98,9 +99,9 @@ class TestWaitsCard:
         ]
         lines = shown(waits_card(run(timers=timers), waiting()))
 
-        assert [line.partition(":")[0] for line in lines] == [
-            "waits for answer to handoff f47ac10b, attempt 1",
-            "waits for a timer",
+        assert [line.partition(", until")[0] for line in lines] == [
+            "Waits for answer to handoff f47ac10b, attempt 1",
+            "Waits for a timer",
         ]
 
     def test_a_child_is_told_with_how_it_stands_and_where_to_look(self) -> None:
@@ -112,11 +113,10 @@ class TestWaitsCard:
             pending = Pending(2, "Research", StepKind.CHILD, BEGAN, run=child, stands=stands)
             return shown(waits_card(run(step), waiting(pending)))
 
-        assert [line.partition(" since")[0] for line in lines("SUSPENDED")] == [
-            "waits for child Research: it is SUSPENDED,",
+        assert lines("SUSPENDED") == [
+            "Waits for the child of step 2 Research, which is SUSPENDED.",
             f"baton show {child}",
         ]
-        assert lines("RUNNING")[0].startswith("waits for child Research: at work since")
 
 
 class TestHeading:
@@ -126,22 +126,20 @@ class TestHeading:
         lines = shown(heading(stuck, waiting(tries=4)))
 
         assert lines[0] == "Delivery  r-1  SUSPENDED"
-        assert lines[-1].startswith(
-            "its worker's code has failed 4 times: NotFoundError: no such pipeline. The run continues"
-        )
+        assert "its worker's code has failed 4 times: NotFoundError: no such pipeline. It continues" in lines[-1]
         assert "failed: NotFound" in shown(heading(stuck))[-1]
 
     @pytest.mark.parametrize(
         ("status", "why", "told"),
         [
-            (RunStatus.FAILED, "StageFailedError: no", "failed: StageFailedError: no"),
-            (RunStatus.TERMINATED, "not needed any more", "terminated: not needed any more"),
-            (RunStatus.CANCELED, "canceled by ann: not needed", "canceled by ann: not needed"),
+            (RunStatus.FAILED, "StageFailedError: no", "Failed: StageFailedError: no."),
+            (RunStatus.TERMINATED, "not needed any more", "Terminated: not needed any more."),
+            (RunStatus.CANCELED, "canceled by ann: not needed", "Canceled: canceled by ann: not needed."),
         ],
     )
     def test_a_run_that_somebody_ended_has_not_failed(self, status: RunStatus, why: str, told: str) -> None:
         """The reason of whoever terminated it stood there as if it were why it failed."""
-        assert shown(heading(run(status=status, failure=why, ended=UNTIL)))[-1] == told
+        assert shown(heading(run(status=status, failure=why, ended=UNTIL)))[-1].startswith(told)
 
     def test_of_a_run_that_was_rolled_back_the_time_since_counts(self) -> None:
         """It may have lain there for days before; `baton list` has the same length."""

@@ -18,6 +18,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.runs.cli_show import repair_hints
 from baton.runs.client_record import StepStatus
+from baton.runs.client_standing import standing
 from baton.testing import assert_replays
 from tests.pipelines.undoing import PIPELINES, STAGES, Books, HasItBooked, Reserves, WorksBesideItsChild
 from tests.support import (
@@ -102,8 +103,8 @@ async def test_who_repairs_a_run_is_led_to_before_what_was_undone(worker: Worker
 
     run = await read_run(worker.client, handle.id)
     assert names(run) == ["book", "breaks", "call_off", "tell"]
-    told, again, anew = (hint.plain for hint in repair_hints(run))
-    assert told == "what the steps from 1 on did outside was undone: go back to before them"
+    again, anew = (hint.plain for hint in repair_hints(run))
+    assert "What its steps from 1 on did outside was undone." in standing(run).sentence
     assert f"baton rollback {handle.id} --to 1 " in again
     assert f"baton fork {handle.id} --at 1 " in anew
     assert (run.notes, run.to_json_object()["undone_since"]) == ([], 1)

@@ -22,7 +22,6 @@ from baton import Baton, BatonPatch, ConfigurationError, PipelineInput, Safeguar
 from baton.cli.app import make_app
 from baton.cli.doctor import Mark, blocked, suspended
 from baton.client import RunRecord, RunStatus, read_run
-from baton.console.standing import standing
 from baton.core.messages import Overview, PipelineStatus
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
@@ -30,6 +29,7 @@ from baton.runs.client_executions import describe
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_record import StepStatus
+from baton.runs.client_standing import standing
 from baton.testing import assert_replays, local_server, pipeline_worker
 from tests.chat_server import chat_server, completion
 from tests.pipelines import missing_pipelines as they

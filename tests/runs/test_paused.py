@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,16 @@ from temporalio.client import Client
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox
+from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox, standing
 from baton.core.messages import Decision
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import PipelineError
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.runs.cli_show import standing, waits_card
-from baton.runs.cli_watch import news_lines
+from baton.runs.cli_show import waits_card
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
-from baton.runs.client_news import News, NewsKind, news_of
 from baton.runs.client_waiting import must_be_answerable, waits
 from baton.testing import pipeline_worker
 from tests.pipelines.pipelines import Gated
@@ -77,7 +74,7 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
     assert listed == {handle.id: "PAUSED", other.id: "WAITING"}
     assert now is not None
     assert now.pause is not None
-    assert (now.pause.by, now.pause.why, standing(run, now)) == ("ann", "the service was restored", "PAUSED")
+    assert (now.pause.by, now.pause.why, standing(run, now).status) == ("ann", "the service was restored", "PAUSED")
     assert told.run is not None
     assert told.run.run_id == run.run_id == back.from_run_id
     assert (handoffs, forked.id.startswith(handle.id)) == ([], True)
@@ -101,31 +98,3 @@ async def test_one_that_goes_on_again_says_nothing_of_it(client: Client) -> None
 
     assert now is not None
     assert (now.pause, queue) == (None, worker.task_queue)
-
-
-async def test_who_follows_it_is_told_of_both(client: Client) -> None:
-    """Also where no terminal shows a page: it would be silent, as a run that works is."""
-    news: list[News] = []
-    async with pipeline_worker(client, [Gated], STAGES) as worker:
-        handle = await start(worker, Gated.run)
-        await until_waiting(handle, "release manager")
-        await pause(client, handle)
-        async for update in follow(client, handle.id):
-            assert update.run is not None
-            news += [one for one in update.news if one.kind in (NewsKind.RUN_PAUSED, NewsKind.RUN_UNPAUSED)]
-            if len(news) == 1 and update.run.pausings[-1].paused:
-                await client.workflow_service.unpause_workflow_execution(
-                    UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="bob")
-                )
-            if len(news) > 1:
-                break
-        run = await read_run(client, handle.id)
-
-    lines = [line.plain for line in news_lines(news, run)]
-    assert [line[9:] for line in lines] == [
-        "! paused by ann: the service was restored; unpause it by "
-        f"`temporal workflow unpause --workflow-id {handle.id}`",
-        "▶ unpaused by bob",
-    ]
-    assert [one.to_json_object()["what"] for one in news] == ["run_paused", "run_unpaused"]
-    assert news_of(run, run, datetime.now(UTC)) == []

@@ -20,7 +20,7 @@ from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.cli_show import heading
+from baton.runs.cli_show import heading, waits_card
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_waiting import Waits, waits
@@ -77,9 +77,9 @@ async def until_given(client: Client, handle: Handle, queue: str, times: int) ->
 
 
 def shown(run: RunRecord, now: Waits) -> str:
-    """Return what `baton show` says of the run at the top."""
+    """Return what `baton show` says of how the run stands."""
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(heading(run, now))
+    console.print(heading(run, now), waits_card(run, now))
     return console.export_text()
 
 
@@ -164,7 +164,7 @@ class TestSuspended:
         assert now is not None
         assert run.suspended is None
         assert "Nondeterminism" in (now.fault or "")
-        assert "its worker's code cannot continue it: " in shown(run, now)
+        assert "Suspended: its worker's code has failed" in shown(run, now)
         await handle.terminate()
 
     async def test_a_worker_that_never_answers_is_told(self, client: Client) -> None:
@@ -181,5 +181,5 @@ class TestSuspended:
         told = {times: shown(*await until_given(client, handle, queue, times)) for times in (1, 3)}
 
         assert "without an answer" not in told[1]
-        assert "it was given to a worker 3 times without an answer: the worker died of it" in told[3]
+        assert "Its worker was asked 3 times without an answer: it died" in told[3]
         await handle.terminate()

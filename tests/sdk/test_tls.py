@@ -246,4 +246,4 @@ class TestSettings:
 
     async def test_what_is_no_address_is_told_as_that(self) -> None:
         """The SDK raises `ValueError`, which would reach the operator as a traceback."""
-        assert "this is not an address (invalid port number)" in await refusal("localhost:99999")
+        assert "this is not an address; write TEMPORAL_ADDRESS" in await refusal("localhost:99999")
