@@ -8,7 +8,6 @@ Both are used in one way, by `Database`. They differ in what is below it, in `st
 import asyncio
 import contextlib
 import os
-import re
 import sqlite3
 import threading
 import time
@@ -26,8 +25,6 @@ APPEND_ONLY = "handoff_audit is append-only"
 
 BEFORE_ALL = -(2**63) - 1
 """Before the smallest position that the tables hold: who wrote past the ledger may not have begun at 1."""
-
-_NAMED_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 T = TypeVar("T")
 
@@ -168,14 +165,6 @@ def unavailable(where: str, error: BaseException, *, writing: bool) -> LedgerUna
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text: what follows may quote values."""
     return str(error).partition("\n")[0] or type(error).__name__
-
-
-def shown(url: str) -> str:
-    """Return a database URL as messages may show it: without its password, also where that makes it no URL."""
-    scheme, sign, rest = url.partition("://")
-    account, at, place = _NAMED_PASSWORD.sub(r"\1***", rest).rpartition("@")
-    user, colon, _ = account.partition(":")
-    return f"{scheme}{sign}{user}{':***' if colon else ''}{at}{place}" if sign else url
 
 
 _PAUSE = 0.01  # seconds between two tries to set up a connection

@@ -11,6 +11,7 @@ connection: each transaction makes its own settings, and no statement is prepare
 
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,12 +19,14 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
 from baton.ledger.records import LedgerError, LedgerUnavailableError
-from baton.ledger.store_database import Connection, Database, Row, T, Work, refused, shown
+from baton.ledger.store_database import Connection, Database, Row, T, Work, refused
 
 _WAIT_SECONDS = 15
+_SILENT_SECONDS = 20  # longer than any statement may take
 _SEED = 0x62617463  # of the hash that turns a task into a lock; any number does, as long as all writers have it
 _APPENDING = 0x6261746F6E  # the lock that appenders share, and that `settle` takes for itself
 
@@ -33,6 +36,8 @@ _ADDRESS = re.compile(
     r"(/[^@?#]*)?(\?([^=&@#]+=[^&#]*(&|$))*)?"  # the database, and what else is set
 )
 """An address that is read as it was meant: a sign of the password's could end the account, or begin another part."""
+_SHOWN = ("host", "port", "user", "dbname")
+"""What messages show of an address: a password is not all in it that can be secret."""
 _POSITIONS = "handoff_audit_pkey"
 """The constraint that no entry can violate by itself: its column is filled by the database."""
 _BEHIND = (
@@ -86,6 +91,29 @@ class PostgresConnection:
         self.raw.cursor().executemany(statement.replace("?", "%s"), values)
 
 
+class _Connection(psycopg.Connection[Row]):
+    """A connection that ends when its server says nothing for long: one that hangs times no statement out."""
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Wait for what the server answers."""
+        return super().wait(self._answered(gen), *args, **options)
+
+    def _answered(self, waiting: PQGen[T]) -> PQGen[T]:
+        until = time.monotonic() + _SILENT_SECONDS
+        try:
+            wanted = next(waiting)
+            while True:
+                if ready := (yield wanted):
+                    until = time.monotonic() + _SILENT_SECONDS
+                elif time.monotonic() > until:
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer within {_SILENT_SECONDS} seconds")
+                wanted = waiting.send(ready)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+
+
 class PostgresDatabase(Database):
     """A ledger's database."""
 
@@ -93,8 +121,9 @@ class PostgresDatabase(Database):
     driver = psycopg
 
     def __init__(self, url: str) -> None:
-        super().__init__(shown(url))
-        self._address = _DEFAULTS | _parts(url)
+        parts = _parts(url)
+        super().__init__(" ".join(f"{name}={parts[name]}" for name in _SHOWN if name in parts))
+        self._address = _DEFAULTS | parts
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
         """Keep every other writer from these tasks' chains until the transaction ends."""
@@ -122,7 +151,7 @@ class PostgresDatabase(Database):
         return self._committed(new, _BEGIN, lambda: work(PostgresConnection(new)))
 
     def _connected(self) -> psycopg.Connection[Row]:
-        return psycopg.connect(**self._address, autocommit=True, prepare_threshold=None, row_factory=_by_name)
+        return _Connection.connect(**self._address, autocommit=True, prepare_threshold=None, row_factory=_by_name)
 
     def _explained(self, error: Exception, *, writing: bool) -> LedgerError:
         if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == _POSITIONS:
@@ -143,9 +172,9 @@ def _parts(url: str) -> dict[str, Any]:
         parts = None
     if parts is None:
         raise ValueError(
-            f"the address {shown(url)!r} cannot be read; expected postgresql://user:password@host:port/database, with "
-            "parameters that libpq knows, and signs such as % @ / ? # [ in the password percent-encoded: "
-            "%25 %40 %2F %3F %23 %5B"
+            "the address cannot be read, and is not shown, as its password may be in any place; expected "
+            "postgresql://user:password@host:port/database, with parameters that libpq knows, and signs such as "
+            "% @ / ? # [ in the password percent-encoded: %25 %40 %2F %3F %23 %5B"
         )
     return parts
 

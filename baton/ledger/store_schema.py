@@ -23,7 +23,7 @@ from typing import Any
 
 from baton.ledger.chain import Claim, HeadVerifier, SignatureCheck, head_statement
 from baton.ledger.records import AuditRecord, Claims, LedgerError, LedgerSchemaError
-from baton.ledger.store_database import APPEND_ONLY, Connection, Database, Row, SqliteDatabase, scalar, shown
+from baton.ledger.store_database import APPEND_ONLY, Connection, Database, Row, SqliteDatabase, scalar
 from baton.wire.zstandard import dictionary, zstd
 
 _SEGMENT_HOLDS = (
@@ -348,9 +348,7 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
         try:
             postgres = import_module("baton.ledger.store_postgres")  # its driver is an extra
         except ImportError as error:
-            raise LedgerError(
-                f"a ledger at {shown(url)!r} needs a driver: pip install 'temporal-baton[postgres]'"
-            ) from error
+            raise LedgerError("a ledger in Postgres needs a driver: pip install 'temporal-baton[postgres]'") from error
         database: Database = postgres.PostgresDatabase(url)
         return database
     raise ValueError(f"a ledger is a file or postgresql://…; {url.partition(':')[0]!r} is neither")

@@ -1,6 +1,8 @@
 """The ledger in Postgres: chains that do not fork, a server that goes away (§10.3)."""
 
 import asyncio
+import os
+import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -183,6 +185,24 @@ class TestUnavailable:
         await database.close()
         assert tries[0] == tries[1] != tries[2]
         assert len(tries) == 3
+
+    async def test_a_connection_whose_server_hangs_is_replaced(
+        self, urls: Urls, options: LedgerOptions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A server that is stopped, or whose disk is, times nothing out: who records would wait for it for ever."""
+        monkeypatch.setattr("baton.ledger.store_postgres._SILENT_SECONDS", 3)
+        async with Ledger(urls.writer, options) as ledger:
+            await ledger.append(entry(0))
+            async with await connect(urls.owner) as owner:
+                ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'baton-ledger' AND usename = %s"
+                pids = [pid for (pid,) in await (await owner.execute(ours, [WRITER])).fetchall()]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                assert (await ledger.append(entry(1))).sequence == 2
+            finally:
+                for pid in pids:
+                    os.kill(pid, signal.SIGCONT)
 
     async def test_a_counter_that_did_not_follow_its_records_is_an_outage(
         self, urls: Urls, options: LedgerOptions
