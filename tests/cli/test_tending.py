@@ -42,6 +42,7 @@ class Desk:
             "BATON_KEYS": str(self.keys),
             "BATON_ARTIFACTS": str(self.folder / "artifacts"),
             "BATON_VAULT": str(self.folder / "vault.db"),
+            "TEMPORAL_ADDRESS": "127.0.0.1:1",  # this machine may have a server, with runs of another ledger
             "COLUMNS": "160",
         }
         with contextlib.chdir(self.folder):  # the checkout may have a ledger of its own, with a witness
