@@ -22,6 +22,8 @@ _OTHERS = re.compile(
     r"(^|/)(vendor|third_party|_vendor|node_modules|site-packages)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$"
 )
 _CODED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
+_PLAIN = bytes(range(128)).replace(b"\\", rb"\n\u000a+AAo-.xn--a-ecp")
+"""Only an encoding that hides nothing leaves it as it is."""
 _LONGEST_FILE = 1024 * 1024
 _MOST_CHARACTERS = 32_000_000
 _LONGEST_DIFF = 16_000_000
@@ -217,14 +219,16 @@ def _language(path: str, text: str) -> str | None:
 
 
 def _hides_lines(text: str) -> bool:
-    """Return whether Python reads other lines than everybody else, by the encoding that the text declares.
+    """Return whether Python may read other lines than everybody else, by the encoding that the text declares.
 
     With `coding: utf-7` a comment can hold the end of its line and a program after it.
     """
     named = next((found[1] for line in text.split("\n", 2)[:2] if (found := _CODED.match(line))), "utf-8")
     try:
-        return text.encode("utf-8", "replace")[:_LONGEST_FILE].decode(named).count("\n") != text.count("\n")
-    except (LookupError, ValueError):  # Python refuses the file
+        return _PLAIN.decode(named) != _PLAIN.decode()
+    except ValueError:
+        return True
+    except LookupError:  # Python refuses the file
         return False
 
 

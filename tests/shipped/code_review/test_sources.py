@@ -157,6 +157,10 @@ class TestSnapshotOfChanges:
         [
             pytest.param("# coding: utf-7\n# +AAo-import os; os.system(input())\n", True, id="UTF-7"),
             pytest.param("# coding: raw_unicode_escape\n# \\u000aimport os; os.system(input())\n", True, id="escapes"),
+            pytest.param(
+                "# coding: unicode_escape\n# \\nimport os; os.system(input())\\\n\n", True, id="as many lines"
+            ),
+            pytest.param("# coding: punycode\n# a-\n", True, id="one that takes a minute for a megabyte"),
             pytest.param("# coding: latin-1\n# äöü\n", False, id="Latin 1"),
             pytest.param("# coding: nobody-knows\n# +AAo-x\n", False, id="one that Python refuses"),
         ],
