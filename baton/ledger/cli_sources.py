@@ -23,6 +23,7 @@ from baton.ledger.proof import Checkpoint
 from baton.ledger.records import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
+from baton.ledger.store_schema import is_url
 from baton.runs.client_executions import describe
 from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
 from baton.wire.names import ATTRIBUTE_TASK
@@ -172,7 +173,7 @@ def bundle_of(named: str) -> Path | None:
 def ledger_place(ledger: str | None) -> Path | str:
     """Return where the ledger is, a file or a URL: the option, the environment variable, or the default."""
     where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
-    return where if "://" in where else Path(where)
+    return where if is_url(where) else Path(where)
 
 
 def ledger_name(name: str | None) -> str:

@@ -333,14 +333,19 @@ def _make(connection: Connection) -> None:
     connection.rows(f"INSERT INTO {VERSION_TABLE} VALUES (?)", VERSION)  # noqa: S608 - our own name
 
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
+_URL = re.compile(r"\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
 _SQLITE = "sqlite:///"
+
+
+def is_url(where: str) -> bool:
+    """Return whether a place is meant as a URL, well-formed or not, and not as a path."""
+    return _URL.match(where) is not None
 
 
 def open_database(where: str | Path, *, create: bool = True) -> Database:
     """Return the database at a path or a URL; nothing is opened yet."""
     url = str(where)
-    if isinstance(where, Path) or not _URL.match(url):
+    if isinstance(where, Path) or not is_url(url):
         return SqliteDatabase(Path(where), create=create)
     if url.startswith(_SQLITE):
         return SqliteDatabase(Path(url.removeprefix(_SQLITE)), create=create)

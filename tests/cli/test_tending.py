@@ -132,11 +132,19 @@ class TestMigrate:
         assert refused.exit_code == 1
         assert "is migrated when it is opened" in refused.output
 
-    def test_an_address_that_cannot_be_read_is_refused_in_words(self, desk: Desk) -> None:
-        """A password with a sign of URLs was a traceback that had its beginning."""
-        refused = desk("audit", "migrate", "--ledger", "postgresql://baton_owner:secret#1@127.0.0.1/ledger")
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            pytest.param("postgresql://baton:secret#1@127.0.0.1/ledger", "percent-encoded", id="a sign of URLs"),
+            pytest.param("postgresql:baton:secret@127.0.0.1/ledger", "percent-encoded", id="no slashes"),
+            pytest.param(" postgresql://baton:secret@127.0.0.1/ledger", "is neither", id="a blank before it"),
+        ],
+    )
+    def test_an_address_that_cannot_be_read_is_refused_in_words(self, desk: Desk, url: str, why: str) -> None:
+        """It was a traceback, or the name of a file, with the password."""
+        refused = desk("audit", "migrate", "--ledger", url)
         assert refused.exit_code == 2
-        assert "percent-encoded" in refused.output
+        assert why in refused.output
         assert "secret" not in refused.output
 
     def test_a_name_that_is_no_roles_is_refused_in_words(self, desk: Desk) -> None:
