@@ -58,10 +58,11 @@ class Tree:
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None if it is too long, or is not a regular file within the folder."""
+        place = self.root / path
         try:
-            if (self.root / path).resolve() != self.root / path:
+            if place.resolve() != place or not place.is_relative_to(self.root):
                 return None
-            with opened(self.root / path) as file:
+            with opened(place) as file:
                 content = file.read(_LONGEST_FILE + 1)
             return content if len(content) <= _LONGEST_FILE else None
         except OSError:

@@ -191,6 +191,20 @@ class TestSnapshotOfChanges:
 
 
 class TestSnapshotOfDiff:
+    @pytest.mark.parametrize("outside", ["{folder}/outside.py", "../outside.py"])
+    def test_a_file_outside_of_the_project_is_not_read_as_the_old_name_of_one(
+        self, tmp_path: Path, outside: str
+    ) -> None:
+        """Who may send a diff for review would read any file of the worker, and have it sent to a model."""
+        write(tmp_path, {"outside.py": "token = 1\nx = 1\n"})
+        old = outside.format(folder=tmp_path)
+        diff = (
+            f"diff --git a/{old} b/n.py\nsimilarity index 60%\nrename from {old}\nrename to n.py\n"
+            f"--- a/{old}\n+++ b/n.py\n@@ -2,1 +2,1 @@\n-x = 1\n+x = 2\n"
+        )
+        with pytest.raises(CodeReviewError, match=r"it does not fit 'n\.py'"):
+            snapshot_of_diff(tree_of(repository(tmp_path / "r", FILES)), diff, "change.diff")
+
     @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
     def test_reads_the_text_with_the_diff_whether_it_is_applied_or_not(self, tmp_path: Path, applied: bool) -> None:
         """A patch can be reviewed before anybody applies it; the source stays as it is."""
