@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from unidiff import PatchSet
+from unidiff.patch import Line
 
 from activities.delivery.records import DeliveryError
 from activities.delivery.sandbox import Ran, environment_for, remove_folder, run_program
@@ -185,11 +186,11 @@ class Repository:
         fields = iter(listed.decode("utf-8", "backslashreplace").split("\0")[:-1])
         # `--text` shows lines also of files that attributes call binary; a real binary has a NUL in its first lines.
         shown = await self.run("diff", *_DIFF, "--no-renames", "--text", "--unified=0", base, commit)
-        patches = iter(PatchSet(shown.output.decode("utf-8", "replace")))
+        sections = iter(shown.output.decode("utf-8", "replace").split("\ndiff --git "))
         found = []
         for status, path in zip(fields, fields, strict=True):
-            parts = [next(patches) for _ in range(2 if status == "T" else 1)]  # removed as one type, added as another
-            lines = [line for part in parts for hunk in part for line in hunk]
+            parts = [next(sections) for _ in range(2 if status == "T" else 1)]  # removed as one type, added as another
+            lines = [line for part in parts for line in _lines(part)]
             added = tuple((line.target_line_no or 0, line.value.rstrip("\n")) for line in lines if line.is_added)
             removed = tuple(line.value.rstrip("\n") for line in lines if line.is_removed)
             found.append(FileDiff(path, status, added, removed, any("\0" in line.value for line in lines[:100])))
@@ -212,6 +213,12 @@ class Repository:
         """Remove the task's git directory."""
         await asyncio.to_thread(remove_folder, self.own)
         await asyncio.to_thread(_remove_if_empty, self.own.parent)
+
+
+def _lines(section: str) -> list[Line]:
+    """Return the lines of one file's part of a diff; names in its header are not read, for `d b/x` looks like two."""
+    _, begins, hunks = section.partition("\n@@ ")
+    return [line for one in PatchSet(f"--- a\n+++ b{begins}{hunks}") for hunk in one for line in hunk]
 
 
 def size(diffs: Sequence[FileDiff]) -> str:

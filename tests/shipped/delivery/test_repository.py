@@ -211,6 +211,19 @@ class TestRepository:
         assert diffs["gone.txt"].removed == ("a",)
         assert diffs["logo.bin"].binary
 
+    async def test_no_name_of_a_file_hides_what_changes(self, repo: Path) -> None:
+        """A folder `d b` made two files of one, so that a rule saw each change beside the next file's name."""
+        write(repo, {"d b/x.py": "x = 1\n", "z.py": "z = 1\n"})
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "more")
+        opened, plan, commit = await made(repo, command="echo 'y = 1' | tee -a 'd b/x.py' z.py > 'd b/new.py'")
+        diffs = await opened.changes(plan.base, commit)
+        assert {diff.path: diff.added for diff in diffs} == {
+            "d b/new.py": ((1, "y = 1"),),
+            "d b/x.py": ((2, "y = 1"),),
+            "z.py": ((2, "y = 1"),),
+        }
+
     async def test_works_in_a_linked_worktree_and_a_shallow_clone(self, repo: Path, tmp_path: Path) -> None:
         """Where `.git` is a file, or history ends early."""
         git(repo, "worktree", "add", "-q", "-b", "linked", str(tmp_path / "linked"))
