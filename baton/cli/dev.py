@@ -245,9 +245,9 @@ async def dev(
     The server listens on this machine only and keeps its state in .baton/dev, so runs resume where they were
     when it is started again. The UI shows compressed payloads through a codec server that is started beside
     it. With BATON_ENCRYPT=true, it decrypts for the UI what is encrypted with the keys of this machine, made in
-    .baton/keys.toml if there are none: worker.py of a checkout then encrypts everything that the server stores, a
-    worker of your own does by Safeguards(…, encrypt=True). The worker finds the server in its environment, and is
-    started again when it dies. Ctrl-C or SIGTERM stops everything; a second one does not wait for stages in progress.
+    .baton/keys.toml if there are none: workers with a BatonPlugin() then encrypt everything that the server stores.
+    The worker finds the server in its environment, and is started again when it dies. Ctrl-C or SIGTERM stops
+    everything; a second one does not wait for stages in progress.
     """
     named = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
     options = DevServerOptions(database=None if ephemeral else database, port=port, ui_port=ui_port, namespace=named)
@@ -384,7 +384,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer, console: str) 
             f"this machine's keys, {KEYS_FOLDER / DEVELOPMENT_FILE}" if setup.keyring.is_development else "your keys"
         )
         table.add_row("payloads", plain(f"what is encrypted with {whose}, the UI decrypts"))
-        table.add_row("", "worker.py of a checkout encrypts; one of your own by Safeguards(…, encrypt=True)")
+        table.add_row("", "workers with a BatonPlugin() encrypt")
         table.add_row("", "to start runs in another terminal, set BATON_ENCRYPT=true there too")
     table.add_row("codec", plain(f"{server.options.codec_endpoint}, for services and the temporal command"))
     table.add_row("worker", plain(setup.worker[-1] if setup.worker else _no_worker(server)))

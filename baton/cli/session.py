@@ -324,7 +324,9 @@ def json_object(given: str, option: str) -> dict[str, Any]:
     try:
         data = Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
         value = loads_strict(data.decode(json.detect_encoding(data)))
-    except (OSError, ValueError, MalformedMessageError) as error:
+    except OSError as error:
+        raise typer.BadParameter(f"{named!r} cannot be read: {error.strerror}", param_hint=option) from error
+    except (ValueError, MalformedMessageError) as error:
         hint = "" if given.startswith(("@", "{")) else "; to name a file, write @FILE"
         raise typer.BadParameter(f"{named!r} is not JSON: {error}{hint}", param_hint=option) from error
     if not isinstance(value, dict):

@@ -54,7 +54,9 @@ _STYLES = {
     Verdict.UNVERIFIED: "bold yellow",
     Verdict.INVALID: "bold red",
 }
-_UNANCHORED = "  records cut off behind these would not be noticed: give what was kept outside (--anchors, --run)"
+_UNANCHORED = (
+    "  records cut off behind these would not be noticed; `audit verify` takes what was kept outside (--anchors, --run)"
+)
 _NAME_AT_LEAST = 18
 _NAMED = 3  # tasks of a bundle
 _UNSIGNED = "  not signed as a whole: who passed it on can have left out whole chains"

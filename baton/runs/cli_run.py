@@ -151,7 +151,7 @@ async def run(
         session.note(waits.remedy or "")
     elif refused:
         end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
-        session.note(f"the run does not begin: {suspended(refused)}; if it never will, end it: {end}")
+        session.note(f"the run does not begin. {suspended(refused)} If it never will, end it: {end}")
     await _report(session, client, handle, pipeline, watch=watch)
 
 

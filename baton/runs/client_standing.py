@@ -101,7 +101,7 @@ def _obstacles(run: RunRecord, waits: Waits | None, written: Written) -> Iterato
             SUSPENDED,
             suspended(reason, waits.tries if waits else 1),
             "code that fits",
-            commands=(f"baton replay {target}",),
+            commands=(f"baton replay {target} --module MODULE",),
             needs_you=True,
         )
     for text in run.missing:
@@ -109,7 +109,8 @@ def _obstacles(run: RunRecord, waits: Waits | None, written: Written) -> Iterato
     for one in run.pending_handoffs:
         step = next((step for step in run.steps if step.seq == one.seq), None)
         name = f"{one.seq} {step.name}" if step else str(one.seq)
-        told = " · ".join(filter(None, (one.why, step.failure if step else None)))
+        failure = step.failure if step and step.failure else ""
+        told = failure.removeprefix("its handoff was not accepted").removeprefix(": ") or one.why
         yield Standing(
             "PENDING_HANDOFF",
             f"Waits for a person until {written(one.until)}: the handoff to step {name} was not accepted"
@@ -143,11 +144,11 @@ def _approval(run: RunRecord, step: Step, pending: Pending | None, written: Writ
         done = f" ({len(asked.votes)} of {asked.needs} approved)" if asked.needs > 1 else ""
         whom = f"{people}{done}"
     until = f", until {written(step.until)}" if step.until else ""
-    of = f" of {whom}" if whom else ""
+    by = f", by {whom}" if whom else ""
     target, which = shlex.quote(run.workflow_id), shlex.quote(step.name)
     return Standing(
         "WAITING",
-        f"Waits for a decision{of}: {step.name}{until}.",
+        f"Waits for the decision {step.name!r}{by}{until}.",
         f"a decision: {step.name}",
         whom,
         step.until,

@@ -73,7 +73,7 @@ class TestWaitsCard:
         lines = shown(waits_card(held, waiting(Pending(2, "score", StepKind.STAGE, BEGAN))))
 
         assert lines[0].startswith("Waits for a person until ")
-        assert lines[0].endswith("step 2 score was not accepted: its handoff was not accepted: BUDGET.")
+        assert lines[0].endswith("step 2 score was not accepted: BUDGET.")
         assert lines[1:] == ["baton inbox show r-1"]
         assert standing(held).status == "PENDING_HANDOFF"
 

@@ -54,7 +54,7 @@ class TestRun:
         """For whom it waits, until when, by which command one decides."""
         text = _text(await _page(browser, "/run", id=waiting.id))
 
-        assert "Waits for a decision of ann, group:release: release manager, until " in text
+        assert "Waits for the decision 'release manager', by ann, group:release, until " in text
         assert f"baton approve {waiting.id} 'release manager' --why '…'" in text
 
     async def test_the_relay_has_every_step_with_attempts_spend_and_children(
