@@ -31,7 +31,7 @@ from baton.cli.options import ExitCode
 from baton.cli.output import make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
 from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
-from baton.handoff.client_inbox import WAITING_RUNS
+from baton.handoff.client_inbox import ASKING_RUNS, WAITING_RUNS
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
 from baton.ledger.chain import ChainHead, HeadSigner
 from baton.ledger.cli_sources import Keys, ledger_name, ledger_place
@@ -128,6 +128,9 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
         client = await session.client()
     except ServerError as error:
         yield Finding("server", Mark.FAIL, str(error))
+        return
+    except KeyringError as error:
+        yield Finding("encryption", Mark.FAIL, f"the server was not asked, for the keys cannot be used: {error}")
         return
     yield Finding("server", Mark.OK, f"{settings['target_host']} answers")
     yield trust(settings)
@@ -432,18 +435,20 @@ def _reason(run: Execution) -> str | None:
 
 
 async def waiting(client: Client) -> Finding:
-    """Say how many runs wait for an operator: handoffs that wait for a person, and paused runs."""
+    """Say how many runs wait for somebody: for a decision about a handoff, for an answer, or while paused."""
     check = "waiting for you"
-    handoffs = await count(client, WAITING_RUNS)
+    handoffs, asking = await count(client, WAITING_RUNS), await count(client, ASKING_RUNS)
     paused = await count(client, RunFilter(status=PAUSED, children=True, every=True).query(labelled=False))
     parts: Sequence[tuple[int, str, str]] = (
         (handoffs, f"{quantity(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
+        (asking, f"{quantity(asking, 'run')} waiting for an approval or an agent outside", "baton inbox"),
         (paused, quantity(paused, "paused run"), "baton list --all --status paused"),
     )
     there = [(found, remedy) for number, found, remedy in parts if number]
     if not there:
         return Finding(check, Mark.OK, "nothing")
-    return Finding(check, Mark.WARN, ", ".join(one for one, _ in there), "; ".join(one for _, one in there))
+    remedies = dict.fromkeys(remedy for _, remedy in there)
+    return Finding(check, Mark.WARN, ", ".join(found for found, _ in there), "; ".join(remedies))
 
 
 def keys(environment: Mapping[str, str]) -> Finding:

@@ -17,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from baton import __version__
 from baton.cli.app import COMMANDS, Listed, make_app
+from baton.cli.session import KEYS_FOLDER
+from baton.keys.store_keyring import Keyring
 
 NOBODY = "127.0.0.1:1"
 """An address where no server can be."""
@@ -315,3 +317,19 @@ class TestWithoutServer:
 
         assert done.exit_code == 3
         assert (marks["server"], marks["artifact store"]) == ("fail", "ok")
+
+    @pytest.mark.parametrize(
+        "setting", [("BATON_KEYS", "nofile.toml"), ("BATON_ENV", "production")], ids=lambda s: s[0]
+    )
+    def test_doctor_lists_its_checks_where_the_keys_cannot_be_used(
+        self, setting: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What is wrong with the keys is one finding among the others, and does not end the command."""
+        monkeypatch.chdir(tmp_path)
+        Keyring.find_out({}, KEYS_FOLDER)
+        monkeypatch.setenv(*setting)
+        done = baton("doctor", "--json", "--artifacts", str(tmp_path))
+        marks = {one["check"]: one["mark"] for one in json.loads(done.stdout)}
+
+        assert done.exit_code == 1
+        assert (marks["keys"], marks["artifact store"]) == ("fail", "ok")

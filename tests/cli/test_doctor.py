@@ -13,12 +13,12 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
-from baton.cli.doctor import Finding, Mark, blocked, namespace, records, runs, workers
+from baton.cli.doctor import Finding, Mark, blocked, namespace, records, runs, waiting, workers
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
-from baton.runs import client_waiting as waiting
+from baton.runs import client_waiting
 from baton.testing import pipeline_worker
 from tests.pipelines.line_pipelines import Lines
 from tests.pipelines.line_stages import STAGES
@@ -73,6 +73,20 @@ async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(own_server: 
 
     assert (found.mark, found.remedy) == (Mark.FAIL, f"baton show {handle.id}")
     assert "the model does not answer" in found.found
+
+
+async def test_runs_that_wait_for_an_approval_are_counted(own_server: DevServer) -> None:
+    """As those with a handoff for a person are: nothing of them moves until somebody answers."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
+    async with pipeline_worker(client, [Gated], LINEAR_STAGES) as worker:
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        while (found := await waiting(client)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
+            await asyncio.sleep(0.05)
+        await handle.terminate()
+
+    assert (found.mark, found.remedy) == (Mark.WARN, "baton inbox")
+    assert found.found.startswith("1 run ")
 
 
 async def test_a_ledger_that_lacks_what_runs_were_told_is_a_failure(
@@ -131,7 +145,7 @@ async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: py
         )
         await until_waiting(handle, "release manager")
         there = await seen(client, name)
-        monkeypatch.setattr(waiting, "WORKER_SILENCE", timedelta(0))  # its worker was never there
+        monkeypatch.setattr(client_waiting, "WORKER_SILENCE", timedelta(0))  # its worker was never there
         while (gone := await seen(client, name)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
             await asyncio.sleep(0.1)
 
