@@ -11,13 +11,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def run(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str], *, code: int = 0) -> str:
+def run(
+    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str], *, code: int = 0, error: bool = False
+) -> str:
     """Run a command to its end and return what it printed; fail with its words if it ends with another code."""
     ended = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == code, f"{command}: {ended.stdout}\n{ended.stderr}"
-    return ended.stdout
+    return ended.stderr if error else ended.stdout
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Installed:
     def run(self, words: Sequence[str], folder: Path, *, code: int = 0) -> str:
         """Run one of its programs, and return what it printed."""
         return run([self.programs / words[0], *words[1:]], folder, self.variables, code=code)
+
+    def refused(self, words: Sequence[str], folder: Path) -> str:
+        """Run one that is to end with 1, and return what it said of the error."""
+        return run([self.programs / words[0], *words[1:]], folder, self.variables, code=1, error=True)
 
 
 def install(place: Path, wheel: Path | None = None) -> Installed:

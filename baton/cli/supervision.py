@@ -1,18 +1,19 @@
 """A worker as a child process: found, restarted when it ends or its code changes, ended with whatever it started.
 
 A package names its pipelines in the entry point group `baton.pipelines`: each pipeline's type, and the module that runs
-its worker, as `python -m MODULE` does.
+its worker, as `python -m MODULE` does. It may name the extras that they need, as `MODULE [EXTRA]`.
 """
 
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 
 from baton.artifacts.store import LocalArtifactStore, open_store
@@ -166,25 +167,47 @@ async def supervised(program: WorkerProgram, say: Callable[[str], None]) -> Asyn
 
 
 GROUP = "baton.pipelines"
+_NEEDED = re.compile(r"""(?P<name>[A-Za-z0-9._-]+)[^;]*; *extra *== *['"](?P<extra>[^'"]+)['"]""")
 
 
 def worker_module(pipeline: str) -> str:
-    """Return the module that runs the worker of an installed pipeline."""
-    known = {found.name: found.value for found in entry_points(group=GROUP)}
+    """Return the module that runs the worker of an installed pipeline, whose extras are installed, too."""
+    known = _installed()
     if pipeline not in known:
         names = ", ".join(sorted(known))
         raise BatonError(f"no file and no pipeline of an installed package is named {pipeline!r}; pipelines: {names}")
-    return known[pipeline]
+    found = known[pipeline]
+    for extra in found.extras:
+        package = found.dist
+        if package and (missing := _missing(package.requires or [], extra)):
+            remedy = f"pip install '{package.name}[{extra}]'"
+            raise BatonError(f"the pipeline {pipeline!r} needs {', '.join(missing)}: {remedy}")
+    return found.module
+
+
+def _installed() -> dict[str, EntryPoint]:
+    """Return the pipelines of installed packages, by name."""
+    return {found.name: found for found in entry_points(group=GROUP)}
+
+
+def _missing(requirements: Sequence[str], extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed; one that is for some systems only is not looked for."""
+    missing = []
+    for one in requirements:
+        needed = _NEEDED.fullmatch(one)
+        if needed and needed["extra"] == extra:
+            try:
+                distribution(needed["name"])
+            except PackageNotFoundError:
+                missing.append(needed["name"])
+    return missing
 
 
 def _program(pipeline: str) -> Sequence[str]:
     """Return the worker's arguments for Python: that of an installed pipeline, else `./worker.py`."""
-    try:
-        return ("-m", worker_module(pipeline))
-    except BatonError:
-        if (script := find_worker(None)) is None:
-            raise
+    if pipeline not in _installed() and (script := find_worker(None)):
         return (str(script),)
+    return ("-m", worker_module(pipeline))
 
 
 @contextlib.asynccontextmanager

@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 def test_each_shipped_pipeline_has_a_name() -> None:
     """Those of `worker.py`, and no other, are the package's entry points."""
-    named = {found.name for found in entry_points(group="baton.pipelines") if found.value == "baton.shipped"}
+    named = {found.name for found in entry_points(group="baton.pipelines") if found.module == "baton.shipped"}
 
     assert named == {workflow_type(pipeline) for pipeline in WORKFLOWS}
 
@@ -62,6 +62,25 @@ def test_a_pipeline_of_another_package_runs_by_its_name(wheel: Installed, tmp_pa
     printed = wheel.run(["baton", "run", "elsewhere", "--here", "--goal", "Try it"], tmp_path)
 
     assert "From another package: Try it" in printed
+
+
+@pytest.mark.parametrize("words", [["run", "code_review", "--here", "--goal", "x"], ["dev", "code_review"]])
+def test_one_whose_extra_is_not_installed_says_how_to_install_it(
+    words: list[str], wheel: Installed, tmp_path: Path
+) -> None:
+    """Its worker is not started: it would end at once, again and again."""
+    [metadata] = wheel.packages.glob("temporal_baton-*.dist-info/METADATA")
+    whole = metadata.read_text(encoding="utf-8")
+    assert "Requires-Dist: unidiff<" in whole
+    try:
+        metadata.write_text(whole.replace("Requires-Dist: unidiff<", "Requires-Dist: not-there<"), encoding="utf-8")
+        refused = wheel.refused(["baton", *words], tmp_path)
+    finally:
+        metadata.write_text(whole, encoding="utf-8")
+
+    remedy = "pip install 'temporal-baton[pipelines]'"
+    assert refused == f"baton: the pipeline 'code_review' needs not-there: {remedy}\n"
+    assert not (tmp_path / ".baton").exists()
 
 
 @pytest.mark.parametrize("words", [["run", "nowhere", "--here", "--goal", "x"], ["dev", "nowhere"]])
