@@ -1,8 +1,10 @@
 """`baton run`, `baton fork` and `baton schedule`: new runs, now or by the clock."""
 
+import difflib
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -43,12 +45,13 @@ from baton.cli.session import (
     who_is,
 )
 from baton.client import fork as fork_run
-from baton.core.baton import AnyBaton
+from baton.core.baton import AnyBaton, Baton
 from baton.core.messages import PipelineInput
 from baton.errors import BatonError
 from baton.runs.cli_watch import follow_to_the_end
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
-from baton.runs.client_follow import refused_at_first
+from baton.runs.client_follow import answered_at_first
+from baton.runs.client_record import RunStatus
 from baton.runs.client_standing import suspended
 from baton.runs.client_waiting import has_pollers
 from baton.wire.text import mismatch
@@ -143,16 +146,18 @@ async def run(
         has_worker = await has_pollers(client, task_queue)
         waits = await given_no_runs(client, task_queue)
         begins = has_worker and not waits and not watch  # who watches is told anyway
-        refused = await refused_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
+        first = await answered_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
     if not has_worker:
         session.note(f"no worker polls the task queue {task_queue!r}; the run begins once one does")
     elif waits:
         session.note(f"{waits.found}, so the run does not begin; what helps:")
         session.note(waits.remedy or "")
-    elif refused:
+    elif first and first.suspended:
         end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
-        session.note(f"the run does not begin. {suspended(refused)} If it never will, end it: {end}")
+        session.note(f"the run does not begin. {suspended(first.suspended)} If it never will, end it: {end}")
     await _report(session, client, handle, pipeline, watch=watch)
+    if first and first.status is RunStatus.FAILED:
+        raise BatonError(f"it failed at once: {first.failure}{_misspelt(start.baton)}")
 
 
 @command
@@ -233,7 +238,8 @@ async def _report(
 
 def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
     if not isinstance(goal, str) or not goal.strip():
-        raise typer.BadParameter("say what is to be reached, with --goal or as `goal` in --baton")
+        told = f"say what is to be reached, with --goal or as `goal` in --baton{_misspelt(members)}"
+        raise typer.BadParameter(told)
     try:
         start = PipelineInput(goal=goal, baton=members, params=params, inputs=inputs)
         start.first_baton(AnyBaton)
@@ -249,6 +255,13 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: d
             raise typer.BadParameter(mismatch(error), param_hint="--input") from error
         raise typer.BadParameter(f"that is not a baton: {mismatch(error)}", param_hint="--baton") from error
     return start
+
+
+def _misspelt(members: Mapping[str, Any]) -> str:
+    """Return a hint for members whose names are like those of every baton; a pipeline's own are not known here."""
+    fields = Baton.model_fields
+    near = {name: difflib.get_close_matches(name, fields, n=1) for name in members if name not in fields}
+    return "".join(f"; --baton has {name!r}: did you mean {found[0]!r}?" for name, found in near.items() if found)
 
 
 def _named(given: list[str], option: str, form: str) -> dict[str, str]:

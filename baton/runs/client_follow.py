@@ -238,13 +238,13 @@ async def _reading(client: Client, workflow_id: str, run_id: str, event: int) ->
     return run
 
 
-async def refused_at_first(client: Client, workflow_id: str, run_id: str | None = None) -> str | None:
-    """Return why the first worker that received a new run could not begin it, or None."""
+async def answered_at_first(client: Client, workflow_id: str, run_id: str | None = None) -> RunRecord | None:
+    """Return a new run as it is once the first worker that received it has answered; None if none does at once."""
     with suppress(TimeoutError, BatonError, RPCError):  # it is only a hint: the run was started
         async with asyncio.timeout(_ANSWERED_WITHIN):
             async for update in follow(client, workflow_id, run_id):
                 if update.run is not None and update.run.last_event >= _FIRST_ANSWER:
-                    return update.run.suspended
+                    return update.run
     return None
 
 

@@ -281,6 +281,18 @@ class TestDeciding:
         [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
         assert (entry["by"], entry["approved"], entry["why"]) == ("ben", True, "it is tested")
 
+    async def test_a_run_that_its_worker_refuses_at_once_is_told_so(self, at_work: Operator) -> None:
+        """Whether a pipeline's baton has a member is known to its worker alone, which answers at once."""
+        said, code = b"", 0
+        while not code:  # a worker that is slow to answer is not waited for
+            async with at_work.started("run", "Delivery", "-g", "Go", "--baton", '{"constraint": ["a"]}') as running:
+                _, said = await running.communicate()
+                code = running.returncode or 0
+
+        assert code == 1
+        assert b"failed at once" in said
+        assert b"did you mean 'constraints'?" in said
+
     async def test_a_denied_run_fails_for_those_who_watch_it(self, at_work: Operator) -> None:
         """`run --watch` and `watch` end with 1, and the reason is in the last line."""
         async with at_work.started("run", "Delivery", "-g", "Add login", "--id", "denied", "-w", "--json") as watching:

@@ -193,6 +193,7 @@ class TestUsage:
             pytest.param("{", "is not JSON", id="no JSON"),
             pytest.param('{"constraints": "none"}', "constraints", id="a member of another shape"),
             pytest.param('{"goal": ""}', "--goal", id="an empty goal"),
+            pytest.param('{"goals": "x", "goal": ""}', "did you mean 'goal'?", id="a goal by another name"),
         ],
     )
     def test_a_baton_file_that_holds_no_baton_is_refused(self, tmp_path: Path, text: str, said: str) -> None:
