@@ -39,7 +39,7 @@ from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_worker import MissingParts, as_failure, check_decision
 from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
 from baton.runs.client_rollback import rolled_back
-from baton.sdk.early_queries import WorkerTasks
+from baton.sdk.early_queries import RunCache
 from baton.sdk.runner import (
     FAILED_THE_RUN,
     AnyFault,
@@ -184,9 +184,11 @@ class BatonPlugin(SimplePlugin):
         config["activities"] = [*given, *(one for one in own if _activity_name(one) not in names)]
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
-        tasks = WorkerTasks()
-        config["workflow_runner"] = _knowing(config.get("workflow_runner"), tasks)
-        config["unsandboxed_workflow_runner"] = _knowing(_unsandboxed(config.get("unsandboxed_workflow_runner")), tasks)
+        kept_in = RunCache()
+        config["workflow_runner"] = _keeping(config.get("workflow_runner"), kept_in)
+        config["unsandboxed_workflow_runner"] = _keeping(
+            _unsandboxed(config.get("unsandboxed_workflow_runner")), kept_in
+        )
         tell_of_clear_text(config["client"].data_converter)
         serves_workers(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
@@ -222,8 +224,8 @@ class BatonPlugin(SimplePlugin):
                 raise
             stack.enter_context(event_loop_watchdog())
             runner = worker.config(active_config=True).get("workflow_runner")
-            if isinstance(runner, GuardedRunner | PipelineRunner) and runner.tasks is not None:
-                runner.tasks.belongs_to(worker)
+            if isinstance(runner, GuardedRunner | PipelineRunner) and runner.kept_in is not None:
+                runner.kept_in.belongs_to(worker)
             await next(worker)
 
 
@@ -308,10 +310,10 @@ def _unsandboxed(given: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
     return given if isinstance(given, GuardedRunner) else GuardedRunner(given or worker.UnsandboxedWorkflowRunner())
 
 
-def _knowing(runner: worker.WorkflowRunner | None, tasks: WorkerTasks) -> worker.WorkflowRunner:
+def _keeping(runner: worker.WorkflowRunner | None, kept_in: RunCache) -> worker.WorkflowRunner:
     """Return one of Baton's runners as a worker has it."""
     assert isinstance(runner, GuardedRunner | PipelineRunner)  # noqa: S101 - the plugin has put it there
-    return dataclasses.replace(runner, tasks=tasks)
+    return dataclasses.replace(runner, kept_in=kept_in)
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:

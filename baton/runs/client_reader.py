@@ -287,7 +287,7 @@ class _Fold:
             self._run.reset = time_of(event)
             self._run.resets.append(Reset(event.event_id, failed.base_run_id, failed.failure.message))
             self._run.notes.append(f"reset from run {failed.base_run_id}: {failed.failure.message}")
-        elif failed.cause not in _HARMLESS:
+        elif failed.cause != _OVERTAKEN:
             self._run.suspended = innermost(failed.failure)
 
     def stage_scheduled(self, event: HistoryEvent) -> None:
@@ -477,10 +477,7 @@ class _Fold:
         self._run.suspended = None
 
 
-_HARMLESS = {
-    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,  # a signal came in between
-    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,  # a query had come too early
-}
+_OVERTAKEN = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal came in between
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {

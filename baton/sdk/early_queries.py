@@ -3,8 +3,8 @@
 A query that waits for a worker arrives with everything that happened meanwhile: signals, results, fired timers, the
 start of a task that another worker is at. The SDK applies that at once. A replay applies it in the next task, at
 another time and beside other events, so a run that goes on from there no longer fits its own history (docs/limits.md
-has a reproduction without Baton). With this guard such a query is answered, and the next workflow task is
-given back: the server sends it again at once, with the history from which the run is loaded.
+has a reproduction without Baton). With this guard the answer to such a query is the last thing that a worker's copy of
+the run does: the worker drops it, and the next task loads the run from its history.
 """
 
 import asyncio
@@ -12,10 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.client import Client
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import Worker, WorkflowInstance
 
@@ -23,23 +20,28 @@ _WITHOUT_TASK = "legacy_query"  # the SDK's id of a query that does not come wit
 _SOON = timedelta(seconds=1)  # the SDK takes a run for stuck after two
 
 
-class WorkerTasks:
-    """What the server knows of the tasks of a worker's runs."""
+class RunCache:
+    """The runs that a worker keeps in memory."""
 
     def __init__(self) -> None:
-        """Begin without a worker."""
-        self._client: Client | None = None
+        """Begin without a worker, and with no runs."""
+        self._worker: Worker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def belongs_to(self, worker: Worker) -> None:
-        """Tell whose they are, in the event loop in which the worker's client works."""
-        self._client, self._loop = worker.client, asyncio.get_running_loop()
+        """Tell whose it is, in the event loop in which that works."""
+        self._worker, self._loop = worker, asyncio.get_running_loop()
+
+    def drop(self, run_id: str) -> None:
+        """Have a run forgotten once it has done what it is doing."""
+        if self._worker is not None:
+            self._worker._bridge_worker.request_workflow_eviction(run_id)  # the SDK has no public way
 
     def has_task(self, workflow_id: str, run_id: str) -> bool:
         """Return whether a workflow task of a run is under way or to come, as far as is known; called in a thread."""
-        client = self._client
-        if client is None or self._loop is None:
+        if self._worker is None or self._loop is None:
             return False
+        client = self._worker.client
         asking = client.workflow_service.describe_workflow_execution(
             DescribeWorkflowExecutionRequest(
                 namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
@@ -54,27 +56,25 @@ class WorkerTasks:
 
 
 class GuardedInstance(WorkflowInstance):
-    """A workflow instance that is loaded again after a query that came early; it forwards everything else."""
+    """A workflow instance that is dropped after a query that came early; it forwards everything else."""
 
-    def __init__(self, inner: WorkflowInstance, tasks: WorkerTasks | None) -> None:
+    def __init__(self, inner: WorkflowInstance, kept_in: RunCache | None) -> None:
         self._inner = inner
-        self._tasks = tasks
+        self._kept_in = kept_in
         self._at = 0  # the time of its last task
-        self._brought: bool | None = False  # by a query; None: it looks like a task of the worker's own
-        self._is_ahead = False
+        self._is_ahead: bool | None = False  # None: a worker's own task looks like one that a query has brought
 
     def activate(self, act: Any) -> Any:
         """Forward; only a query without a task can have brought the events just before it."""
         asked = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
         if not asked:
-            if self._is_ahead:
-                return _given_back()
             before, self._at = self._at, act.timestamp.ToNanoseconds()
-            self._brought = False if act.is_replaying else self._at == before or None
-        elif self._tasks is not None and _WITHOUT_TASK in asked:
-            if self._brought is None:
-                self._brought = self._tasks.has_task(self._inner.get_info().workflow_id, act.run_id)
-            self._is_ahead = self._is_ahead or self._brought
+            self._is_ahead = False if act.is_replaying else self._at == before or None
+        elif self._kept_in is not None and _WITHOUT_TASK in asked:
+            if self._is_ahead is None:
+                self._is_ahead = self._kept_in.has_task(self._inner.get_info().workflow_id, act.run_id)
+            if self._is_ahead:
+                self._kept_in.drop(act.run_id)
         return self._inner.activate(act)
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
@@ -92,11 +92,3 @@ class GuardedInstance(WorkflowInstance):
     def get_thread_id(self) -> int | None:
         """Forward."""
         return self._inner.get_thread_id()
-
-
-def _given_back() -> WorkflowActivationCompletion:
-    """Return that a task failed for a reason that is no fault of the run's code."""
-    completion = WorkflowActivationCompletion()
-    completion.failed.failure.message = "A query came ahead of this task; the run is loaded again."
-    completion.failed.force_cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE
-    return completion

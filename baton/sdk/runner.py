@@ -26,7 +26,7 @@ from temporalio.workflow import NondeterminismError
 
 from baton.codec.conversion import binds_to_workflow
 from baton.errors import BatonError
-from baton.sdk.early_queries import GuardedInstance, WorkerTasks
+from baton.sdk.early_queries import GuardedInstance, RunCache
 from baton.wire.names import FIRST_SEED
 
 
@@ -34,11 +34,11 @@ from baton.wire.names import FIRST_SEED
 class PipelineRunner(SandboxedWorkflowRunner):
     """Temporal's sandbox with the guard against early queries, for any data converter."""
 
-    tasks: WorkerTasks | None = field(default=None, repr=False, compare=False)
+    kept_in: RunCache | None = field(default=None, repr=False, compare=False)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(super().create_instance(_with_seed(det)), self.tasks)
+        return GuardedInstance(super().create_instance(_with_seed(det)), self.kept_in)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ContextFreeRunner(PipelineRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance that is not asked for contexts."""
-        return _ContextFreeInstance(SandboxedWorkflowRunner.create_instance(self, _with_seed(det)), self.tasks)
+        return _ContextFreeInstance(SandboxedWorkflowRunner.create_instance(self, _with_seed(det)), self.kept_in)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class WorkflowContextRunner(PipelineRunner):
         """Return a guarded instance that is asked for the contexts of other workflows only."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
         instance = SandboxedWorkflowRunner.create_instance(self, _with_seed(det))
-        return _WorkflowContextInstance(instance, self.tasks, own)
+        return _WorkflowContextInstance(instance, self.kept_in, own)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class GuardedRunner(WorkflowRunner):
     """Any other runner, such as one without a sandbox, with the guard against early queries."""
 
     given: WorkflowRunner
-    tasks: WorkerTasks | None = field(default=None, repr=False, compare=False)
+    kept_in: RunCache | None = field(default=None, repr=False, compare=False)
 
     def prepare_workflow(self, defn: Any) -> None:
         """Prepare a workflow."""
@@ -74,7 +74,7 @@ class GuardedRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(self.given.create_instance(_with_seed(det)), self.tasks)
+        return GuardedInstance(self.given.create_instance(_with_seed(det)), self.kept_in)
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
         """Set which exceptions fail a run."""
@@ -113,8 +113,8 @@ class _ContextFreeInstance(GuardedInstance):
 class _WorkflowContextInstance(_ContextFreeInstance):
     """An instance that is asked for a context only where another workflow may be meant."""
 
-    def __init__(self, inner: WorkflowInstance, tasks: WorkerTasks | None, own: WorkflowSerializationContext) -> None:
-        super().__init__(inner, tasks)
+    def __init__(self, inner: WorkflowInstance, kept_in: RunCache | None, own: WorkflowSerializationContext) -> None:
+        super().__init__(inner, kept_in)
         self._own = own
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:

@@ -2,7 +2,7 @@
 
 A workflow is signalled and sent updates, and queried all the time, by two workers with small caches that are stopped
 by SIGSTOP and killed at random. Some runs then do not fit their own history, and some never end. With `guarded` the
-workers load a run again that they were asked early about (`baton.sdk.early_queries`), and neither happens.
+workers drop a run that they were asked early about (`baton.sdk.early_queries`), and neither happens.
 """
 
 import asyncio
@@ -76,19 +76,19 @@ class Listens:
 
 async def work(address: str, guarded: bool) -> None:
     """Work until killed."""
-    from baton.sdk.early_queries import WorkerTasks  # noqa: PLC0415 - without the guard nothing of Baton runs
+    from baton.sdk.early_queries import RunCache  # noqa: PLC0415 - without the guard nothing of Baton runs
     from baton.sdk.runner import GuardedRunner  # noqa: PLC0415
 
-    plain, tasks = UnsandboxedWorkflowRunner(), WorkerTasks()
+    plain, kept_in = UnsandboxedWorkflowRunner(), RunCache()
     worker = Worker(
         await Client.connect(address),
         task_queue=QUEUE,
         workflows=[Listens],
         activities=[check],
-        workflow_runner=GuardedRunner(plain, tasks) if guarded else plain,
+        workflow_runner=GuardedRunner(plain, kept_in) if guarded else plain,
         max_cached_workflows=3,
     )
-    tasks.belongs_to(worker)
+    kept_in.belongs_to(worker)
     async with worker:
         print("up", flush=True)
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the SDK logs there too, and nobody reads more of it
