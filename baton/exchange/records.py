@@ -5,7 +5,7 @@ survives continuing as new, and neither trusts the transport: a handoff is accep
 """
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -258,6 +258,41 @@ class ProcessedHandoffs:
     def carried(self) -> list[JsonValue]:
         """Return everything as JSON, for the run that continues this one."""
         return [one.to_json_object() for one in self._answers.values()]
+
+
+class QueueKey(CompactRecord):
+    """Where a message says that it stands in its chain; taken from bytes that are not verified yet."""
+
+    handoff_id: str = ""
+    parent: str = ""
+    task_id: str = ""
+    hops: int = -1
+
+    @classmethod
+    def of(cls, message: Any) -> "QueueKey":
+        """Return where a message stands; what it does not say properly is left out. It never raises."""
+        if not isinstance(message, Mapping):
+            return cls()
+        trail = message.get("trail")
+        hops = trail.get("hops") if isinstance(trail, Mapping) else None
+        texts = (message.get(name) for name in ("handoffId", "parentHandoffId", "taskId"))
+        handoff, parent, task = (one if isinstance(one, str) else "" for one in texts)
+        return cls(handoff_id=handoff, parent=parent, task_id=task, hops=hops if type(hops) is int else -1)
+
+
+def next_in_line(waiting: Sequence[QueueKey]) -> int:
+    """Return which of the waiting messages comes first: in order of arrival, but parents before their children."""
+    there = {one.handoff_id for one in waiting if one.handoff_id}
+    first = 0
+    for index, one in enumerate(waiting):
+        if not one.parent or one.parent not in there or one.parent == one.handoff_id:
+            first = index
+            break
+    chosen = waiting[first]
+    for index, one in enumerate(waiting):
+        if one.task_id and one.task_id == chosen.task_id and -1 < one.hops < chosen.hops:
+            first, chosen = index, one
+    return first
 
 
 ADMIT = "baton.admit"

@@ -6,10 +6,12 @@ A handoff that arrives waits in a queue, passes the gate, and gets one answer, h
 import asyncio
 import base64
 import hashlib
+import itertools
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -19,7 +21,7 @@ from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadySt
 
 from baton.core.messages import PipelineInput
 from baton.core.verdict import HandoffStatus
-from baton.errors import StageFailedError
+from baton.errors import HandoffError, StageFailedError
 from baton.exchange.records import (
     ADMIT,
     HANDOFF,
@@ -32,7 +34,9 @@ from baton.exchange.records import (
     Admission,
     Opened,
     ProcessedHandoffs,
+    QueueKey,
     Received,
+    next_in_line,
 )
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
@@ -41,7 +45,7 @@ from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_steps import workflow_type
 from baton.pipelines.workflow_visibility import labels
 from baton.telemetry.metrics import Transport, slo_breach
-from baton.wire.json_values import Json
+from baton.wire.json_values import Json, loads_strict
 from baton.wire.text import inert
 
 MARK = "its payload's metadata 'baton-record'"
@@ -227,6 +231,26 @@ MOST_QUEUED = 1_000
 """How many handoffs may wait for the pipeline's code to receive them."""
 MOST_QUEUED_BYTES = 64 * 1024 * 1024
 """How many bytes they may have together: a compressed signal of a few KiB may hold many MiB."""
+MOST_PLACED_BYTES = 256 * 1024
+"""How many bytes of them, from the oldest on, are read to find out which comes first; the others wait for their turn.
+
+Anybody who reaches the server can send what takes long to read, and a workflow task may take two seconds.
+"""
+
+
+@dataclass(frozen=True)
+class _Queued:
+    """A message that waits to be received."""
+
+    raw: bytes
+
+    @cached_property
+    def place(self) -> QueueKey:
+        """Where it says that it stands in its chain; nothing but the order hangs on it."""
+        try:
+            return QueueKey.of(loads_strict(self.raw))
+        except HandoffError:
+            return QueueKey()
 
 
 class Arrivals:
@@ -236,7 +260,7 @@ class Arrivals:
         self._handlers = handlers
         self._note = note
         self._intake = ProcessedHandoffs(carried.get("intake", ()))
-        self._queue = [base64.b64decode(one) for one in carried.get("queue", ())]
+        self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]
         if dropped := carried.get("dropped", 0):
             note(f"the run before could not carry {dropped} waiting handoffs over; their senders will send them again")
         self._bytes_answered: dict[str, tuple[str, Acknowledgement]] = {}
@@ -246,7 +270,7 @@ class Arrivals:
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
-        queue = as_carried(self._queue)
+        queue = as_carried(one.raw for one in self._queue)
         return {"intake": self._intake.carried(), "queue": queue, "dropped": len(self._queue) - len(queue)}
 
     async def next(self, receiver: ReceiverRequirements, within: timedelta) -> Received:
@@ -262,9 +286,11 @@ class Arrivals:
                 raise StageFailedError(
                     f"no handoff that {receiver.agent_type!r} accepts came within {within}"
                 ) from None
-            queued = self._queue.pop(0)
+            looked_at = self._looked_at()
+            first = next_in_line([one.place for one in looked_at]) if len(looked_at) > 1 else 0
+            queued = self._queue.pop(first)
             try:
-                received = await self._judge(queued, receiver, left)
+                received = await self._judge(queued.raw, receiver, left)
             except asyncio.CancelledError:
                 self._queue.insert(0, queued)
                 raise
@@ -358,10 +384,15 @@ class Arrivals:
         elif self._waiting_bytes() + len(raw) > MOST_QUEUED_BYTES:
             self._note(f"refused a handoff: {self._waiting_bytes():,} bytes are waiting already")
         else:
-            self._queue.append(raw)
+            self._queue.append(_Queued(raw))
 
     def _waiting_bytes(self) -> int:
-        return sum(map(len, self._queue))
+        return sum(len(one.raw) for one in self._queue)
+
+    def _looked_at(self) -> Sequence[_Queued]:
+        """Return the messages that are read to find out which comes first: the oldest ones, at least one."""
+        sizes = itertools.accumulate(len(one.raw) for one in self._queue)
+        return self._queue[: max(1, sum(size <= MOST_PLACED_BYTES for size in sizes))]
 
     def _on_answered(self, handoff_id: str) -> Acknowledgement | None:
         """The answer that this pipeline gave to a handoff, by its id."""

@@ -295,6 +295,7 @@ class Broadcasts(Ponders):
             "Score the risk",
             within=_within(params, RECORDED),
             quorum=params.get("quorum"),
+            timeout_suffices=params.get("enough", False),
         )
         return self.pipeline.result(gathered.model_dump(mode="json"))
 

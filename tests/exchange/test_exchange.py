@@ -15,9 +15,11 @@ from baton.exchange.records import (
     Acknowledgement,
     Outbox,
     ProcessedHandoffs,
+    QueueKey,
     Reply,
     Sent,
     message_digest,
+    next_in_line,
 )
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -207,6 +209,46 @@ class TestMessageDigest:
             {"keyId": "k2", "a": 1, "signature": "y"}
         )
         assert message_digest({"a": 1}) != message_digest({"a": 2})
+
+
+class TestNextInLine:
+    @pytest.mark.parametrize(
+        ("waiting", "first"),
+        [
+            pytest.param([{}, {}], 0, id="nothing is known: order of arrival"),
+            pytest.param([("b", "a"), ("a", "")], 1, id="child before parent"),
+            pytest.param([("c", "b"), ("b", "a"), ("a", "")], 2, id="a whole chain backwards"),
+            pytest.param([("b", "x"), ("a", "")], 0, id="the parent is not here"),
+            pytest.param([("a", "b"), ("b", "a")], 0, id="a liar's circle"),
+            pytest.param([("a", "a")], 0, id="its own parent"),
+        ],
+    )
+    def test_parents_come_before_their_children(self, waiting: list[Any], first: int) -> None:
+        """And nothing that a sender says can stop the queue."""
+        places = [QueueKey.of({"handoffId": one[0], "parentHandoffId": one[1]} if one else None) for one in waiting]
+
+        assert next_in_line(places) == first
+
+    def test_fewer_hops_of_the_same_task_go_first(self) -> None:
+        """Where messages say how far their task has come."""
+
+        def place(task: str, hops: int) -> QueueKey:
+            return QueueKey.of({"taskId": task, "trail": {"hops": hops}})
+
+        assert next_in_line([place("t", 3), place("u", 1), place("t", 2)]) == 2
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(),
+            lambda inner: st.dictionaries(
+                st.sampled_from(["handoffId", "parentHandoffId", "taskId", "trail", "hops"]), inner
+            ),
+            max_leaves=8,
+        )
+    )
+    def test_no_message_makes_it_raise(self, message: Any) -> None:
+        """Whatever unverified bytes say."""
+        assert next_in_line([QueueKey.of(message), QueueKey.of(message)]) in (0, 1)
 
 
 class Network:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -12,11 +13,13 @@ from temporalio.worker import Worker
 
 from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineResult
+from baton.exchange import workflow_messages as arrivals
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.records import HANDOFF
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.json_values import loads_strict
 from tests.exchange.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
 from tests.exchange.test_exchange_of_runs import fresh, output, sealed_signal, signal_again
 from tests.support import Handle, approve, event, overview, start, until
@@ -65,7 +68,7 @@ async def failed_by_worker(handle: Handle) -> list[str]:
 async def test_what_takes_long_to_read_does_not_stop_a_receiver(
     sealing: Client, exchange: Worker, safeguards: Safeguards, body: bytes, count: int, note: str
 ) -> None:
-    """What waits takes so much memory and no more; the good one is accepted.
+    """What waits is read for its order in part, and takes so much memory and no more; the good one is accepted.
 
     A signal of a few KiB holds MiBs of blanks, once it is decompressed.
     """
@@ -121,6 +124,21 @@ async def test_what_waits_does_not_keep_a_run_from_continuing_as_new(
     now = await overview(receiver)
     assert any("could not carry" in note for note in now.notes)
     await assert_replays(receiver, [ReceivesLater], plugin=BatonPlugin(safeguards=safeguards))
+
+
+def test_a_message_that_waits_is_read_once_for_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker was busy for half a minute with a thousand small ones, each of which it read again for each."""
+    read: list[bytes] = []
+
+    def counted(raw: bytes) -> Any:
+        read.append(raw)
+        return loads_strict(raw)
+
+    monkeypatch.setattr(arrivals, "loads_strict", counted)
+    queued = arrivals._Queued(b'{"n": 1}')
+
+    assert queued.place == queued.place
+    assert read == [queued.raw]
 
 
 async def test_an_honest_handoff_is_accepted_behind_many_small_ones(sealing: Client, exchange: Worker) -> None:

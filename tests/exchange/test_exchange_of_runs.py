@@ -235,6 +235,13 @@ class TestHandOffToAll:
         assert "1 of 2 accepted: 'style' was silent" in await failure(sender)
         assert (await overview(sender)).status is PipelineStatus.PENDING_HANDOFF
 
+    async def test_a_declared_timeout_is_enough(self, exchange: Worker) -> None:
+        """Whoever accepted by then counts."""
+        there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk")).items()}
+        sender = await start(exchange, Broadcasts.run, to={**there, "style": fresh("nobody")}, seconds=1, enough=True)
+
+        assert list((await output(sender))["answers"]) == ["risk"]
+
 
 class TestStreams:
     async def test_the_receiver_gets_the_whole(self, exchange: Worker, safeguards: Safeguards) -> None:

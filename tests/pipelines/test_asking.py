@@ -218,6 +218,18 @@ class TestPeople:
         await handle.result()
         await other.terminate()
 
+    async def test_a_late_decision_is_told_so(self, office: Office) -> None:
+        """That it was late, and how to ask again."""
+        handle = await office.start(Pays)
+        late = (await answer_to(handle, "budget")).model_copy(update={"answer": {"amount": 1}})
+        await office.operator("approve", handle.id, "--set", "amount=2", *WHY)
+        await until_waiting(handle, "payment")
+        with pytest.raises(PipelineError, match=r"comes now changes nothing.* baton rollback RUN --to 1"):
+            await decide(office.worker.client, handle.id, late)
+        await handle.terminate()
+        told = await office.operator.refused("approve", handle.id, *WHY)
+        assert "no longer waits for a decision" in " ".join(told.split())
+
     async def _votes(self, office: Office, handle: Handle) -> list[dict[str, Any]]:
         """Return the votes that the ledger has of a run's decision."""
         task_id = (await overview(handle)).task_id
