@@ -1,7 +1,7 @@
 """Write docs/traceability.md: each requirement of the source documents, what it asks, and the tests that prove it.
 
 A test names the requirements that it proves in its docstring (`S3-6.1-k`, `C-12`). The sentence before the ids, without
-them, is what the requirement asks in our words.
+them, is what the requirement asks in our words; where they stand alone it is the first one, or the test's name.
 
     python tools/traceability.py          # write the page
     python tools/traceability.py --check  # exit 1 if the page is not current
@@ -33,17 +33,19 @@ page from the docstrings of the tests; a test keeps it current.
 """
 
 
-def proofs() -> Iterator[tuple[str, str, str]]:
-    """Yield the id of a requirement, the sentence of a docstring that names it, and where that test is."""
+def proofs() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the id of a requirement, the sentence that names it, what else tells of the test, and where that is."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         place = path.relative_to(ROOT / "tests").as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             text = " ".join((ast.get_docstring(node) or "").split())
-            name = f"{place}::{node.name}" if not isinstance(node, ast.Module) else place
+            title = "" if isinstance(node, ast.Module) else node.name
+            name = f"{place}::{title}" if title else place
+            beside = sentence(text, 0) or title.removeprefix("test_").replace("_", " ")
             for found in ID.finditer(text):
-                yield found[1], sentence(text, found.start()), name
+                yield found[1], sentence(text, found.start()), beside, name
 
 
 def sentence(text: str, at: int) -> str:
@@ -63,10 +65,10 @@ def order(name: str) -> list[tuple[int, str]]:
 
 def page() -> str:
     """Return the page as it should be."""
-    rows: dict[str, tuple[list[str], list[str]]] = {}
-    for name, text, place in proofs():
-        texts, places = rows.setdefault(name, ([], []))
-        if text and text not in texts:
+    rows: dict[str, tuple[list[str], str, list[str]]] = {}
+    for name, text, beside, place in proofs():
+        texts, _, places = rows.setdefault(name, ([], beside, []))
+        if text:
             texts.append(text)
         if place not in places:
             places.append(place)
@@ -77,10 +79,10 @@ def page() -> str:
             continue
         parts.append(f"\n## {title}\n\n| id | asks | proved by |\n|---|---|---|\n")
         for name in names:
-            texts, places = rows[name]
+            texts, beside, places = rows[name]
             shown = ", ".join(f"`{place}`" for place in places[:3])
             more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            parts.append(f"| {name} | {texts[0] if texts else ''} | {shown}{more} |\n")
+            parts.append(f"| {name} | {texts[0] if texts else beside} | {shown}{more} |\n")
     return "".join(parts)
 
 

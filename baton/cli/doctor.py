@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +28,7 @@ from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtif
 from baton.cli.options import ExitCode
 from baton.cli.output import make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
+from baton.cli.supervision import installed
 from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
 from baton.handoff.client_inbox import ASKING_RUNS, WAITING_RUNS
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
@@ -187,14 +186,6 @@ def installation() -> Iterator[Finding]:
         version = installed(name)
         missing = None if version else f"pip install {name}"
         yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", missing)
-
-
-def installed(distribution: str) -> str | None:
-    """Return the version of an installed distribution, or None."""
-    try:
-        return version_of(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:

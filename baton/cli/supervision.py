@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 from baton.artifacts.store import LocalArtifactStore, open_store
@@ -172,7 +172,7 @@ _NEEDED = re.compile(r"""(?P<name>[A-Za-z0-9._-]+)[^;]*; *extra *== *['"](?P<ext
 
 def worker_module(pipeline: str) -> str:
     """Return the module that runs the worker of an installed pipeline, whose extras are installed, too."""
-    known = _installed()
+    known = _pipelines()
     if pipeline not in known:
         names = ", ".join(sorted(known))
         raise BatonError(f"no file and no pipeline of an installed package is named {pipeline!r}; pipelines: {names}")
@@ -185,7 +185,7 @@ def worker_module(pipeline: str) -> str:
     return found.module
 
 
-def _installed() -> dict[str, EntryPoint]:
+def _pipelines() -> dict[str, EntryPoint]:
     """Return the pipelines of installed packages, by name."""
     return {found.name: found for found in entry_points(group=GROUP)}
 
@@ -195,17 +195,22 @@ def _missing(requirements: Sequence[str], extra: str) -> list[str]:
     missing = []
     for one in requirements:
         needed = _NEEDED.fullmatch(one)
-        if needed and needed["extra"] == extra:
-            try:
-                distribution(needed["name"])
-            except PackageNotFoundError:
-                missing.append(needed["name"])
+        if needed and needed["extra"] == extra and installed(needed["name"]) is None:
+            missing.append(needed["name"])
     return missing
+
+
+def installed(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _program(pipeline: str) -> Sequence[str]:
     """Return the worker's arguments for Python: that of an installed pipeline, else `./worker.py`."""
-    if pipeline not in _installed() and (script := find_worker(None)):
+    if pipeline not in _pipelines() and (script := find_worker(None)):
         return (str(script),)
     return ("-m", worker_module(pipeline))
 

@@ -103,8 +103,6 @@ class Writer:
         self._queue: deque[_Call] = deque()
         self._task: asyncio.Task[None] | None = None
         self._ends: dict[str, ChainLink] = {}  # of the tasks that this writer wrote to, as it left them
-        self.generation = 0
-        """How many transactions this writer has made."""
 
     async def append(self, entries: Sequence[Prepared], after: ChainHead | None = None) -> list[Appended]:
         """Return the heads of the entries' chains right after each, once all of them are durable."""
@@ -149,7 +147,6 @@ class Writer:
             self._ends[task_id] = end
         while len(self._ends) > MOST_ENDS:
             del self._ends[next(iter(self._ends))]
-        self.generation += 1
 
     def _forget(self, calls: Sequence[_Call]) -> bool:
         """Forget where the chains of these calls end; return whether any was known."""

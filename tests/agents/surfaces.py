@@ -1,13 +1,13 @@
 """The events of a history as texts that can be searched for a marker."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.converter import PayloadCodec
+
+from tests.support.surfaces import payloads
 
 Surfaces = dict[str, str]
 """The texts by the places where they are."""
@@ -27,30 +27,13 @@ async def in_history(client: Client, handle: WorkflowHandle[Any, Any]) -> Surfac
         scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
         kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
         place = f"history {event.event_id} {kind} {names.get(scheduled or event.event_id, '')}".rstrip()
-        texts = [await _text(payload, codec) for payload in _payloads(event)]
+        texts = [await _text(payload, codec) for payload in payloads(event)]
         found[place] = "\n".join([str(event), *texts])
     return found
 
 
 def with_marker(surfaces: Surfaces, marker: str) -> list[str]:
     return [place for place, text in surfaces.items() if marker in text]
-
-
-def _payloads(message: Message) -> Iterator[Payload]:
-    """Yield every payload in a message, however deep."""
-    if isinstance(message, Payload):
-        yield message
-        return
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        if field.message_type.GetOptions().map_entry:
-            inner = list(value.values())
-        else:
-            inner = [value] if isinstance(value, Message) else list(value)
-        for one in inner:
-            if isinstance(one, Message):
-                yield from _payloads(one)
 
 
 async def _text(payload: Payload, codec: PayloadCodec | None) -> str:

@@ -151,7 +151,7 @@ async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> s
         async for event in client.get_workflow_handle(one[0], run_id=one[1]).fetch_history_events(page_size=1000):
             name = f"history/{place}/{event.event_id}-{EventType.Name(event.event_type)[len('EVENT_TYPE_') :]}"
             found.add(f"{name}/raw", event.SerializeToString())
-            for number, payload in enumerate(_payloads(event), 1):
+            for number, payload in enumerate(payloads(event), 1):
                 found.add(f"{name}/{number}", await _decoded(client, payload, name))
             if event.HasField("child_workflow_execution_started_event_attributes"):
                 child = event.child_workflow_execution_started_event_attributes.workflow_execution
@@ -184,7 +184,7 @@ async def _decoded(client: Client, payload: Payload, place: str) -> bytes:
     return data
 
 
-def _payloads(message: Message) -> Iterator[Payload]:
+def payloads(message: Message) -> Iterator[Payload]:
     """Yield every payload in a message, however deep."""
     if isinstance(message, Payload):
         yield message
@@ -193,11 +193,11 @@ def _payloads(message: Message) -> Iterator[Payload]:
         if descriptor.message_type is None:
             continue
         if isinstance(value, Message):
-            yield from _payloads(value)
+            yield from payloads(value)
         elif descriptor.message_type.GetOptions().map_entry:
-            yield from (found for one in value.values() if isinstance(one, Message) for found in _payloads(one))
+            yield from (found for one in value.values() if isinstance(one, Message) for found in payloads(one))
         else:
-            yield from (found for one in value for found in _payloads(one))
+            yield from (found for one in value for found in payloads(one))
 
 
 async def _add_artifacts(found: Surfaces, store: ArtifactStore) -> None:
