@@ -61,7 +61,7 @@ def told(compiled: Compiled) -> dict[str, str]:
 class TestEverySession:
     @given(events=sessions(), wanted=requests())
     def test_each_event_ends_as_one_thing(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
-        """A fact, one label, or a call consumed by its result; nothing is lost or made up (C-39, S5-compiler-g, S5-check-b)."""
+        """A fact, a label, or a call with its result; nothing is lost or made up (C-39, S5-compiler-g, S5-check-b)."""
         made = compile_contract(events, wanted)
         contract, report = made.contract, made.report
 
