@@ -133,8 +133,7 @@ async def do_rollback(request: Request, given: Mapping[str, str]) -> Response:
 
 def _already(point: RollbackPoint) -> str:
     """Return that a preview is out of date, and what happened meanwhile if that is known."""
-    note = next(reversed(point.newest.notes), "") if point.newest.resets else ""
-    meanwhile = f" ({note})" if note else ""
+    meanwhile = f" ({point.newest.notes[-1].text})" if point.newest.resets else ""
     return f"the run has changed since you looked{meanwhile}; nothing was rolled back. See what it would do now"
 
 

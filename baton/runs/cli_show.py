@@ -172,7 +172,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(_fork_note(run), "dim") if origin else None,
         plain(found[0].sentence, "red") if run.failure and run.failure.upper() != status else None,
         *(plain(one.sentence, "yellow") for one in found if one.status == SUSPENDED),
-        *(plain(f"note: {note}", "yellow") for note in run.notes),
+        *(plain(f"note: {note.text}", "yellow") for note in run.notes),
     )
 
 

@@ -141,7 +141,7 @@ class _Told:
             yield News(NewsKind.RUN_STARTED, after.began or self._now, after.start.goal)
         elif before.run_id != after.run_id:
             how = "continued as new" if before.next_run_id else "rolled back"
-            yield News(NewsKind.RUN_GOES_ON, before.ended or self._now, f"{how}; continues as run {after.run_id}")
+            yield News(NewsKind.RUN_GOES_ON, self._left_at(after), f"{how}; continues as run {after.run_id}")
 
     def suspended(self, after: RunRecord) -> Iterator[News]:
         """Yield that no worker can continue the run."""
@@ -154,8 +154,13 @@ class _Told:
     def undone(self, after: RunRecord) -> Iterator[News]:
         """Yield the steps that a roll-back took away."""
         gone = sorted(self._entries.keys() - _by_step(after).keys())
-        at = (self._before.ended if self._before else None) or self._now
+        at = self._left_at(after)
         yield from (News(NewsKind.STEP_UNDONE, at, step=self._steps[seq]) for seq, _ in gone if seq in self._steps)
+
+    def _left_at(self, after: RunRecord) -> datetime:
+        """Return when a run took the place of the one before: at its reset, or when that one ended."""
+        ended = self._before.ended if self._before else None
+        return after.reset or ended or self._now
 
     def steps(self, after: RunRecord) -> Iterator[News]:
         entries = _by_step(after)
@@ -204,13 +209,13 @@ class _Told:
         return _timeless(self._entries.get(key, [])) == _timeless(entries)
 
     def notes(self, after: RunRecord) -> Iterator[News]:
-        left = list(self._before.notes) if self._before else []
+        left = [note.text for note in self._before.notes] if self._before else []
         for note in after.notes:
-            known = next((one for one in left if one.endswith(note)), None)  # a run that continues it says it in short
+            known = next((one for one in left if one.endswith(note.text)), None)  # a continuing run says it in short
             if known is not None:
                 left.remove(known)
             else:
-                yield News(NewsKind.NOTE, self._now, note)
+                yield News(NewsKind.NOTE, note.at, note.text)
 
 
 def _by_step(run: RunRecord) -> dict[tuple[int, bool], list[HistoryEntry]]:

@@ -42,7 +42,7 @@ from baton.runs.client_events import (
     words_of,
 )
 from baton.runs.client_executions import describe, history
-from baton.runs.client_record import Reset, RunRecord, RunStatus, Step, StepStatus, streams_of
+from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, streams_of
 from baton.wire.names import HANDOFF_CHUNK
 
 
@@ -113,7 +113,7 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         began=time_of(events[0]),
         first_run_id=started.first_execution_run_id or None,
         previous_run_id=started.continued_execution_run_id or None,
-        notes=[one.note for one in start.roll_backs],
+        notes=[Note(time_of(events[0]), one.note) for one in start.roll_backs],
         last_event=events[-1].event_id,
         read_at=time_of(events[-1]),
     )
@@ -286,9 +286,12 @@ class _Fold:
         if failed.base_run_id:
             self._run.reset = time_of(event)
             self._run.resets.append(Reset(event.event_id, failed.base_run_id, failed.failure.message))
-            self._run.notes.append(f"reset from run {failed.base_run_id}: {failed.failure.message}")
+            self._note(event, f"reset from run {failed.base_run_id}: {failed.failure.message}")
         elif failed.cause != _OVERTAKEN:
             self._run.suspended = innermost(failed.failure)
+
+    def _note(self, event: HistoryEvent, text: str) -> None:
+        self._run.notes.append(Note(time_of(event), text))
 
     def stage_scheduled(self, event: HistoryEvent) -> None:
         if event.event_id in self._waits_for:
@@ -362,7 +365,8 @@ class _Fold:
         if outcome is None:
             if undone := parsed(CompensationRecord, self._text(event)):
                 self._run.undone_since = min(undone.undone_since, self._run.undone_since or undone.undone_since)
-                self._run.notes += [] if undone.by_hand is None else [undone.by_hand]
+                if undone.by_hand is not None:
+                    self._note(event, undone.by_hand)
             return
         if outcome.failure is not None:  # then nothing of what the stage returned was applied
             self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]

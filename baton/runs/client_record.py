@@ -152,6 +152,14 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What an operator should know of a run."""
+
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True)
 class Reset:
     """A roll-back, or another reset, as the server tells of it."""
 
@@ -188,8 +196,7 @@ class RunRecord:
         ended_children: By the initiating event of a child, the event that tells its end.
         previous_run_id: The run it continues, if it continued as new.
         next_run_id: The run that continues it.
-        notes: Roll-backs, those of the runs that it continues too, compensations that failed, and signals, as the
-            history has them.
+        notes: Roll-backs, those of the runs that it continues too, and compensations that failed, in order.
         undone_since: The first of the steps whose effects outside were undone; None if none were.
         last_event: The last event that was read.
         read_at: When that happened.
@@ -230,7 +237,7 @@ class RunRecord:
     ended_children: dict[int, int] = field(default_factory=dict)
     previous_run_id: str | None = None
     next_run_id: str | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     undone_since: int | None = None
     last_event: int = 0
     read_at: datetime = _EPOCH

@@ -353,7 +353,7 @@ class TestRepairing:
         assert gone_on["run_id"] == asked["run_id"] == done["run_id"] != left["run_id"]
         assert watching.returncode == 0
         [note] = (await at_work.json("show", "again"))["notes"]
-        assert note.endswith("rolled back to before 'implement' by ann: another library")
+        assert note["text"].endswith("rolled back to before 'implement' by ann: another library")
 
     async def test_many_runs_are_rolled_back_after_one_question(self, at_work: Operator) -> None:
         """Every failed run of a pipeline that has the stage, with what will run again and what it cost."""

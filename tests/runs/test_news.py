@@ -13,6 +13,7 @@ from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer
 from baton.runs.client_news import News, NewsKind, news_of
+from baton.runs.client_record import Note
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -143,23 +144,25 @@ class TestNewsOf:
     def test_a_roll_back_undoes_steps_and_repeats_none(self) -> None:
         """What the new run kept is no news, though the reset gave the last of it another time of recording."""
         left = run(step(1), step(2), step(3), status=RunStatus.TERMINATED, ended=at(5))
-        gone_on = run(
-            step(1), step(2, StepStatus.RUNNING, began=at(6)), id="run-2", recorded=5, notes=["rolled back by ann"]
-        )
+        again, note = step(2, StepStatus.RUNNING, began=at(6)), Note(at(5.5), "rolled back by ann")
+        gone_on = run(step(1), again, id="run-2", recorded=5, reset=note.at, notes=[note])
 
         assert told(left, gone_on) == [
             ("run_goes_on", None),
             ("step_undone", 2),
             ("step_undone", 3),
-            ("step_started", 2),
             ("note", None),
+            ("step_started", 2),
         ]
+        assert {one.at for one in news_of(left, gone_on, at(100))[:4]} == {at(5.5)}
 
     def test_a_roll_back_is_told_once_though_the_run_that_continues_has_its_note_as_well(self) -> None:
         """The reset's own event says more than what is handed on."""
-        left = run(step(1), notes=["reset from run run-0: rolled back by ann"], next_run_id="run-2")
+        left = run(step(1), notes=[Note(BEGAN, "reset from run run-0: rolled back by ann")], next_run_id="run-2")
 
-        assert told(left, run(step(1), id="run-2", notes=["rolled back by ann"])) == [("run_goes_on", None)]
+        assert told(left, run(step(1), id="run-2", notes=[Note(BEGAN, "rolled back by ann")])) == [
+            ("run_goes_on", None)
+        ]
 
     def test_a_step_done_again_after_a_roll_back_is_told_again(self) -> None:
         """Even if it changed the same as the first time."""

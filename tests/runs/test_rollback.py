@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
-from baton.client import RolledBackRun, RunStatus, decide, fork, read_run, roll_back
+from baton.client import RolledBackRun, RunStatus, decide, follow, fork, read_run, roll_back
 from baton.core.messages import Decision, PipelineInput
 from baton.errors import HistoryError, PipelineError
 from baton.runs.client_fork import forked_input
@@ -66,10 +66,10 @@ class TestForgedSignals:
         await until_waiting(again, "release manager")
         await again.signal("rolled_back", forged)
         run = await read_run(client, again.id)
-        assert (len(run.notes), run.billed.micro_usd, "ceo" in run.notes[0]) == (1, 0, False)
+        assert (len(run.notes), run.billed.micro_usd, "ceo" in run.notes[0].text) == (1, 0, False)
         now = await overview(again)
         assert (now.notes, now.billed) == (["rolled back to before 'plan' by bob: wrong plan"], None)
-        assert run.notes[0].endswith("by bob: wrong plan")
+        assert run.notes[0].text.endswith("by bob: wrong plan")
         await approve(client, again)
         assert done.run_id == run.run_id
         await again.terminate()
@@ -116,11 +116,23 @@ class TestClosedRuns:
         await handle.result()
 
         run = await read_run(client, handle.id)
-        assert run.notes[0].startswith(f"reset from run {once.handle.first_execution_run_id}: ")
-        assert "rolled back to before 'review' by bob: wrong plan" in run.notes[0]
+        assert run.notes[0].text.startswith(f"reset from run {once.handle.first_execution_run_id}: ")
+        assert "rolled back to before 'review' by bob: wrong plan" in run.notes[0].text
         assert once.record.reset is None
         assert None not in (times := [once.record.ended, run.reset, run.ended])
         assert times == sorted(filter(None, times))
+
+    async def test_who_reads_later_is_told_of_it_where_it_happened(self, client: Client, worker: Worker) -> None:
+        """After what the run kept, before what was done again, with its own time."""
+        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        _, handle = await back(client, once.handle, "review")
+        await handle.result()
+
+        news = [one for update in [each async for each in follow(client, handle.id)] for one in update.news]
+        assert [one.step.name if one.step else one.kind.value for one in news] == [
+            *("run_started", "plan", "implement", "note", "review", "run_ended")
+        ]
+        assert news[3].at == (await read_run(client, handle.id)).reset
 
     async def test_a_fan_out_is_gone_back_to_as_a_whole(self, client: Client, worker: Worker) -> None:
         """All its branches run again."""
@@ -163,7 +175,7 @@ class TestLiveRuns:
 
         told = "rolled back to before 'plan' by bob: wrong plan"
         assert run.start.continued == 1
-        assert (run.notes, (await overview(newest)).notes) == ([told], [told])
+        assert ([one.text for one in run.notes], (await overview(newest)).notes) == ([told], [told])
         assert "operators" not in forked_input(run, run.steps[-1], patch=None, by="bob", why="more").carried
 
     async def test_a_run_in_a_stage_is_ended_and_begun_anew(self, client: Client, worker: Worker) -> None:

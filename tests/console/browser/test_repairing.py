@@ -47,8 +47,8 @@ class TestRollback:
         await ann.page.wait_for_url(lambda url: "/rollback" not in url)
         await ann.shot("17-rolled-back")
         run = await read_run(desk_worker.client, handle.id)
-        assert "ann" in run.notes[-1]
-        assert "the text was wrong" in run.notes[-1]
+        assert "ann" in run.notes[-1].text
+        assert "the text was wrong" in run.notes[-1].text
         assert [step.name for step in run.steps] == ["write", "publication"]
         stopped = await desk_worker.client.get_workflow_handle(child).describe()
         assert stopped.status is not None
