@@ -1,7 +1,6 @@
 """The checks of a contract, by its sender before it is sent and by its receiver before anybody acts on it."""
 
 import copy
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -38,6 +37,7 @@ from baton.contract.records import (
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
 from baton.handoff.validation import TOLERANCE
+from baton.wire.json_values import digest_of, sha256
 from baton.wire.records import says_something
 from baton.wire.schemas import pointer, published_document, unreadable
 from baton.wire.text import estimate_tokens, faults, quantity, single_line
@@ -65,7 +65,7 @@ def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[F
         minutes = int(contract.get("expiresAfterMinutes", DEFAULT_EXPIRY_MINUTES))
         created = datetime.fromisoformat(str(contract["createdAt"]))
         until = created.replace(tzinfo=created.tzinfo or UTC) + timedelta(minutes=minutes)
-    except (KeyError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         text = "the contract does not say when it expires, so it counts as expired; compile it again"
         return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=EXPIRED_AT)]
     if now <= until:
@@ -181,7 +181,7 @@ def _fact_findings(
     findings = []
     event_id, claim = text_of(fact.get("eventId")), text_of(fact.get("claim"))
     own = known.get(event_id)
-    texts_of_claim = (claim.strip(), "sha256:" + hashlib.sha256(claim.encode()).hexdigest())
+    texts_of_claim = (claim.strip(), digest_of(sha256(claim.encode("utf-8", "surrogatepass"))))
     its_own = own is not None and event_id not in kept_back and own.content.strip() == claim.strip()
     copied = None if its_own else next((said[text] for text in texts_of_claim if text in said), None)
     if event_id in kept_back:

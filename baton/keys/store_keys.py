@@ -291,7 +291,7 @@ class Deciders:
             keys = dict(map(_entry, rows))
             if len(keys) < len(rows):
                 raise ValueError("two keys have one id")
-            return cls(keys, {str(name): frozenset(map(person, people)) for name, people in groups.items()})
+            return cls(keys, {name: _group(name, people) for name, people in groups.items()})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise KeyringError(
                 f"the file of deciders {str(path)!r} is not as it should be: {error}. It has entries as "
@@ -335,6 +335,12 @@ def decider_entry(name: str, key: PublicKey) -> str:
     """Return the entry of a person's public key in the file of deciders."""
     text = json.dumps(name, ensure_ascii=False)
     return f'[[decider]]\nname = {text}\nid = "{key.id}"\nkey = "{to_base64url(key.raw)}"\n'
+
+
+def _group(name: str, people: Any) -> frozenset[str]:
+    if not isinstance(people, list):  # of one text, each letter would be a person
+        raise ValueError(f"the group {name!r} is {people!r}; expected a list of names")
+    return frozenset(map(person, people))
 
 
 def _entry(row: Mapping[str, Any]) -> tuple[str, tuple[str, PublicKey]]:

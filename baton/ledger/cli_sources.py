@@ -228,12 +228,12 @@ async def _heads_of(client: Client, run: ListedRun, ledger: str, many: asyncio.S
     async with many:
         try:
             record = await read_run(client, run.workflow_id, run.run_id)
+            task_id = record.task_id or run.task_id
+            return heads_of(ledger, task_id, record.anchors) if task_id is not None else []
         except HistoryError:  # not a pipeline, or deleted meanwhile
             return []
-        except BatonError:  # encrypted with keys that are not here
+        except BatonError:  # encrypted with keys that are not here, or with anchors that are none
             return None
-    task_id = record.task_id or run.task_id
-    return heads_of(ledger, task_id, record.anchors) if task_id is not None else []
 
 
 async def heads_of_run(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import rfc8785
+from pydantic import ValidationError
 
+from baton.errors import HandoffError
 from baton.ledger.chain import (
     ChainHead,
     ChainReport,
@@ -252,15 +254,23 @@ def verify_chain(
     anchors: Iterable[ChainHead] = (),
     compared_through: int = 0,
 ) -> ChainReport:
-    """Return whether these records are a task's whole chain, unchanged and in order, or which is the first bad one."""
+    """Return whether these records are a task's whole chain, unchanged and in order, or which is the first bad one.
+
+    Unlike a `LedgerWalk` it reads each record too: one that was forged without a key may hang together with the others
+    and hold what no writer records.
+    """
     if expected_head is not None and (expected_head.ledger, expected_head.task_id) != (ledger, task_id):
         raise ValueError(f"the expected head is of the task {expected_head.task_id!r}, not {task_id!r} in {ledger!r}")
     outside = [*anchors, *([expected_head] if expected_head else [])]
     walk = LedgerWalk(ledger, verifier=verifier, anchors=[head for head in outside if head.task_id == task_id])
     for record in records:
         chain = walk.feed(record, task_id)
-        if chain is not None and chain.sequence == compared_through:
+        if chain is None:
+            continue
+        if chain.sequence == compared_through:
             chain.covered(outside=True)
+        if (unread := _unreadable(record)) is not None:
+            walk.refuse(chain, unread)
     found = walk.chain_report(task_id)
     extra = 0 if expected_head is None else found.records - expected_head.sequence
     if expected_head is None or extra <= 0 or found.verdict not in (Verdict.VALID, Verdict.UNANCHORED):
@@ -348,6 +358,10 @@ class LedgerWalk:
         if self.tree.size in self._roots:
             self._compare_root()
         return walk
+
+    def refuse(self, chain: ChainWalk, flaw: Flaw) -> None:
+        """Take the record that a chain was walked to for its first bad one."""
+        self._flawed[chain.task_id] = Finding(flaw, chain.sequence, _UNREADABLE[flaw])
 
     def feed_all(self, records: Iterable[AuditRecord]) -> None:
         """Advance over several records."""
@@ -479,6 +493,24 @@ class LedgerWalk:
         for walk in self._since:
             walk.covered(outside=size in self._outside)
         self._since.clear()
+
+
+_UNREADABLE = {
+    Flaw.HEADER: "its header is not one that a ledger writes",
+    Flaw.MESSAGE: "its message is not JSON that every reader reads alike",
+}
+
+
+def _unreadable(record: AuditRecord) -> Flaw | None:
+    """Return which part of a record that is as it was written cannot be read."""
+    flaw = Flaw.HEADER
+    try:
+        _ = record.fields
+        flaw = Flaw.MESSAGE
+        _ = record.body
+    except (ValidationError, HandoffError):
+        return flaw
+    return None
 
 
 def _report(walk: ChainWalk, finding: Finding | None) -> ChainReport:

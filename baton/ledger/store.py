@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
-from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, in_clear
+from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, in_clear, may_be_in_clear
 from baton.ledger.evidence import Manifest
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import (
@@ -327,7 +327,7 @@ class Ledger:
                 if end != seen or not await asyncio.to_thread(witness.checkpoints):
                     await self.checkpoint(witness, whole=False)
                     seen = end
-            except LedgerError as error:
+            except Exception as error:  # also a keyring whose key to sign with is gone: it may come back
                 _log.warning("the witness %s has no checkpoint of the newest records: %s", witness.path, error)
 
         async def keep_on() -> None:
@@ -424,9 +424,7 @@ class Ledger:
         """Make sure that nothing is recorded for ever that may have to be erased."""
         message = entry.message
         if isinstance(message, bytes):
-            names = {name for pointer in self._options.policy.fields for name in pointer.split("/")[1:2]}
-            # Most messages need no parsing to see that; one with escapes may spell a name otherwise.
-            if b"\\u" not in message and not any(f'"{name}"'.encode() in message for name in names):
+            if not may_be_in_clear(message, self._options.policy):
                 return
             message = loads_strict(message)
         found = in_clear(message, self._options.policy)

@@ -1,5 +1,6 @@
 """Where a stage reads and writes personal data, if its contract says that it may (EAAPL-MAG006 §12.3)."""
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ class PersonalDataAccess:
         self._stage = stage
         self._declared = frozenset(declared)
         self._task_id = task_id
+        self._writing = asyncio.Lock()  # each write takes up what the one before it sealed
         self.payload: dict[str, JsonValue] = dict(payload or {})
 
     def check(self) -> None:
@@ -48,8 +50,9 @@ class PersonalDataAccess:
     async def write(self, subject: str, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Seal personal data of a subject, and return the payload to be handed on with it."""
         self._check(fields)
-        self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
-        return self.payload
+        async with self._writing:
+            self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
+            return self.payload
 
     def _check(self, fields: Collection[str]) -> None:
         """Make sure that the stage declared what it asks for."""

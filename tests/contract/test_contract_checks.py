@@ -8,7 +8,7 @@ import pytest
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import contract_tokens
 from baton.contract.records import Check, HandoffContract, verdict_log_fields
-from baton.contract.validation import MOST_CONTRACT_FINDINGS
+from baton.contract.validation import MOST_CONTRACT_FINDINGS, expiry_findings
 from baton.core.verdict import Disposition, Verdict
 from tests.contract.contract_material import (
     EXAMPLE,
@@ -235,12 +235,21 @@ class TestAllTogether:
         assert {check for check, _ in found} == set(Check)
         assert (Check.PROVENANCE, "/facts/0/source/source") in found
 
-    @pytest.mark.parametrize("contract", [{}, {"facts": 5}, {"facts": [5, {}, None]}, {"allowedTools": {"a": 1}}])
+    @pytest.mark.parametrize(
+        "contract", [{}, {"facts": 5}, {"facts": [5, {}, None, {"claim": "\ud800"}]}, {"allowedTools": {"a": 1}}]
+    )
     def test_junk_is_judged_too(self, contract: dict[str, Any]) -> None:
         """Nothing that a sender sends raises (S5-valid-a)."""
         made = compile_contract([IDEA], request())
 
         assert errors(contract, report=made.report, events=[IDEA], max_tokens=10)
+
+    @pytest.mark.parametrize("minutes", [None, [], {}, "soon", 10**400, float("inf")])
+    def test_an_expiry_that_is_none_has_passed(self, minutes: Any) -> None:
+        """Nothing that a sender sends raises (S5-valid-a)."""
+        [found] = expiry_findings(example(expiresAfterMinutes=minutes), NOW)
+
+        assert "compile it again" in found.text
 
     def test_what_a_compiler_was_given_wrongly_is_a_verdict(self) -> None:
         """A task that is too long, or no trace: found here, not raised there (S5-compiler-i)."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baton.keys.store_keyring import Key, Keyring, Purpose
-from baton.keys.store_keys import PublicKey, PublicKeys, PublicKeysError
+from baton.keys.store_keys import Deciders, KeyringError, PublicKey, PublicKeys, PublicKeysError
 from baton.ledger.chain import to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -66,3 +66,22 @@ def test_two_keys_of_one_id_are_refused() -> None:
 
     with pytest.raises(PublicKeysError, match="two public keys have one id"):
         PublicKeys([one, one])
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        pytest.param("groups = { leads = 'ann' }", "'leads' is 'ann'; expected a list", id="a group of one text"),
+        pytest.param("groups = { leads = [1] }", "not as it should be", id="a person who is a number"),
+        pytest.param("groups = ['ann']", "not as it should be", id="a group without a name"),
+        pytest.param("decider = ['ann']", "not as it should be", id="a decider without a key"),
+        pytest.param("people = ['ann']", r"unknown \['people'\]", id="an unknown member"),
+    ],
+)
+def test_a_file_of_deciders_is_read_as_it_was_meant(tmp_path: Path, text: str, wrong: str) -> None:
+    """Of a group that is one text, each letter was a person."""
+    file = tmp_path / "deciders.toml"
+    file.write_text(text)
+
+    with pytest.raises(KeyringError, match=wrong):
+        Deciders.from_file(file)

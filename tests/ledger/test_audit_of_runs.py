@@ -2,18 +2,21 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from temporalio import activity
 from temporalio.client import WorkflowFailureError
+from temporalio.common import RawValue
 from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
 from baton.client import fork, roll_back
+from baton.core.messages import StageReturn
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.records import Kind
@@ -91,6 +94,30 @@ async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
         assert (found.exit_code, found.stdout.startswith("INVALID")) == (1, True), found.output
         unseen = await verify(ledger, "--all", "--no-runs")
         assert (unseen.exit_code, unseen.stdout.startswith("VALID, completeness not checked")) == (4, True)
+
+
+@activity.defn(dynamic=True)
+async def forging(args: Sequence[RawValue]) -> StageReturn:
+    """Answer as any stage, with an anchor that is none."""
+    return StageReturn(stage=activity.info().activity_type, seq=1, anchor="of no chain")
+
+
+async def test_a_run_with_a_forged_anchor_keeps_no_other_from_being_compared(
+    worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may run a worker could have made every audit of the ledger an incomplete one."""
+    async with Worker(worker.client, task_queue="forging", workflows=[FourAgents], activities=[forging]) as forger:
+        hostile = await start(forger, FourAgents.run)
+        with pytest.raises(WorkflowFailureError):
+            await hostile.result()
+    await (await start(worker, FourAgents.run)).result()
+    monkeypatch.chdir(tmp_path)
+    line = ["audit", "verify", "--all", "--ledger", str(safeguards.ledger), "--ledger-name", NAME]
+
+    found = await asyncio.to_thread(CliRunner().invoke, make_app(), line, env={"TEMPORAL_ADDRESS": server.address})
+
+    assert (found.exit_code, found.stdout.startswith("VALID  ")) == (0, True), found.output
+    assert "1 run could not be read" in found.stderr
 
 
 async def test_every_decision_of_a_person_is_on_record(worker: Worker, safeguards: Safeguards) -> None:

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from decimal import Decimal
 
+import pytest
+
 from baton.core.verdict import HandoffStatus
-from baton.ledger.chain import Verdict
+from baton.ledger.chain import Flaw, Verdict
 from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.proof import verify_chain
-from baton.ledger.records import AuditCost, AuditRecord, Kind
+from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, Kind
 from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, entry, message
 
 
@@ -46,6 +48,22 @@ class TestTrace:
         assert traced(chain(entries=at)).output == {"output": 1}
         assert traced(chain(entries=[*at, failed])).output is None
         assert traced(chain(entries=[failed, at[1]])).output == {"output": 1}
+
+    @pytest.mark.parametrize(
+        ("forged", "flaw"),
+        [
+            pytest.param(entry(3).model_copy(update={"kind": "no word"}), Flaw.HEADER, id="a kind that is no word"),
+            pytest.param(entry(3, message=b"{]"), Flaw.MESSAGE, id="a message that is not JSON"),
+        ],
+    )
+    def test_a_forged_record_that_cannot_be_read_hides_no_other(self, forged: AuditEntry, flaw: Flaw) -> None:
+        """Its hashes fit, as anybody's do in a ledger without keys; to show the task raised an error (C-26)."""
+        records = chain(entries=[entry(0), entry(1), forged, entry(4)], signer=None)
+        trace = traced(records)
+
+        assert (trace.report.verdict, trace.report.sequence, trace.report.flaw) == (Verdict.INVALID, 3, flaw)
+        assert [one["eventId"] for one in trace.to_json_object()["records"]] == ["handoff-0", "handoff-1"]
+        assert trace.cost.micro_usd == 20_000
 
     def test_a_pipeline_of_four_has_three_accepted_handoffs(self) -> None:
         """Rejections, rollbacks and the completion are of other kinds or statuses (C-50, S3-13.3-a)."""

@@ -15,6 +15,7 @@ import pytest
 import rfc8785
 
 from baton.core.verdict import HandoffStatus
+from baton.keys.store_keys import KeyringError
 from baton.ledger.chain import Claim, Flaw, Verdict, from_base64url
 from baton.ledger.entries import RedactionPolicy, handoff_entry, redact
 from baton.ledger.records import (
@@ -173,6 +174,23 @@ class TestAppend:
 
         assert "a@b.c" not in str(caught.value)
         assert await ledger.head(TASK) is None
+
+    @pytest.mark.parametrize(
+        ("pointer", "given"),
+        [
+            pytest.param("/*/email", {"customer": {"email": "a@b.c"}}, id="below any member"),
+            pytest.param("/of a~1b", {"of a/b": "a@b.c"}, id="a slash in its name"),
+            pytest.param('/"him"', {'"him"': "a@b.c"}, id="quotes in its name"),
+        ],
+    )
+    async def test_a_policy_is_the_same_for_bytes(
+        self, path: Path, options: LedgerOptions, pointer: str, given: dict[str, Any]
+    ) -> None:
+        """The quick look at a message's bytes overlooks no name that the policy has (S3-6.2-b)."""
+        async with Ledger(path, replace(options, policy=RedactionPolicy(frozenset({pointer})))) as ledger:
+            for message in (given, rfc8785.dumps(given)):
+                with pytest.raises(LedgerError, match="personal data in clear"):
+                    await ledger.append(entry(0, message=message))
 
     async def test_a_redacted_message_is_taken(self, ledger: Ledger) -> None:
         """Commitments may be recorded, as an object or as bytes (S3-6.2-b)."""
@@ -340,6 +358,32 @@ class TestKeys:
         async with Ledger(path, replace(options, signer=None)) as ledger:
             with pytest.raises(LedgerUnavailableError, match="has no keys"):
                 await ledger.append(entry(1))
+
+
+class _Returning(Key):
+    """A key that is gone for its first checkpoint, as from a keyring under rotation."""
+
+    def __init__(self) -> None:
+        super().__init__("ed-2026-11")
+        self.signed = [asyncio.Event(), asyncio.Event()]
+
+    def sign(self, statement: bytes) -> bytes:
+        if b"ledger-checkpoint" in statement:
+            first, second = self.signed
+            (second if first.is_set() else first).set()
+            if not second.is_set():
+                raise KeyringError("the keyring has no current key to sign")
+        return super().sign(statement)
+
+
+async def test_a_witness_outlives_whatever_fails(path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+    """It was silent from then on: what failed was not of the ledger, and was not even logged."""
+    witness, key = AnchorFile(tmp_path / "kept.jsonl"), _Returning()
+    async with Ledger(path, replace(options, signer=key)) as ledger, ledger.witnessed(witness, every=0):
+        await ledger.append(entry(0))
+        await key.signed[1].wait()
+
+    assert [one.size for one in witness.checkpoints()] == [1]
 
 
 async def test_a_witness_keeps_a_checkpoint_of_all_that_was_recorded(

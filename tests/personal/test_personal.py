@@ -1,5 +1,6 @@
 """Where a stage reads and writes personal data, if it declared that it does."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -53,6 +54,14 @@ class TestPersonalDesk:
         assert handed == desk.payload
         assert "ann" not in str(handed)
         assert list((await vault.open(handed, TASK)).values()) == [{"email": "ann@x", "phone": "1"}]
+
+    async def test_what_it_writes_at_once_is_all_handed_on(self, vault: Vault) -> None:
+        """Of two writes side by side each began with the same payload, and the later one lost the other's data."""
+        desk = PersonalDataAccess(vault, "ask", ["email"], TASK)
+        await asyncio.gather(*(desk.write(one, {"email": f"{one}@x"}) for one in ("ann", "bob", "eve")))
+
+        found = (await vault.open(desk.payload, TASK)).values()
+        assert sorted(str(one) for one in found) == [f"{{'email': '{one}@x'}}" for one in ("ann", "bob", "eve")]
 
     async def test_of_an_erased_subject_it_gets_the_mark(self, vault: Vault) -> None:
         """A stage that runs after an erasure goes on, and can bring nothing back (C-24)."""
