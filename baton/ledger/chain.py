@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
-from baton.ledger.records import FAILED, AuditRecord, CamelRecord, ChainLink, Claims, Kind, event_key
+from baton.ledger.records import AuditRecord, CamelRecord, ChainLink, Claims, event_key
 from baton.wire.json_values import digest_of, hash_of, pae
 from baton.wire.records import Count, Digest
 
@@ -192,8 +192,6 @@ class ChainReport(CamelRecord):
         signed_through: The last record that a verified signature covers; 0 for none.
         anchored_through: The last record that was compared with an anchor or a checkpoint from outside: records
             cut off behind it would not be noticed.
-        completed: Whether the last record, but for erasures and late bills, is a completion: no one is known to be at
-            work, or to be waited for.
     """
 
     verdict: Verdict
@@ -206,7 +204,6 @@ class ChainReport(CamelRecord):
     head: ChainHead | None = None
     signed_through: int = 0
     anchored_through: int = 0
-    completed: bool = False
 
     def __bool__(self) -> bool:
         return self.verdict is Verdict.VALID
@@ -219,7 +216,6 @@ class ChainWalk:
     __slots__ = (
         "anchored",
         "anchors",
-        "completed",
         "events",
         "hash",
         "key_id",
@@ -247,7 +243,6 @@ class ChainWalk:
         self.signed = 0  # the last record whose signature was verified
         self.signs = False  # whether any record has a signature
         self.unsigned = 0  # the first record without a signature that nothing else proves
-        self.completed = False
 
     def step(self, record: AuditRecord) -> Finding | None:
         """Advance to ``record``; if something is wrong with it, return that and stay."""
@@ -270,9 +265,6 @@ class ChainWalk:
         self.signs = self.signs or record.signature is not None
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
-        # Both may come after the end: an erasure long after, and a late bill of a lost attempt.
-        if members["kind"] != Kind.ERASURE and members["status"] != CANCELED:
-            self.completed = members["kind"] == Kind.COMPLETION and not members["status"].startswith(FAILED)
         return None
 
     def _flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:

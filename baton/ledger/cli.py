@@ -67,9 +67,7 @@ def chain_page(report: ChainReport) -> RenderableType:
     """Return the verdict on a task's chain, and what it rests on."""
     proved = [f"signed through {report.signed_through}"] if report.signed_through else []
     proved += [f"anchored through {report.anchored_through}"] if report.anchored_through else []
-    # Not "completed": a run that waits for a person, or was terminated, has a record like that last as well.
-    ending = "ends with a completion" if report.completed else "ends with no completion"
-    facts = [quantity(report.records, "record"), *proved, ending]
+    facts = [quantity(report.records, "record"), *proved]
     return stack(
         _title(report.verdict, f"task {report.task_id}"),
         plain("  " + " · ".join(facts), "dim"),

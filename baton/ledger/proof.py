@@ -533,5 +533,4 @@ def _report(walk: ChainWalk, finding: Finding | None) -> ChainReport:
         head=walk.head if records == walk.sequence else None,
         signed_through=min(walk.signed, records),
         anchored_through=min(walk.anchored, records),
-        completed=walk.completed and records == walk.sequence,
     )

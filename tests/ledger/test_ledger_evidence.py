@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from baton.core.verdict import HandoffStatus
-from baton.ledger.chain import CANCELED, Verdict
-from baton.ledger.entries import erasure_entry, handoff_entry
+from baton.ledger.chain import Verdict
+from baton.ledger.entries import handoff_entry
 from baton.ledger.records import (
-    Kind,
     LedgerError,
     LedgerUnavailableError,
 )
@@ -160,26 +159,7 @@ class TestCompliance:
         trace = await ledger.trace(TASK, verifier=KEYS, expected_head=last)
 
         assert (len(trace.handoffs), trace.output, bool(trace.report)) == (3, {"risk": "low"}, True)
-        assert trace.report.completed
         assert verify_bundle(tmp_path / "trail.zst", verifier=KEYS, anchors=[last])
-
-    async def test_a_task_is_completed_as_long_as_nothing_follows_its_completion(self, ledger: Ledger) -> None:
-        """Stages each complete; then the next begins, fails, or waits for a person. A late bill is no such thing."""
-        told: list[bool] = []
-        for status in ("RETURNED", "FAILED_1"):
-            await ledger.append(entry(len(told)))
-            told.append((await ledger.verify(TASK)).completed)
-            await ledger.append(entry(len(told), kind=Kind.COMPLETION, status=status))
-            told.append((await ledger.verify(TASK)).completed)
-        await ledger.append(entry(4, kind=Kind.COMPLETION, status="RETURNED"))
-        await ledger.append(entry(3, kind=Kind.ROLLBACK, status=CANCELED))
-        erased = erasure_entry(
-            "e-1", task_id=TASK, subject="person-1", removed={"keys": 1}, timestamp=datetime.now(UTC)
-        )
-        await ledger.append(erased)
-
-        assert told == [False, True, False, False]
-        assert (await ledger.verify(TASK)).completed
 
     async def test_records_say_when_they_were_written(self, ledger: Ledger) -> None:
         """By the ledger's clock, in UTC."""
