@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from baton.personal.records import Erased as Erased
     from baton.personal.records import PersonalData as PersonalData
     from baton.personal.store import Vault as Vault
+    from baton.runs.client_changes import Change as Change
+    from baton.runs.client_changes import FieldChange as FieldChange
+    from baton.runs.client_changes import changes as changes
+    from baton.runs.client_changes import compare as compare
+    from baton.runs.client_changes import remarks as remarks
+    from baton.runs.client_changes import told as told
+    from baton.runs.client_changes import with_before as with_before
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
     from baton.runs.client_connection import run_and_leave as run_and_leave

@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton.client import Erased, PersonalData, RunRecord, Trace
+from baton.client import Erased, PersonalData, RunRecord, Trace, standing
 from baton.console.forms import fault_of_reason
 from baton.console.pages_run import run_of
 from baton.console.rendering import file, named, render, run_path, sources_of
@@ -53,7 +53,7 @@ async def audit(request: Request) -> Response:
         "trace": trace,
         "basis": basis(trace),
         "verdict": trace.report.verdict.value,
-        "runs": runs,
+        "runs": [(one, standing(one, await sources.waits(one)).status) for one in runs],
         "rows": pairs,
         "erasures": [(record, header) for record, header in pairs if header.kind == _ERASURE],
     }

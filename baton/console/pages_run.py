@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from baton import ArtifactRef, Baton, StepKind
-from baton.client import RunRecord, RunStatus, Step, describe, standing
+from baton.client import RunRecord, RunStatus, Step, compare, describe, remarks, standing, told
 from baton.console.content import value_content
-from baton.console.relay import Message, baton_at, compare, relay, sent_by_step, works
+from baton.console.relay import Message, relay, sent_by_step, works
 from baton.console.rendering import artifact_file, enclosed, file, follow, named, render, run_path, sources_of
 from baton.console.security import page
 from baton.console.sources import Sources
@@ -54,12 +54,17 @@ async def run_values(sources: Sources, run: RunRecord, first: int | None, most: 
         "waits": waits,
         "standing": standing(run, waits),
         "relay": relay(run, first, most, sent),
-        "baton_fields": [(name, value) for name, value in run.baton.to_json_object().items() if value],
+        "baton_fields": shown_fields(run.baton),
         "output": None if output is None else value_content(output),
         "sent": sent.get(0, []),
         "unread": not is_short,
         "ui": ui_link(sources, run),
     }
+
+
+def shown_fields(baton: Baton) -> list[tuple[str, Any]]:
+    """Return the fields of a baton that have something to show."""
+    return [(name, value) for name, value in told(baton).to_json_object().items() if value]
 
 
 async def show(request: Request) -> Response:
@@ -82,7 +87,7 @@ async def step(request: Request) -> Response:
     messages = (await sources.handoffs(run)).messages
     [leg] = relay(run, run.steps.index(found), 1, sent_by_step(run, messages)).legs
     ids = {given.handoff_id for given in run.inputs if given.seq == found.seq}
-    before, after = run.baton_before(found), _after(run, found)
+    before, after = run.around.get(found.seq, (run.baton, None))
     made = _made(before, after)
     values = {
         **step_values(run, found, messages, before, after),
@@ -106,14 +111,14 @@ def step_values(
         "step": step,
         "works": done,
         "answer": value_content(value) if is_alone else None,
-        "entries": [entry for entry in run.state.entries if entry.seq == step.seq],
-        "fields": [one for one in compare(before, after) if one.differs] if after else [],
+        "remarks": [
+            one
+            for entry in run.state.entries
+            if entry.seq == step.seq and entry.kind is not StepKind.EDIT
+            for one in remarks(entry)
+        ],
+        "fields": compare(before, after) if after else [],
     }
-
-
-def _after(run: RunRecord, step: Step) -> Baton | None:
-    """Return the baton after a step; None while it is not done."""
-    return run.baton_after(step) if any(entry.seq == step.seq for entry in run.state.entries) else None
 
 
 def _made(before: Baton, after: Baton | None) -> list[ArtifactRef]:
@@ -143,16 +148,19 @@ async def difference(request: Request) -> Response:
     run, asked = await run_of(request), request.query_params
     other_id = asked.get("other", "").strip()
     other = await sources_of(request).run(other_id, asked.get("other_run") or None) if other_id else run
-    left_title, left = baton_at(run, asked.get("a", "start"))
-    right_title, right = baton_at(other, asked.get("b", "now"))
+    a, b = asked.get("a") or "start", asked.get("b") or "now"
+    (left_title, left), (right_title, right) = run.point(a), other.point(b)
+    fields = compare(left, right)
+    differing = {one.name for one in fields}
     values = {
         "run": run,
         "other": other,
         "left": left_title,
         "right": right_title,
-        "fields": compare(left, right),
-        "a": asked.get("a", "start"),
-        "b": asked.get("b", "now"),
+        "fields": fields,
+        "alike": [one for one in shown_fields(left) if one[0] not in differing],
+        "a": a,
+        "b": b,
     }
     return render(request, "compare.html", values)
 

@@ -170,7 +170,7 @@ class Board:
         """Keep what the history of a run tells."""
         record = await self._sources.run(run.workflow_id, run.run_id)
         waits = await self._sources.waits(record)
-        told = Told(record.start.goal, standing(record, waits), record.billed.micro_usd, record.ceiling_micro_usd)
+        told = Told(record.baton.goal, standing(record, waits), record.billed.micro_usd, record.ceiling_micro_usd)
         self._told.pop(run.run_id, None)
         self._told[run.run_id] = (monotonic(), run, told)
         while len(self._told) > _MOST_TOLD:

@@ -1,4 +1,4 @@
-"""A run as a relay: its steps on a line in time, a step opened, two batons side by side."""
+"""A run as a relay: its steps on a line in time, and a step opened."""
 
 import json
 import re
@@ -6,15 +6,26 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any
 
 from baton import Baton, HistoryEntry, Spend, StepKind
-from baton.client import Explanation, RunRecord, StageInput, StageReturn, Step, StepStatus, explain
+from baton.client import (
+    Change,
+    Explanation,
+    RunRecord,
+    StageInput,
+    StageReturn,
+    Step,
+    StepStatus,
+    changes,
+    explain,
+    remarks,
+    with_before,
+)
 from baton.console.content import Content, value_content
 from baton.errors import HistoryError
-from baton.wire.text import between, quantity
+from baton.wire.text import between
 
 Message = Mapping[str, Any]
 
@@ -24,15 +35,6 @@ _FOLDED = 0.06  # of all work, the most that a wait takes of the line
 _SHORTEST_FOLDED = 2.0  # seconds
 _NARROWEST = 4.0
 _WAITS = (StepKind.APPROVAL, StepKind.SLEEP)
-_LONGEST = 160
-_NAMES = {
-    "current_state": "state",
-    "decision_log": "decision",
-    "constraints": "constraint",
-    "work_scope": "scope",
-    "artifacts": "artifact",
-    "open_questions": "question",
-}
 _HANDS_OFF = "hand off to "  # how the steps that send messages to other pipelines are called
 _STEP_OF_CHILD = re.compile(r"\.step(\d+)\.[0-9a-f]{8}$")
 
@@ -84,7 +86,8 @@ class Leg:
     waits: bool  # whether it is a wait, not work
     took: timedelta | None  # how long it took
     spend: Spend  # what it was charged, refused attempts included
-    words: list[str] = field(default_factory=list)  # what it changed, in short
+    changes: list[Change] = field(default_factory=list)  # what it changed, what came first
+    edits: list[tuple[HistoryEntry, list[Change]]] = field(default_factory=list)  # by people, before it
     by: str = ""  # who decided, of an approval
     why: str = ""  # their reason
     children: list[tuple[str, str]] = field(default_factory=list)  # workflow and run of the pipelines that it started
@@ -115,9 +118,9 @@ def relay(
     begin = last if first is None else max(0, min(first, last))
     shown = steps[begin : begin + most]
     scale = _scale(run)
-    entries: dict[int, list[HistoryEntry]] = {}
-    for entry in run.state.entries:
-        entries.setdefault(entry.seq, []).append(entry)
+    entries: dict[int, list[tuple[HistoryEntry, Baton]]] = {}
+    for entry, before in with_before(run):
+        entries.setdefault(entry.seq, []).append((entry, before))
     spends = spend_by_step(run)
     children: dict[int, list[tuple[str, str]]] = {}
     for child, run_id, _ in run.children:
@@ -148,13 +151,15 @@ def _scale(run: RunRecord) -> Scale:
     return Scale(min([began, *(start for start, _ in work)]), max([ended, *(end for _, end in work)]), work)
 
 
-def _leg(run: RunRecord, step: Step, scale: Scale, entries: Sequence[HistoryEntry], spend: Spend) -> Leg:
+def _leg(run: RunRecord, step: Step, scale: Scale, entries: Sequence[tuple[HistoryEntry, Baton]], spend: Spend) -> Leg:
     taken = step.status is StepStatus.TAKEN_OVER
     x = scale.at(step.began) if step.began and not taken else 0.0
     end = scale.at(step.ended or run.ended or datetime.now(UTC)) if step.began and not taken else 0.0
     width = max(_NARROWEST, end - x)
-    mine = [entry for entry in entries if entry.kind is not StepKind.BRANCH]
-    decided = next((entry for entry in mine if entry.kind is StepKind.APPROVAL), None)
+    edits = [(entry, changes(entry, before)) for entry, before in entries if entry.kind is StepKind.EDIT]
+    own = [(entry, before) for entry, before in entries if entry.kind is not StepKind.EDIT]
+    found = [one for entry, before in own if entry.kind is not StepKind.BRANCH for one in changes(entry, before)]
+    decided = next((entry for entry, _ in own if entry.kind is StepKind.APPROVAL), None)
     return Leg(
         step=step,
         x=min(x, WIDTH - width) if not taken else 0.0,
@@ -162,10 +167,11 @@ def _leg(run: RunRecord, step: Step, scale: Scale, entries: Sequence[HistoryEntr
         waits=step.kind in _WAITS,
         took=None if taken else between(step.began, step.ended),
         spend=spend,
-        words=[word for entry in mine for word in change_words(entry)],
+        changes=sorted(found, key=lambda one: one.sign == "-"),
+        edits=edits,
         by=(decided.by or "") if decided else "",
         why=(decided.why or "") if decided else "",
-        warnings=sum(len(entry.warnings) + len(entry.conflicts) + bool(entry.removed_constraints) for entry in entries),
+        warnings=sum(len(remarks(entry)) for entry, _ in own),
     )
 
 
@@ -196,29 +202,6 @@ def spend_by_step(run: RunRecord) -> dict[int, Spend]:
         spent = sum((entry.spend for entry in outcome.entries), start=Spend())
         sums[outcome.seq] = sums.get(outcome.seq, Spend()) + spent
     return sums
-
-
-def change_words(entry: HistoryEntry) -> list[str]:
-    """Return what an entry changed, a few words for each field."""
-    words = []
-    for name, value in entry.effective.items():
-        label = _NAMES.get(name, name.replace("_", " "))
-        items = value if isinstance(value, list) else [value]
-        first = item_words(items[0]) if items else "none"
-        more = f" (+{len(items) - 1})" if len(items) > 1 else ""
-        words.append(f"{label}: {' '.join(first.split())[:_LONGEST]}{more}")
-    return words
-
-
-def item_words(value: object) -> str:
-    """Return one entry of a field on a line."""
-    if isinstance(value, dict) and "id" in value and "hash" in value:
-        return f"{value['id']} ({value.get('type')})"
-    if value is None:
-        return "removed"
-    return (
-        value if isinstance(value, str) else quantity(len(value), "member") if isinstance(value, dict) else str(value)
-    )
 
 
 @dataclass(frozen=True)
@@ -307,87 +290,3 @@ def _window(run: RunRecord, seq: int, stage: str) -> list[Part]:
         made.append(Part(part.name, part.tokens, part.shown, part.why, round(x, 1), width, place % 5 + 1))
         x += width
     return made
-
-
-START, NOW = "start", "now"
-"""What stands for the baton before the first step, and as it is now."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One entry of a field on one side."""
-
-    text: str  # the entry
-    mark: str = ""  # `minus` where it is on the left only, `plus` on the right only, else nothing
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of two batons."""
-
-    name: str  # the field
-    rows: list[tuple[Side | None, Side | None]]  # entry beside entry; None where one side has none
-    same: int = 0  # how many entries at the beginning are alike and left out
-
-    @property
-    def differs(self) -> bool:
-        """Whether the sides differ."""
-        return any((left and left.mark) or (right and right.mark) for left, right in self.rows)
-
-
-def baton_at(run: RunRecord, point: str) -> tuple[str, Baton]:
-    """Return the title and the baton of a point of a run: `start`, `now`, or the number of a step."""
-    if point == START:
-        return "before the first step", run.state.initial
-    if point in ("", NOW):
-        return "now" if run.ended is None else "at the end", run.baton
-    if not point.isdecimal():
-        raise HistoryError(f"{point[:50]!r} is not a point: expected a step's number, {START!r} or {NOW!r}")
-    step = run.step(point)
-    return f"after step {step.seq} {step.name}", run.baton_after(step)
-
-
-def compare(left: Baton, right: Baton) -> list[Field]:
-    """Return the fields of two batons, those that differ first."""
-    old, new = left.to_json_object(), right.to_json_object()
-    fields = [_field(name, old.get(name), new.get(name)) for name in {**old, **new}]
-    return sorted(fields, key=lambda one: not one.differs)
-
-
-def _field(name: str, old: Any, new: Any) -> Field:
-    before, after = _entries(old), _entries(new)
-    rows: list[tuple[Side | None, Side | None]] = []
-    for tag, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag == "equal":
-            rows += [(Side(one), Side(one)) for one in before[i:j]]
-            continue
-        gone, come = [Side(one, "minus") for one in before[i:j]], [Side(one, "plus") for one in after[k:m]]
-        most = max(len(gone), len(come))
-        rows += [
-            (gone[place] if place < len(gone) else None, come[place] if place < len(come) else None)
-            for place in range(most)
-        ]
-    same = next((place for place, (one, other) in enumerate(rows) if not (one and other and not one.mark)), len(rows))
-    hidden = same if same > _KEPT and same < len(rows) else 0
-    return Field(name, rows[hidden:], hidden)
-
-
-_KEPT = 5
-
-
-def _entries(value: Any) -> list[str]:
-    """Return the entries of a field as texts."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [_text(one) for one in value]
-    if isinstance(value, Mapping):
-        return [f"{name}: {_text(one)}" for name, one in value.items()]
-    return [_text(value)]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict) and "id" in value and "hash" in value:
-        path = f" {value['path']}" if value.get("path") else ""
-        return f"{value['id']} ({value.get('type')}, {str(value['hash'])[:12]}){path}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

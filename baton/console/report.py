@@ -51,13 +51,11 @@ async def _opened(sources: Sources, run: RunRecord) -> list[dict[str, Any]]:
     """Return the steps of a run, opened."""
     messages = (await sources.handoffs(run)).messages
     legs = relay(run, 0, _MOST_OPENED, sent_by_step(run, messages)).legs
-    batons = {entry.seq: after for entry, after in run.history}
-    before, opened = run.state.initial, []
-    for leg in legs:
-        after = batons.get(leg.step.seq)
-        opened.append({"leg": leg, **step_values(run, leg.step, messages, before, after)})
-        before = after or before
-    return opened
+    around = run.around
+    return [
+        {"leg": leg, **step_values(run, leg.step, messages, *around.get(leg.step.seq, (run.baton, None)))}
+        for leg in legs
+    ]
 
 
 async def saved(request: Request) -> Response:

@@ -44,6 +44,10 @@ class Origin(CompactRecord):
     why: str = ""
 
 
+STARTING = ["Workflow starting"]
+"""The current state before any stage wrote one."""
+
+
 class PipelineInput(CompactRecord):
     """How a pipeline is started: the one argument of its `run`.
 
@@ -98,7 +102,7 @@ class PipelineInput(CompactRecord):
         """Return the baton the pipeline begins with."""
         if not issubclass(kind, Baton):
             raise TypeError(f"baton_type={kind.__name__}: a pipeline's type of baton is derived from Baton")
-        members: dict[str, Any] = {"current_state": ["Workflow starting"], **self.baton, "goal": self.goal}
+        members: dict[str, Any] = {"current_state": STARTING, **self.baton, "goal": self.goal}
         return kind.from_json_object(members)
 
     @property

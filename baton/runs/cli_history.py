@@ -1,12 +1,10 @@
 """`baton history`, `baton diff` and `baton explain`: how the baton came to be what it is."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from pydantic import JsonValue
 from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
@@ -16,16 +14,13 @@ from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind
-from baton.core.patching import merge_patch, same_json
-from baton.core.state import MergeStrategy
 from baton.handoff.pending import HandoffDecision
-from baton.runs.cli_show import glyph, heading, repair_hints, verdict, with_before
+from baton.runs.cli_show import glyph, heading, repair_hints, verdict
+from baton.runs.client_changes import Change, changes, compare, remarks, with_before
 from baton.runs.client_explanation import explain_run
+from baton.runs.client_record import NOW, START
 from baton.wire.money import dollars
-from baton.wire.text import between, length, quantity
-
-BEGINNING = "start"
-"""What stands for the baton before the first stage."""
+from baton.wire.text import between, length
 
 
 @command
@@ -73,7 +68,7 @@ def history_table(record: RunRecord) -> Any:
     return table
 
 
-def _merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Mapping[str, Any]]]:
+def _merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Baton]]:
     """Return the entries with the baton before each; a merge stands above the branches it was made of."""
     pairs = with_before(record)
     places = {entry.seq: place for place, (entry, _) in enumerate(pairs) if entry.kind is StepKind.MERGE}
@@ -99,11 +94,10 @@ def _kind(entry: HistoryEntry, step: Step | None) -> Text | None:
     return plain(f"{entry.kind.value}{by}", "dim")
 
 
-def _what(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
+def _what(entry: HistoryEntry, before: Baton) -> list[Text]:
     """Return what an entry did, in words."""
     lines = [plain(f"“{entry.why}”", "italic")] if entry.why else []
-    lines += changes(entry, before)
-    lines += remarks(entry)
+    lines += change_lines([*changes(entry, before), *remarks(entry)])
     spend = entry.spend
     if spend.micro_usd or spend.prompt_tokens or spend.completion_tokens:
         cost = f"{dollars(spend.micro_usd)}, {spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written"
@@ -189,26 +183,18 @@ def _decisions(record: RunRecord) -> list[dict[str, Any]]:
     return [{"at": at.isoformat(), **decision.model_dump(mode="json")} for at, decision in record.decided]
 
 
-def _reference(record: RunRecord, text: str) -> tuple[str, Baton]:
-    """Return the title and the baton that a person means by a stage, or by `start`."""
-    if text == BEGINNING:
-        return BEGINNING, record.state.initial
-    step = record.step(text)
-    return f"{step.seq} {step.name}", record.baton_after(step)
-
-
 @command
 async def diff(
     session: Session,
     run: RunArgument,
     first: Annotated[
         str,
-        typer.Argument(metavar="STAGE", help=f"A stage: {STAGE_HELP}; or `{BEGINNING}`."),
-    ] = BEGINNING,
+        typer.Argument(metavar="STAGE", help=f"A stage: {STAGE_HELP}; or `{START}`."),
+    ] = START,
     second: Annotated[
-        str | None,
-        typer.Argument(metavar="STAGE", help="Another stage; by default the last."),
-    ] = None,
+        str,
+        typer.Argument(metavar="STAGE", help=f"Another stage; `{NOW}` is the baton as it is, or at the end."),
+    ] = NOW,
 ) -> None:
     """Compare the batons after two stages, field by field.
 
@@ -218,12 +204,11 @@ async def diff(
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-    (title, before) = _reference(record, first)
-    (later_title, after) = _reference(record, second) if second else ("now", record.baton)
-    old, new = before.to_json_object(), after.to_json_object()
-    fields = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    (title, before), (later_title, after) = record.point(first), record.point(second)
+    fields = compare(before, after)
     if session.json:
-        members = {name: _difference_as_json(old.get(name), new.get(name)) for name in fields}
+        old, new = before.to_json_object(), after.to_json_object()
+        members = {one.name: _difference_as_json(old.get(one.name), new.get(one.name)) for one in fields}
         session.write_json({"run_id": record.run_id, "from": title, "to": later_title, "fields": members})
         return
     session.show(
@@ -233,18 +218,10 @@ async def diff(
     )
     if not fields:
         session.show("the batons are the same")
-    for name in fields:
-        session.show("", plain(name, "bold"))
-        for line in difference(name, old.get(name), new.get(name), named=False):
-            session.show(line)
-        kept = _kept(old.get(name), new.get(name))
-        if kept:
-            session.show(Text(f"  {kept} unchanged", "dim"))
-
-
-def _kept(old: Any, new: Any) -> int:
-    """Return how many entries of a field are in both."""
-    return sum(one in old for one in new) if isinstance(old, list) and isinstance(new, list) else 0
+    for field in fields:
+        session.show("", plain(field.name, "bold"), *change_lines(field.changes))
+        if field.kept:
+            session.show(Text(f"  {field.kept} unchanged", "dim"))
 
 
 def _difference_as_json(old: Any, new: Any) -> dict[str, Any]:
@@ -258,85 +235,18 @@ def _difference_as_json(old: Any, new: Any) -> dict[str, Any]:
     return {"removed": [] if old is None else [old], "added": [] if new is None else [new]}
 
 
-_ONE = {
-    "current_state": "state",
-    "decision_log": "decision",
-    "constraints": "constraint",
-    "work_scope": "scope",
-    "artifacts": "artifact",
-    "open_questions": "question",
-    "acceptance": "acceptance",
-}
-"""What one entry of each field is called."""
+_STYLES = {"+": ("green", ""), "-": ("red", ""), "!": ("yellow", "yellow"), "=": ("dim", "dim")}
 
 
-def changes(entry: HistoryEntry, before: Mapping[str, Any]) -> list[Text]:
-    """Return what an entry changed, a line for each thing that came or went."""
-    if entry.kind in (StepKind.APPROVAL, StepKind.SLEEP):
-        return []
-    if entry.kind is StepKind.BRANCH:
-        return [Text(f"wrote {', '.join(entry.patch) or 'nothing'}", "dim")]
-    lines: list[Text] = []
-    for field, value in entry.effective.items():
-        old = before.get(field)
-        if field == "decision_log":
-            lines += difference(field, [], value)
-        elif isinstance(old, dict) and isinstance(value, dict):  # members that are left out stay (RFC 7396)
-            lines += difference(field, old, merge_patch(old, value))
-        else:
-            lines += difference(field, old, value)
-    return lines or [Text("no change", "dim")]
+def change_lines(shown: Iterable[Change]) -> list[Text]:
+    """Return changes and remarks, each as a line in the colours of its sign."""
+    return [_line(one) for one in shown]
 
 
-def difference(field: str, before: JsonValue, after: JsonValue, *, named: bool = True) -> Iterator[Text]:
-    """Yield a line for each entry of a field that came or went; of a single value, for the old and the new one."""
-    yield from _difference(field, _ONE.get(field, field.replace("_", " ")) if named else "", before, after)
-
-
-def _difference(field: str, name: str, before: JsonValue, after: JsonValue) -> Iterator[Text]:
-    """Yield what `difference` does, of what stands under ``name`` in a field."""
-    if same_json(before, after):
-        return
-    label = f"{name}: " if name else ""
-    if isinstance(before, dict | None) and isinstance(after, dict | None) and (before or after):
-        old_members, new_members = before or {}, after or {}
-        for key in {**old_members, **new_members}:
-            path = f"{name}.{key}" if name else key
-            yield from _difference(field, path, old_members.get(key), new_members.get(key))
-        return
-    if isinstance(before, list | None) and isinstance(after, list | None):
-        old, new = _list(before), _list(after)
-        yield from (_line("-", label, field, one) for one in old if one not in new)
-        yield from (_line("+", label, field, one) for one in new if one not in old)
-        if old != new and sorted(map(str, old)) == sorted(map(str, new)):
-            yield plain(f"= {label}another order", "dim")
-        return
-    if before is not None:
-        yield _line("-", label, field, before)
-    if after is not None:
-        yield _line("+", label, field, after)
-
-
-def remarks(entry: HistoryEntry) -> list[Text]:
-    """Return what an operator should notice about an entry: warnings, conflicts, constraints taken away."""
-    lines = [plain(f"! {warning}", "yellow") for warning in entry.warnings]
-    if entry.removed_constraints:
-        lines.append(Text(f"! took away {quantity(len(entry.removed_constraints), 'constraint')}", "yellow"))
-    for conflict in entry.conflicts:
-        *others, last = conflict.values
-        stages = f"{', '.join(others)} and {last}"
-        all_kept = conflict.strategy == MergeStrategy.UNION
-        sign, style = ("=", "dim") if all_kept else ("!", "yellow")
-        lines.append(plain(f"{sign} {stages} wrote {conflict.field}; merged by {conflict.strategy}", style))
-    return lines
-
-
-def value_in_words(field: str, value: JsonValue) -> str:
-    """Return one entry of a field on a line."""
-    if field == "artifacts" and isinstance(value, dict):
-        path = f" {value['path']}" if value.get("path") else ""
-        return f"{value.get('id')} ({value.get('type')}, {str(value.get('hash'))[:12]}){path}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _line(change: Change) -> Text:
+    sign, text = _STYLES.get(change.sign, ("dim", "dim"))
+    label = plain(f"{change.label}: " if change.label else "", "dim")
+    return Text.assemble((f"{change.sign} " if change.sign else "", sign), label, plain(change.text, text))
 
 
 def hanging(lines: Iterable[Text]) -> Table:
@@ -346,15 +256,6 @@ def hanging(lines: Iterable[Text]) -> Table:
         signed = line.plain[1:2] == " "
         table.add_row(line[:1] if signed else "", line[2:] if signed else line)
     return table
-
-
-def _line(sign: str, label: str, field: str, value: JsonValue) -> Text:
-    style = {"+": "green", "-": "red"}[sign]
-    return Text.assemble((f"{sign} ", style), plain(label, "dim"), plain(value_in_words(field, value)))
-
-
-def _list(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else []
 
 
 StageArgument = Annotated[

@@ -1,7 +1,6 @@
 """`baton show`: one run on a page; its heading, its baton, what it waits for, what one may do now."""
 
 import shlex
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -24,9 +23,10 @@ from baton.cli.output import (
 from baton.cli.session import AtOption, RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus, read_run
 from baton.core.baton import Baton
-from baton.core.history import HistoryEntry, Spend
+from baton.core.history import Spend
 from baton.core.messages import Waiting
 from baton.core.rendering import render
+from baton.runs.client_changes import told
 from baton.runs.client_decide import shown_whole
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_standing import standing, standings
@@ -82,12 +82,13 @@ async def _show_asked(session: Session, client: Client, record: RunRecord, waite
 
 def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step | None) -> None:
     """Write the page."""
-    session.show(heading(record, waited), "")
+    session.show(heading(record, waited))
     if step:
-        session.show(Text.assemble("right after step ", (f"{step.seq} {step.name}", "bold"), ":"), "")
+        session.show("", Text.assemble("right after step ", (f"{step.seq} {step.name}", "bold"), ":"), "")
         session.show(baton_card(record.baton_after(step)))
         return
-    session.show(baton_card(record.baton, goal=record.baton.goal != record.start.goal))
+    if baton := baton_rows(record.baton)[1:]:  # the goal is in the heading
+        session.show(*baton)
     if record.result is not None and record.result.output is not None:
         session.show("", *output_rows(record))
     card = waits_card(record, waited) if waited else None
@@ -167,7 +168,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     origin = run.start.origin
     return stack(
         title,
-        plain(run.start.goal, "italic"),
+        plain(run.baton.goal, "italic"),
         Text(" · ".join(facts), "dim"),
         plain(_fork_note(run), "dim") if origin else None,
         plain(found[0].sentence, "red") if run.failure and run.failure.upper() != status else None,
@@ -208,11 +209,16 @@ def baton_markdown(baton: Baton) -> str:
     return render(baton, max_tokens=_WITHOUT_END, emphasis=frozenset(type(baton).model_fields))
 
 
-def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
-    """Return the baton for a terminal: the same lines as the markdown, with hanging indents."""
+def baton_card(baton: Baton) -> RenderableType:
+    """Return the baton for a terminal."""
+    return stack(*baton_rows(baton))
+
+
+def baton_rows(baton: Baton) -> list[RenderableType]:
+    """Return the baton for a terminal, its goal first: the lines of the markdown, with hanging indents."""
     table = grid()
     rows: list[RenderableType] = []
-    for line in baton_markdown(baton).splitlines()[2 if goal else 4 :]:
+    for line in baton_markdown(told(baton)).splitlines()[2:]:
         if line.startswith("- "):
             table.add_row("·", plain(line[2:]))
             continue
@@ -221,7 +227,7 @@ def baton_card(baton: Baton, *, goal: bool = True) -> RenderableType:
             table = grid()
         label, _, rest = line.removeprefix("**").partition(":**")
         rows.append(Text.assemble(plain(f"{label}:" if label else "", "bold"), plain(rest)))
-    return stack(*rows, table)
+    return [*rows, table] if table.row_count else rows
 
 
 def waits_card(run: RunRecord, waits: Waits) -> RenderableType:
@@ -278,13 +284,3 @@ def _diff(text: str) -> Text:
 def repair_hints(run: RunRecord) -> list[Command]:
     """Return the commands that help with a run that failed."""
     return [Command(one) for one in standing(run).commands] if run.status is RunStatus.FAILED else []
-
-
-def with_before(run: RunRecord) -> list[tuple[HistoryEntry, Mapping[str, Any]]]:
-    """Return each history entry with the baton, as JSON, right before it."""
-    before = run.state.initial
-    pairs: list[tuple[HistoryEntry, Mapping[str, Any]]] = []
-    for entry, after in run.history:
-        pairs.append((entry, before.to_json_object()))
-        before = after
-    return pairs

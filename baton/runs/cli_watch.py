@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import shlex
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -17,9 +17,11 @@ from temporalio.service import RPCError
 from baton.cli.output import WithinEdges, json_text, make_table, moment, plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind
-from baton.runs.cli_history import changes, remarks
-from baton.runs.cli_show import glyph, heading, repair_hints, verdict, waits_card, with_before
+from baton.runs.cli_history import change_lines
+from baton.runs.cli_show import glyph, heading, repair_hints, verdict, waits_card
+from baton.runs.client_changes import changes, remarks, with_before
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
 from baton.runs.client_standing import lacks, suspended
@@ -127,7 +129,7 @@ _LINES_SAID = 6
 _LONGEST_SHOWN = 80
 _NAME_WIDTH = 28
 
-Changes = dict[int, list[tuple[HistoryEntry, Mapping[str, Any]]]]
+Changes = dict[int, list[tuple[HistoryEntry, Baton]]]
 """What each step changed, with the baton before it, by the step's number."""
 
 _SIGNS = {
@@ -162,7 +164,7 @@ def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
         yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_said(one, run)))
         for entry in one.entries:
             if entry.kind is not StepKind.BRANCH:
-                lines = (*changes(entry, befores[id(entry)]), *remarks(entry))
+                lines = change_lines([*changes(entry, befores[id(entry)]), *remarks(entry)])
                 yield from (Text.assemble(" " * len(at), "  ", line) for line in lines)
 
 
@@ -325,12 +327,12 @@ def _steps(run: RunRecord, done: Changes, most: int | None) -> Iterator[Renderab
     yield table
 
 
-def _summary(step: Step, mine: list[tuple[HistoryEntry, Mapping[str, Any]]]) -> Text:
+def _summary(step: Step, mine: list[tuple[HistoryEntry, Baton]]) -> Text:
     """Return what a step changed, on one line: what came before what went."""
     if step.failure and step.status is not StepStatus.DONE:
         return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")
     if step.kind is StepKind.APPROVAL:
         said = [f"{verdict(step)} by {entry.by}{f': {entry.why}' if entry.why else ''}" for entry, _ in mine]
         return plain("; ".join(said), "italic")
-    lines = [line for entry, before in mine for line in changes(entry, before)]
-    return Text("  ").join(sorted(lines, key=lambda line: line.plain.startswith("-")))
+    found = [one for entry, before in mine for one in changes(entry, before)]
+    return Text("  ").join(change_lines(sorted(found, key=lambda one: one.sign == "-")))

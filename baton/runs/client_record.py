@@ -356,6 +356,19 @@ class RunRecord:
         origin = self.start.origin
         return None if origin is None else (origin.workflow_id, origin.run_id)
 
+    def point(self, name: str) -> tuple[str, Baton]:
+        """Return the title and the baton of a point: `start`, `now`, or a step as `step` takes it, right after it.
+
+        Raises:
+            HistoryError: There is no such step, or it has not ended.
+        """
+        if name == START:
+            return "before the first step", self.state.initial
+        if name == NOW:
+            return "now" if self.ended is None else "at the end", self.baton
+        step = self.step(name)
+        return f"after step {step.seq} {step.name}", self.baton_after(step)
+
     def took_over(self, step: Step) -> bool:
         """Return whether a step happened before this run, which was started with its outcome."""
         return any(outcome.seq == step.seq for outcome in self.start.outcomes)
@@ -366,24 +379,24 @@ class RunRecord:
         Raises:
             HistoryError: The step has not ended.
         """
-        return self._baton_at(step, after=True)
+        if step.seq not in self.around:
+            raise HistoryError(f"step {step.seq} ({step.name!r}) has not ended; its status is {step.status.value}")
+        return self.around[step.seq][1]
 
     def baton_before(self, step: Step) -> Baton:
-        """Return the baton as it was right before a step took effect."""
-        return self._baton_at(step, after=False)
+        """Return the baton as it was right before a step took effect, what a person edited before it included."""
+        return self.around.get(step.seq, (self.baton,))[0]
 
-    def _baton_at(self, step: Step, *, after: bool) -> Baton:
-        baton, found = self.state.initial, False
-        for entry, following in self.history:
-            mine = entry.seq == step.seq and entry.kind is not StepKind.EDIT
-            if mine and not after:
-                return baton
-            if found and not mine:
-                return baton
-            baton, found = following, found or mine
-        if after and not found:
-            raise HistoryError(f"step {step.seq} ({step.name!r}) has not ended; its status is {step.status.value}")
-        return baton
+    @property
+    def around(self) -> dict[int, tuple[Baton, Baton]]:
+        """The batons right before and right after each step that took effect; an edit is not part of its step."""
+        found: dict[int, tuple[Baton, Baton]] = {}
+        before = self.state.initial
+        for entry, after in self.history:
+            if entry.kind is not StepKind.EDIT:
+                found[entry.seq] = (found[entry.seq][0] if entry.seq in found else before, after)
+            before = after
+        return found
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the record as JSON, for `--json` and for other programs."""
@@ -399,6 +412,9 @@ class RunRecord:
             "baton": self.baton.to_json_object(),
         }
 
+
+START, NOW = "start", "now"
+"""What stands for the baton before the first step, and as it is now or at the end."""
 
 _PLAIN = (
     *("workflow_id", "run_id", "pipeline", "status", "began", "first_began", "reset", "ended", "failure", "suspended"),

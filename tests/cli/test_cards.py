@@ -9,13 +9,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from baton import Budget
+from baton.cli.output import stack
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
 from baton.core.exhibits import Exhibit
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, Waiting
 from baton.core.state import PipelineState
-from baton.runs.cli_show import asked_rows, heading, output_rows, repair_hints, waits_card
+from baton.runs.cli_show import asked_rows, baton_rows, heading, output_rows, repair_hints, waits_card
 from baton.runs.client_events import Timer
 from baton.runs.client_standing import standing
 from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
@@ -46,6 +47,15 @@ def hints(of: RunRecord) -> list[str]:
 def waiting(*pending: Pending, tries: int = 1) -> Waits:
     """Return what the server says of a run that a worker has."""
     return Waits([*pending], "baton", has_worker=True, tries=tries)
+
+
+class TestBaton:
+    def test_the_state_that_no_stage_wrote_is_left_out(self) -> None:
+        """A run that has ended was said to be starting."""
+        first = PipelineInput(goal="Add login", baton={"constraints": ["No new database"]}).first_baton()
+
+        assert shown(stack(*baton_rows(first))) == ["Goal: Add login", "", "Constraints:", "· No new database"]
+        assert shown(stack(*baton_rows(first.model_copy(update={"current_state": ["Planned"]}))))[2] == "Current State:"
 
 
 class TestWaitsCard:

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from baton.core.baton import AnyBaton
 from baton.core.history import Conflict, HistoryEntry, StepKind
-from baton.runs.cli_history import changes, difference, remarks
+from baton.runs.cli_history import change_lines
+from baton.runs.client_changes import changes, difference, remarks
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -16,13 +18,18 @@ def entry(**members: Any) -> HistoryEntry:
     return HistoryEntry(**{"seq": 1, "stage_id": "plan", "timestamp": AT, **members})
 
 
+def lines(made: HistoryEntry, **before: Any) -> list[str]:
+    """Return the lines that tell of an entry, after a baton with these fields."""
+    return [line.plain for line in change_lines(changes(made, AnyBaton.model_validate({"goal": "Old", **before})))]
+
+
 class TestChanges:
     def test_each_thing_that_came_or_went_has_a_line(self) -> None:
         """A replaced list is told by its entries; the decision log only grows."""
         made = entry(patch={"current_state": ["b", "c"], "decision_log": ["Use JWT"], "goal": "New"})
-        before = {"goal": "Old", "current_state": ["a", "b"], "decision_log": ["Earlier"]}
+        before = {"current_state": ["a", "b"], "decision_log": ["Earlier"]}
 
-        assert [line.plain for line in changes(made, before)] == [
+        assert lines(made, **before) == [
             "- state: a",
             "+ state: c",
             "+ decision: Use JWT",
@@ -30,22 +37,22 @@ class TestChanges:
             "+ goal: New",
         ]
 
-    def test_an_empty_patch_is_said_to_change_nothing(self) -> None:
-        """A stage that ran and changed nothing is still told of."""
-        assert [line.plain for line in changes(entry(), {})] == ["no change"]
+    def test_an_empty_patch_has_no_line(self) -> None:
+        """That nothing changed is seen by what is not there."""
+        assert lines(entry()) == []
 
     def test_a_branch_only_wrote(self) -> None:
         """The merge makes the change, so a branch's fields are named and not told as changes."""
         branch = entry(kind=StepKind.BRANCH, patch={"constraints": ["x"]})
 
-        assert [line.plain for line in changes(branch, {})] == ["wrote constraints"]
+        assert lines(branch) == ["wrote constraints"]
 
     def test_an_object_is_told_member_by_member(self) -> None:
         """A patch of an object leaves the members that it does not name, so they did not go."""
         made = entry(patch={"quality": {"api": {"lint": 0.9, "cov": None}, "tags": ["b"]}, "owners": {"ui": ["bob"]}})
         before = {"quality": {"api": {"cov": 0.5, "ok": True}, "ui": {"cov": 0.2}, "tags": ["a", "b"]}, "owners": {}}
 
-        assert [line.plain for line in changes(made, before)] == [
+        assert lines(made, **before) == [
             "- quality.api.cov: 0.5",
             "+ quality.api.lint: 0.9",
             "- quality.tags: a",
@@ -56,7 +63,7 @@ class TestChanges:
         """As the baton has it, and not as Python writes it."""
         made = entry(patch={"passed": True, "rows": [{"a": None}]})
 
-        assert [line.plain for line in changes(made, {"passed": False})] == [
+        assert lines(made, passed=False) == [
             "- passed: false",
             "+ passed: true",
             '+ rows: {"a": null}',
@@ -64,15 +71,15 @@ class TestChanges:
 
     def test_the_name_of_a_member_cannot_steer_the_terminal(self) -> None:
         """An agent names the members of an object."""
-        [line] = changes(entry(patch={"quality": {"\x1b[2J": 1}}), {"quality": {}})
+        [line] = lines(entry(patch={"quality": {"\x1b[2J": 1}}), quality={})
 
-        assert "\x1b" not in line.plain
+        assert "\x1b" not in line
 
     def test_a_field_of_a_teams_own_is_told_too(self) -> None:
         """A derived baton's fields need no knowledge of them here."""
         made = entry(patch={"risk_level": "high"})
 
-        assert [line.plain for line in changes(made, {"risk_level": "low"})] == [
+        assert lines(made, risk_level="low") == [
             "- risk level: low",
             "+ risk level: high",
         ]
@@ -89,21 +96,21 @@ class TestChanges:
         """Text of a stage is data, for the operator's terminal as well."""
         made = entry(patch={"decision_log": [hostile]})
 
-        [line] = changes(made, {})
-        assert "\x1b" not in line.plain
-        assert "\u202e" not in line.plain
+        [line] = lines(made)
+        assert "\x1b" not in line
+        assert "\u202e" not in line
 
     def test_markup_in_a_text_is_text(self) -> None:
         """A stage cannot colour the operator's page."""
-        [line] = changes(entry(patch={"decision_log": ["[red]alarm[/red]"]}), {})
+        [line] = lines(entry(patch={"decision_log": ["[red]alarm[/red]"]}))
 
-        assert line.plain == "+ decision: [red]alarm[/red]"
+        assert line == "+ decision: [red]alarm[/red]"
 
 
 class TestDifference:
     def test_another_order_is_no_change_of_entries(self) -> None:
         """Nothing came and nothing went, and that is what is said."""
-        assert [line.plain for line in difference("constraints", ["a", "b"], ["b", "a"])] == [
+        assert [str(one) for one in difference("constraints", ["a", "b"], ["b", "a"])] == [
             "= constraint: another order"
         ]
 
@@ -118,7 +125,7 @@ class TestRemarks:
             conflicts=[Conflict(field="current_state", strategy="last", values={"test": ["a"], "review": ["b"]})],
         )
 
-        assert [line.plain for line in remarks(made)] == [
+        assert [line.plain for line in change_lines(remarks(made))] == [
             "! current_state: 1 bullet",
             "! took away 1 constraint",
             "! test and review wrote current_state; merged by last",
@@ -129,7 +136,7 @@ class TestRemarks:
         values: dict[str, JsonValue] = {"test": ["a"], "review": ["b"], "audit": ["c"]}
         made = entry(kind=StepKind.MERGE, conflicts=[Conflict(field="artifacts", strategy="union", values=values)])
 
-        (line,) = remarks(made)
+        (line,) = change_lines(remarks(made))
 
         assert line.plain == "= test, review and audit wrote artifacts; merged by union"
-        assert line.style == "dim"
+        assert {span.style for span in line.spans} == {"dim"}

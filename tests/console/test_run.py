@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import RunRecord, decide, read_run
+from baton.client import RunRecord, decide, fork, read_run
 from baton.console.pages_run import is_over, mark_of
 from baton.console.rendering import Change, changes
 from baton.console.report import report
@@ -168,6 +168,30 @@ class TestStep:
         assert '"passed": 12' in html.unescape(page)
 
 
+class TestEdit:
+    """What a person changed before a step that was executed again."""
+
+    async def test_it_is_told_apart_from_what_the_step_changed(
+        self, browser: Browser, client: Client, worker: Worker, sources: Sources
+    ) -> None:
+        """Who edited and why has a row of its own; the step has its own change alone; the heading has the new goal."""
+        handle = await started(worker, checks, "edit-0", "Check")
+        await handle.result()
+        patch = {"goal": "Check again", "constraints": ["No network"]}
+        fork_handle = await fork(client, handle.id, "check", by="ann", why="too wide", patch=patch, new_id="edit-1")
+        await fork_handle.result()
+        page = await _page(browser, "/run", id="edit-1")
+        [edit, step] = re.findall(r"<tr.*?</tr>", page.partition("<tbody>")[2].partition("</tbody>")[0], re.DOTALL)
+
+        assert '<p class="goal-line"><bdi>Check again</bdi></p>' in page
+        assert "edited by ann" in _text(edit)
+        assert "“ too wide ” - goal: Check + goal: Check again + constraint: No network" in _text(edit)
+        assert _text(step).endswith("+ acceptance: pytest passes")
+        opened = await _page(browser, "/run/step", id="edit-1", step=1)
+        for alone in (opened, (await report(sources, "edit-1")).partition("<h2>Steps</h2>")[2]):
+            assert re.findall(r"<ins>(.*?)</ins>", alone) == ["<bdi>pytest passes</bdi>"]
+
+
 class TestCompare:
     """Two points side by side."""
 
@@ -188,11 +212,11 @@ class TestCompare:
         assert "<ins><bdi>Check</bdi></ins>" in page
 
     async def test_a_point_that_is_none_is_refused(self, browser: Browser, waiting: Handle) -> None:
-        """It says what a point is."""
+        """It says which steps there are."""
         answer = await browser.get(f"/run/compare?id={waiting.id}&a=x'y")
 
         assert answer.status_code == 409
-        assert "expected a step" in answer.text
+        assert "its steps are: 1 research" in answer.text
 
 
 class TestArtifacts:
@@ -266,6 +290,7 @@ class TestAudit:
         assert re.search(r"A signature covers records 1 to \d+", text)
         assert "research → draft" in text
         assert "No erasure is on record" in text
+        assert re.search(rf"{waiting.id} waiting", text), "it says of a run what its page says"
 
     async def test_the_evidence_verifies_without_the_ledger(
         self, browser: Browser, record: RunRecord, tmp_path: Any, sources: Sources
