@@ -20,7 +20,7 @@ from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.entries import cost_of
 from baton.ledger.records import AuditEntry, Kind
-from baton.telemetry.metrics import Metrics
+from baton.telemetry.metrics import COMPRESSED_AWAY, COMPRESSIONS, Metrics
 from baton.wire.text import estimate_tokens
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
@@ -94,7 +94,8 @@ class Conversation:
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
             self._account.compressed(outgoing.key, made.charge(f"compression {outgoing.sent}"))
-            self._metrics.compressed(spec.name, made.before_tokens, made.after_tokens)
+            self._metrics.count(COMPRESSIONS, spec.name)
+            self._metrics.count(COMPRESSED_AWAY, spec.name, by=made.before_tokens - made.after_tokens)
             self._turns, self._summary = made.verbatim, made.summary
         turns = [turn.to_json_object() for turn in self._turns]
         return message.model_copy(update={"turns": turns, "summary": self._summary})

@@ -27,7 +27,7 @@ from baton.core.stages import StageSpec
 from baton.core.state import PipelineState
 from baton.errors import PipelineError, RoutingError, StageFailedError
 from baton.handoff.validation import ReceiverRequirements, choose_receiver
-from baton.telemetry.metrics import Metrics
+from baton.telemetry.metrics import CONTRACTS, EMPTY_CONTRACTS, Metrics
 from baton.wire.names import QUERY_EXPLAIN
 
 MAX_CONTRACT_TOKENS = 1_000
@@ -140,7 +140,10 @@ class ContractIssuer:
         log = workflow.logger.error if verdict.errors else workflow.logger.info
         log("contract of %r for %r: %s", handoff_id, spec.name, verdict_log_fields(verdict))
         outcome = "refused" if verdict.errors else "flagged" if verdict.warnings else "valid"
-        self._metrics.contract(outcome, spec.name, verdict.facts, verdict.tools)
+        self._metrics.count(CONTRACTS, outcome)
+        for lack, count in (("facts", verdict.facts), ("tools", verdict.tools)):
+            if not count:
+                self._metrics.count(EMPTY_CONTRACTS, lack, spec.name)
         if verdict.errors:
             raise StageFailedError(
                 f"the contract for {spec.name!r} is not valid, and nothing was sent: "

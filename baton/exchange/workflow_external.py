@@ -38,7 +38,7 @@ from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, open_mes
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.telemetry.metrics import Transport, slo_breach
+from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 
 _NO_KEYS = "the worker has no keys to verify a move with; start it with BatonPlugin(safeguards=…)"
@@ -273,7 +273,7 @@ class Outside:
         if move.kind is not ActionKind.ACCEPT:
             return
         seconds = max((move.at - waiting.since).total_seconds(), 0.0)
-        handlers.metrics.latency(Transport.QUEUE, sender, move.agent, seconds)
+        handlers.metrics.measure(LATENCY, seconds, Transport.QUEUE, sender, move.agent)
         breach = slo_breach(Transport.QUEUE, seconds)
         if breach:
             self._exchange.note(f"{sender!r} to {move.agent!r} outside: {breach}")

@@ -44,7 +44,7 @@ from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_steps import workflow_type
 from baton.pipelines.workflow_visibility import labels
-from baton.telemetry.metrics import Transport, slo_breach
+from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 from baton.wire.text import inert
 
@@ -343,7 +343,7 @@ class Arrivals:
         """Measure a handoff from dispatch to accept, and raise an alert if it took too long."""
         sent_at = Handoff.from_json_object(message).timestamp
         seconds = max((ack.at - sent_at).total_seconds(), 0.0)
-        self._handlers.metrics.latency(Transport.SIGNAL, received.sender, ack.by, seconds)
+        self._handlers.metrics.measure(LATENCY, seconds, Transport.SIGNAL, received.sender, ack.by)
         breach = slo_breach(Transport.SIGNAL, seconds)
         if breach:
             self._note(f"{received.sender!r} to {ack.by!r}: {breach}")

@@ -34,7 +34,7 @@ from baton.handoff.workflow_escalation import Escalation
 from baton.ledger.records import Kind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.telemetry.metrics import RECEIVER_FAILED
+from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
 from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
 from baton.wire.names import SEALS
 
@@ -252,7 +252,7 @@ class HandoffCoordinator:
             await escalation.record(outgoing, None, kind, status, reason, spend=error.spend)
         if escalation.on_record:
             self._handlers.note(f"{outgoing.spec.name!r} failed after accepting; rolled back to before the handoff")
-            self._handlers.metrics.rolled_back(RECEIVER_FAILED)
+            self._handlers.metrics.count(ROLLBACKS, RECEIVER_FAILED)
         if not self._terms.ask_when_failed:
             raise StageFailedError(reason)
         await self._escalate(outgoing, Verdict(valid=False, details=reason), Disposition.ESCALATE)

@@ -26,6 +26,7 @@ from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.records import RECORD, AuditEntry, Kind
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.safety.scan import digests_of
+from baton.telemetry.metrics import ROLLBACKS
 from baton.wire.json_values import digest
 
 _Tell = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
@@ -139,7 +140,7 @@ class Escalation:
         )
         self._handlers.note(f"handoff to {outgoing.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a receiver that failed was counted when it did
-            self._handlers.metrics.rolled_back(fate.value)
+            self._handlers.metrics.count(ROLLBACKS, fate)
         visibility, tell = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
         try:
             with visibility.waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name):

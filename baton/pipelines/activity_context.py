@@ -39,7 +39,7 @@ from baton.personal.store import Vault
 from baton.pipelines.activity_stream import StageStream
 from baton.pipelines.prompt import Kind, Material, NamedText, Reads, assemble, prompt_tokens
 from baton.pipelines.reading import MOST_READ, note_of, page_of, unnamed
-from baton.telemetry.metrics import Metrics
+from baton.telemetry.metrics import PROMPT_LEFT_OUT, Metrics
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, estimate_tokens
 
@@ -445,7 +445,8 @@ class StageContext(Generic[BatonT]):
         text = made.text + told
         self.tokens_read = counter(text) if told else made.tokens
         self.prompt_parts = made.parts
-        self.parts.metrics.prompt(self.given.stage, made.parts)
+        if left_out := sum(max(part.tokens - part.shown, 0) for part in made.parts):
+            self.parts.metrics.count(PROMPT_LEFT_OUT, self.given.stage, by=left_out)
         return text
 
     def readable(self) -> dict[str, str | None]:

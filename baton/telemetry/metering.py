@@ -26,7 +26,19 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.validation import Receipt
 from baton.pipelines.workflow_steps import workflow_type
 from baton.runs.client_list import SUSPENDED, RunFilter
-from baton.telemetry.metrics import HANDOFFS, ROLLBACKS, Metrics, Transport
+from baton.telemetry.metrics import (
+    DEAD_LETTERS,
+    HANDOFFS,
+    LATENCY,
+    QUEUE_SECONDS,
+    ROLLBACKS,
+    SPENT,
+    STAGE_FAILURES,
+    STAGE_SECONDS,
+    SUSPENDED_RUNS,
+    Metrics,
+    Transport,
+)
 from baton.telemetry.tracing import handoff_answered
 from baton.wire.names import HANDOFF_REFUSED
 
@@ -76,7 +88,7 @@ def tell_answer(
     again = activity.in_activity() and activity.info().attempt > 1
     sent_at = instant(message.get("timestamp"))
     if receipt.verdict and sent_at is not None and not again:
-        metrics.latency(transport, sender, receiver, (receipt.at - sent_at).total_seconds())
+        metrics.measure(LATENCY, (receipt.at - sent_at).total_seconds(), transport, sender, receiver)
 
 
 class MeteredWorker(worker.Interceptor):
@@ -100,25 +112,24 @@ class _MeteredActivity(worker.ActivityInboundInterceptor):
             return await super().execute_activity(input)
         info = activity.info()
         waited = info.started_time - info.current_attempt_scheduled_time
-        self._metrics.queued(info.activity_type, waited.total_seconds())
+        self._metrics.measure(QUEUE_SECONDS, waited.total_seconds(), info.activity_type)
         began = time.monotonic()
         try:
             answer = await super().execute_activity(input)
         except Exception as error:
             if not (isinstance(error, ApplicationError) and error.type == HANDOFF_REFUSED):  # which is counted as such
-                self._metrics.stage_failed(info.activity_type)
+                self._metrics.count(STAGE_FAILURES, info.activity_type)
             raise
         finally:
-            self._metrics.stage(info.activity_type, time.monotonic() - began)
+            self._metrics.measure(STAGE_SECONDS, time.monotonic() - began, info.activity_type)
         if isinstance(answer, StageReturn):
-            self._metrics.spent(info.activity_type, answer.spend.micro_usd)
+            self._metrics.count(SPENT, info.activity_type, by=answer.spend.micro_usd)
         return answer
 
 
 EVERY = timedelta(seconds=15)
 """How often it is asked: as often as Prometheus reads a worker."""
-SUSPENDED_RUNS = RunFilter(status=SUSPENDED, children=True).query()
-"""The open runs that the workers' code cannot continue, in the server's query language."""
+_SUSPENDED = RunFilter(status=SUSPENDED, children=True).query()
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +141,7 @@ async def dead_letter_depth(client: Client) -> int:
 
 async def suspended_runs(client: Client) -> int:
     """Return how many open runs are suspended because the workers' code fails."""
-    return (await client.count_workflows(SUSPENDED_RUNS)).count
+    return (await client.count_workflows(_SUSPENDED)).count
 
 
 async def watch_runs(client: Client, metrics: Metrics, every: timedelta = EVERY) -> None:
@@ -138,8 +149,8 @@ async def watch_runs(client: Client, metrics: Metrics, every: timedelta = EVERY)
     failing = False
     while True:
         try:
-            metrics.dead_letters(await dead_letter_depth(client))
-            metrics.suspended_runs(await suspended_runs(client))
+            metrics.report(DEAD_LETTERS, await dead_letter_depth(client))
+            metrics.report(SUSPENDED_RUNS, await suspended_runs(client))
             failing = False
         except RPCError as error:
             if not failing:

@@ -4,19 +4,18 @@ The rules of `deploy/prometheus` and the board of `deploy/grafana` name nothing 
 checks. Names are the ones that Prometheus shows, their endings included, so no setting of the endpoint may add
 any. Counters that alerts rest on have one label of known values, `at_start`, and start at zero with each.
 
-`Metrics` has one method for each thing, over whatever meter Temporal gives. In a workflow that is
-`workflow.metric_meter()`, which keeps silent while a run is replayed, so nothing is counted twice. A worker makes one
-of its runtime's meter, which all its activities share.
+`Metrics` works over whatever meter Temporal gives. In a workflow that is `workflow.metric_meter()`, which keeps silent
+while a run is replayed, so nothing is counted twice. A worker makes one of its runtime's meter, which all its
+activities share.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any
 
-from temporalio.common import MetricCounter, MetricGauge, MetricHistogramFloat, MetricMeter
+from temporalio.common import MetricMeter
 
-from baton.core.messages import PromptPart
 from baton.core.verdict import Code, Disposition, HandoffStatus
 
 
@@ -217,8 +216,6 @@ def slo_breach(transport: Transport, seconds: float) -> str | None:
     )
 
 
-InstrumentT = TypeVar("InstrumentT", MetricCounter, MetricHistogramFloat)
-
 LONGEST_LABEL = 200
 """Longer labels are cut; no name of an agent that passed the schema is longer."""
 MOST_SERIES = 1_000
@@ -228,115 +225,50 @@ OTHER = "other"
 
 
 class Metrics:
-    """What is counted and measured, by name; see the module."""
+    """Counts and measures on one meter; labels are given in the order in which their metric lists them."""
 
     def __init__(self, meter: MetricMeter) -> None:
         """Make the metrics of a meter."""
-        self._meter = meter
-        self._counters: dict[str, _Family[MetricCounter]] = {}
-        self._gauges: dict[str, MetricGauge] = {}
-        self._histograms: dict[str, _Family[MetricHistogramFloat]] = {}
+        self._create: dict[Kind, Callable[[str, str], Any]] = {
+            Kind.COUNTER: meter.create_counter,
+            Kind.GAUGE: meter.create_gauge,
+            Kind.HISTOGRAM: meter.create_histogram_float,
+        }
+        self._known: dict[str, dict[tuple[str, ...], Any]] = {}  # by name and labels; without labels what was created
 
     def begin(self, metric: Metric) -> None:
         """Start a counter at zero, for each value that its label can have."""
         for value in metric.at_start:
-            self._counter(metric, value).add(0)
+            self.count(metric, value, by=0)
+
+    def count(self, metric: Metric, *labels: str, by: int = 1) -> None:
+        """Add to a counter; what is below zero adds nothing."""
+        self._instrument(metric, labels).add(max(by, 0))
+
+    def measure(self, metric: Metric, seconds: float, *labels: str) -> None:
+        """Add a measurement to a histogram; clocks that disagree measure nothing, and not less."""
+        self._instrument(metric, labels).record(max(seconds, 0.0))
+
+    def report(self, metric: Metric, value: int) -> None:
+        """Set a gauge."""
+        self._instrument(metric, ()).set(value)
 
     def handoff(self, verdict: str, sender: str, receiver: str) -> None:
         """Count a handoff that its receiver answered."""
-        self._counter(HANDOFFS, verdict).add(1)
+        self.count(HANDOFFS, verdict)
         if verdict != HandoffStatus.ACCEPTED:
-            self._counter(REJECTIONS, verdict, sender, receiver).add(1)
+            self.count(REJECTIONS, verdict, sender, receiver)
 
-    def latency(self, transport: Transport, sender: str, receiver: str, seconds: float) -> None:
-        """Measure an accepted handoff, from the sender's dispatch to the receiver's accept."""
-        self._histogram(LATENCY, transport.value, sender, receiver).record(max(seconds, 0.0))
-
-    def rolled_back(self, reason: str) -> None:
-        """Count a handoff that was rolled back."""
-        self._counter(ROLLBACKS, reason).add(1)
-
-    def dead_letters(self, depth: int) -> None:
-        """Tell how many handoffs wait for a person, of all pipelines together."""
-        self._gauge(DEAD_LETTERS).set(depth)
-
-    def suspended_runs(self, count: int) -> None:
-        """Report how many open runs the workers' code cannot continue."""
-        self._gauge(SUSPENDED_RUNS).set(count)
-
-    def compressed(self, receiver: str, before: int, after: int) -> None:
-        """Count a conversation that had to be compressed."""
-        self._counter(COMPRESSIONS, receiver).add(1)
-        self._counter(COMPRESSED_AWAY, receiver).add(max(before - after, 0))
-
-    def prompt(self, stage: str, parts: Sequence[PromptPart]) -> None:
-        """Count a prompt that had no room for all of its parts."""
-        if left_out := sum(max(part.tokens - part.shown, 0) for part in parts):
-            self._counter(PROMPT_LEFT_OUT, stage).add(left_out)
-
-    def contract(self, outcome: str, receiver: str, facts: int, tools: int) -> None:
-        """Count a contract that was validated."""
-        self._counter(CONTRACTS, outcome).add(1)
-        for lack, count in (("facts", facts), ("tools", tools)):
-            if not count:
-                self._counter(EMPTY_CONTRACTS, lack, receiver).add(1)
-
-    def stage(self, name: str, seconds: float) -> None:
-        """Measure how long an execution of a stage took."""
-        self._histogram(STAGE_SECONDS, name).record(max(seconds, 0.0))
-
-    def stage_failed(self, name: str) -> None:
-        """Count an execution of a stage that failed."""
-        self._counter(STAGE_FAILURES, name).add(1)
-
-    def queued(self, name: str, seconds: float) -> None:
-        """Measure how long a stage waited for a free worker."""
-        self._histogram(QUEUE_SECONDS, name).record(max(seconds, 0.0))
-
-    def spent(self, name: str, micro_usd: int) -> None:
-        """Add what a stage cost, in millionths of a US dollar."""
-        if micro_usd > 0:
-            self._counter(SPENT, name).add(micro_usd)
-
-    def _counter(self, metric: Metric, *values: str) -> MetricCounter:
-        """Return the counter for values of the metric's labels."""
-        family = self._counters.get(metric.name)
-        if family is None:
-            family = _Family(metric, self._meter.create_counter(metric.name, metric.help))
-            self._counters[metric.name] = family
-        return family.at(values)
-
-    def _gauge(self, metric: Metric) -> MetricGauge:
-        if metric.name not in self._gauges:
-            self._gauges[metric.name] = self._meter.create_gauge(metric.name, metric.help)
-        return self._gauges[metric.name]
-
-    def _histogram(self, metric: Metric, *values: str) -> MetricHistogramFloat:
-        """Return the histogram for values of the metric's labels."""
-        family = self._histograms.get(metric.name)
-        if family is None:
-            family = _Family(metric, self._meter.create_histogram_float(metric.name, metric.help))
-            self._histograms[metric.name] = family
-        return family.at(values)
-
-
-class _Family(Generic[InstrumentT]):
-    """One metric of a meter, and an instrument for each set of labels that came up."""
-
-    def __init__(self, metric: Metric, instrument: InstrumentT) -> None:
-        self._labels = metric.labels
-        self._instrument: InstrumentT = instrument
-        self._known: dict[tuple[str, ...], InstrumentT] = {}
-
-    def at(self, values: tuple[str, ...]) -> InstrumentT:
-        """Return the instrument for values of the labels, in their order."""
-        return self._known.get(values) or self._new(values)
-
-    def _new(self, values: tuple[str, ...]) -> InstrumentT:
-        values = tuple(value[:LONGEST_LABEL] for value in values)
-        if values not in self._known:
-            if len(self._known) >= MOST_SERIES:
-                values = (OTHER,) * len(values)
-            labels = dict(zip(self._labels, values, strict=True))
-            self._known[values] = self._instrument.with_additional_attributes(labels)
-        return self._known[values]
+    def _instrument(self, metric: Metric, labels: tuple[str, ...]) -> Any:
+        """Return what a metric is counted with under these labels."""
+        known = self._known.setdefault(metric.name, {})
+        if not known:
+            known[()] = self._create[metric.kind](metric.name, metric.help)
+        if labels not in known:
+            labels = tuple(label[:LONGEST_LABEL] for label in labels)
+            if labels not in known and len(known) > MOST_SERIES:
+                labels = (OTHER,) * len(labels)
+            if labels not in known:
+                named = dict(zip(metric.labels, labels, strict=True))
+                known[labels] = known[()].with_additional_attributes(named)
+        return known[labels]

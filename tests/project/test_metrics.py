@@ -2,7 +2,7 @@
 
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
 
-from baton.telemetry.metrics import LONGEST_LABEL, MOST_SERIES, OTHER, Metrics, Transport
+from baton.telemetry.metrics import LATENCY, LONGEST_LABEL, MOST_SERIES, OTHER, STAGE_SECONDS, Metrics, Transport
 
 
 def told(buffer: MetricBuffer, name: str) -> list[BufferedMetricUpdate]:
@@ -37,16 +37,16 @@ class TestMetrics:
         """Only what comes too late is put together."""
         metrics = self.metrics()
         for number in range(MOST_SERIES + 1):
-            metrics.latency(Transport.SIGNAL, f"agent-{number}", "gate", 0.1)
-        metrics.latency(Transport.SIGNAL, "agent-0", "gate", 0.1)
+            metrics.measure(LATENCY, 0.1, Transport.SIGNAL, f"agent-{number}", "gate")
+        metrics.measure(LATENCY, 0.1, Transport.SIGNAL, "agent-0", "gate")
 
         assert told(self.BUFFER, "baton_handoff_latency_seconds")[-1].attributes["sender"] == "agent-0"
 
     def test_a_label_is_cut(self) -> None:
         """A name of a megabyte does not become a label of a megabyte; cut alike, it is the same series."""
         metrics = self.metrics()
-        metrics.stage("x" * 1_000_000, 0.1)
-        metrics.stage("x" * 2_000_000, 0.1)
+        metrics.measure(STAGE_SECONDS, 0.1, "x" * 1_000_000)
+        metrics.measure(STAGE_SECONDS, 0.1, "x" * 2_000_000)
         updates = told(self.BUFFER, "baton_stage_seconds")
 
         assert [update.attributes["stage"] for update in updates] == ["x" * LONGEST_LABEL] * 2
@@ -54,6 +54,6 @@ class TestMetrics:
     def test_clocks_that_disagree_measure_nothing_and_not_less(self) -> None:
         """Sender and receiver have a clock each; a negative latency would be an error of the meter."""
         metrics = self.metrics()
-        metrics.latency(Transport.HTTP, "a", "b", -0.2)
+        metrics.measure(LATENCY, -0.2, Transport.HTTP, "a", "b")
 
         assert [update.value for update in told(self.BUFFER, "baton_handoff_latency_seconds")] == [0.0]

@@ -12,7 +12,17 @@ from baton.core.messages import PipelineInput, PipelineStatus, StageInput, Stage
 from baton.core.verdict import Disposition
 from baton.handoff.records import CostTracking, Handoff, Sender, Target, TokenSpent
 from baton.handoff.relay import AgentState, build_handoff
-from baton.telemetry.metrics import ROLLBACKS, Metrics, Transport
+from baton.telemetry.metrics import (
+    COMPRESSED_AWAY,
+    COMPRESSIONS,
+    LATENCY,
+    QUEUE_SECONDS,
+    ROLLBACKS,
+    SPENT,
+    STAGE_SECONDS,
+    Metrics,
+    Transport,
+)
 from baton.wire.names import ATTRIBUTE_STATUS
 from tests.patience import IN_TIME
 
@@ -30,11 +40,12 @@ class Measuring:
     async def measured(self, name: str) -> int:
         """Answer a handoff as a gate would, and count it."""
         self.metrics.handoff("ACCEPTED", "start", name)
-        self.metrics.latency(Transport.QUEUE, "start", name, 0.3)
-        self.metrics.queued(name, 0.002)
-        self.metrics.stage(name, 0.04)
-        self.metrics.spent(name, SPEND.micro_usd)
-        self.metrics.compressed(name, before=9_000, after=2_000)
+        self.metrics.measure(LATENCY, 0.3, Transport.QUEUE, "start", name)
+        self.metrics.measure(QUEUE_SECONDS, 0.002, name)
+        self.metrics.measure(STAGE_SECONDS, 0.04, name)
+        self.metrics.count(SPENT, name, by=SPEND.micro_usd)
+        self.metrics.count(COMPRESSIONS, name)
+        self.metrics.count(COMPRESSED_AWAY, name, by=7_000)
         return SPEND.micro_usd
 
 
@@ -48,7 +59,7 @@ class Measured:
         metrics.begin(ROLLBACKS)
         for name in STAGES_MEASURED:
             await workflow.execute_activity("measured", name, start_to_close_timeout=IN_TIME)
-            metrics.rolled_back(Disposition.ESCALATE.value)
+            metrics.count(ROLLBACKS, Disposition.ESCALATE)
 
 
 @activity.defn

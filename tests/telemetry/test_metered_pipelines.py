@@ -20,6 +20,7 @@ from baton.plugin import BatonPlugin
 from baton.telemetry.metrics import BUCKETS, HANDOFFS, ROLLBACKS
 from baton.testing import pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
+from tests.contract.contract_pipelines import CONTRACT_STAGES, Briefly
 from tests.exchange.exchange_pipelines import HandsOutside, Receives
 from tests.handoff.handoff_pipelines import PIPELINES, Breaks, FourAgents, Pays, Talks
 from tests.handoff.handoff_stages import STAGES
@@ -155,3 +156,14 @@ class TestMeteredPipelines:
 
         assert scraped.samples("baton_compressions_total", receiver="listen") == [1.0]
         assert scraped.total("baton_compressed_away_tokens_total", receiver="listen") > 10_000
+
+    async def test_a_contract_that_is_empty_is_told(self, server: DevServer, tmp_path: Path, port: int) -> None:
+        """Two stages that found nothing out and use no tools: each contract is counted, and what it lacks."""
+        client, address = await measured(server, Safeguards.development(tmp_path), port)
+        async with pipeline_worker(client, [Briefly], CONTRACT_STAGES) as worker:
+            await run_pipeline(worker, Briefly.run, PipelineInput(goal=GOAL))
+            scraped = scrape(address)
+
+        assert scraped.samples("baton_contracts_total", outcome="flagged") == [2.0]
+        for lack in ("facts", "tools"):
+            assert scraped.samples("baton_empty_contracts_total", lacks=lack, receiver="noted") == [2.0]

@@ -17,11 +17,22 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
 from baton.codec.conversion import data_converter
-from baton.core.messages import PromptPart
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.telemetry.metering import MeteredWorker, dead_letter_depth, watch_runs, worker_metrics
-from baton.telemetry.metrics import BUCKETS, HANDOFFS, METRICS, ROLLBACKS, Metrics
+from baton.telemetry.metrics import (
+    BUCKETS,
+    CONTRACTS,
+    DEAD_LETTERS,
+    EMPTY_CONTRACTS,
+    HANDOFFS,
+    METRICS,
+    PROMPT_LEFT_OUT,
+    ROLLBACKS,
+    STAGE_FAILURES,
+    SUSPENDED_RUNS,
+    Metrics,
+)
 from baton.wire.names import SEARCH_ATTRIBUTES
 from tests.patience import IN_TIME
 from tests.support import LIMIT
@@ -140,11 +151,12 @@ class TestScrape:
     async def test_every_metric_is_served_under_its_name(self, rig: Rig) -> None:
         """S3-8.1-a to S3-8.1-f: names and endings are the ones that rules and boards ask for."""
         rig.metrics.handoff("SAFETY_VIOLATION", "start", "extract")
-        rig.metrics.dead_letters(2)
-        rig.metrics.suspended_runs(1)
-        rig.metrics.stage_failed("score")
-        rig.metrics.prompt("score", [PromptPart(name="input draft", tokens=900, shown=200, why="draft: …")])
-        rig.metrics.contract("flagged", "score", facts=0, tools=2)
+        rig.metrics.report(DEAD_LETTERS, 2)
+        rig.metrics.report(SUSPENDED_RUNS, 1)
+        rig.metrics.count(STAGE_FAILURES, "score")
+        rig.metrics.count(PROMPT_LEFT_OUT, "score", by=700)
+        rig.metrics.count(CONTRACTS, "flagged")
+        rig.metrics.count(EMPTY_CONTRACTS, "facts", "score")
         await rig.run()
         scraped = rig.scrape()
 
