@@ -26,7 +26,7 @@ from baton.ledger.records import LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import Connection, Database, Row, T, Work, refused
 
 _WAIT_SECONDS = 15
-_SILENT_SECONDS = 20  # longer than any statement may take
+_ANSWER_SECONDS = 20  # longer than any statement may take
 _SEED = 0x62617463  # of the hash that turns a task into a lock; any number does, as long as all writers have it
 _APPENDING = 0x6261746F6E  # the lock that appenders share, and that `settle` takes for itself
 
@@ -92,26 +92,17 @@ class PostgresConnection:
 
 
 class _Connection(psycopg.Connection[Row]):
-    """A connection that ends when its server says nothing for long: one that hangs times no statement out."""
+    """A connection that ends when its server owes an answer for long: one that hangs times no statement out."""
 
-    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for what the server answers."""
-        return super().wait(self._answered(gen), *args, **options)
-
-    def _answered(self, waiting: PQGen[T]) -> PQGen[T]:
-        until = time.monotonic() + _SILENT_SECONDS
+        until = time.monotonic() + _ANSWER_SECONDS
         try:
-            wanted = next(waiting)
-            while True:
-                if ready := (yield wanted):
-                    until = time.monotonic() + _SILENT_SECONDS
-                elif time.monotonic() > until:
-                    self.close()
-                    raise psycopg.OperationalError(f"no answer within {_SILENT_SECONDS} seconds")
-                wanted = waiting.send(ready)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
+            return super().wait(gen, interval, timeout or _ANSWER_SECONDS)
+        except psycopg.OperationalError:
+            if time.monotonic() >= until:
+                self.close()
+            raise
 
 
 class PostgresDatabase(Database):

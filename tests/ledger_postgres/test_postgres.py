@@ -190,7 +190,7 @@ class TestUnavailable:
         self, urls: Urls, options: LedgerOptions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A server that is stopped, or whose disk is, times nothing out: who records would wait for it for ever."""
-        monkeypatch.setattr("baton.ledger.store_postgres._SILENT_SECONDS", 3)
+        monkeypatch.setattr("baton.ledger.store_postgres._ANSWER_SECONDS", 3)
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
             async with await connect(urls.owner) as owner:
