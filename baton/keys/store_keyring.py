@@ -17,10 +17,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self
+from typing import Literal, Self
 
-from baton.keys.store_keys import Key, KeyringError, PublicKeys, Purpose, UnknownKeyError
-from baton.ledger.chain import Claim, HeadSigner, SignatureCheck, from_base64url, to_base64url
+from pydantic import Field, ValidationError
+
+from baton.keys.store_keys import Base64Url, Key, KeyringError, PublicKeys, Purpose, UnknownKeyError
+from baton.ledger.chain import Claim, HeadSigner, SignatureCheck, to_base64url
+from baton.wire.records import Record, Timestamp
+from baton.wire.text import mismatch
 
 if sys.platform != "win32":
     import fcntl
@@ -36,7 +40,6 @@ _HEADER = """\
 # and out of version control. `baton keys rotate PURPOSE` adds a key and retires the one before it.
 """
 _OTHERS = 0o077
-_KEY_MEMBERS = {"id", "purpose", "secret", "created_at"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,14 @@ def read_file(path: Path) -> KeyFile:
     except (ValueError, RecursionError) as error:
         # Without the parser's own words, which may quote a secret.
         raise KeyringError(f"the keys in {str(path)!r} are not TOML") from error
-    return _file(members, path)
+    try:
+        found = _File.model_validate(members)
+    except ValidationError as error:
+        raise KeyringError(
+            f"the keys in {str(path)!r} are not as `baton keys new FILE` writes them: {mismatch(error)}"
+        ) from None  # its own words quote the secret
+    keys = tuple(Key(**dict(row)) for row in found.key)
+    return KeyFile(keys, ALGORITHMS[found.seal_with], found.development, found.owner)
 
 
 def write_file(path: Path, content: KeyFile, *, replace: bool) -> None:
@@ -124,69 +134,23 @@ def development_file(folder: Path) -> Path:
     return path
 
 
-def _file(members: Mapping[str, Any], path: Path) -> KeyFile:
-    rows = members.get("key")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise KeyringError(f"the file {str(path)!r} has no [[key]]; `baton keys new FILE` writes one that has")
-    development = members.get("development", False)
-    if not isinstance(development, bool):
-        raise KeyringError(f"development in {str(path)!r} is {development!r}; it is true or false, without quotes")
-    return KeyFile(
-        tuple(_key(row, path) for row in rows),
-        _seal_with(members.get("seal_with", "hmac-sha256"), f"seal_with in {str(path)!r}"),
-        development,
-        None if members.get("owner") is None else str(members["owner"]),
-    )
+class _Row(Record):
+    """A key as its file has it."""
+
+    id: str
+    purpose: Purpose = Field(strict=False)
+    secret: Base64Url
+    created_at: Timestamp
+    retired_at: Timestamp | None = None
 
 
-def _key(row: Mapping[str, Any], path: Path) -> Key:
-    """Return the key that one table of the file describes."""
-    missing = sorted(_KEY_MEMBERS - row.keys())
-    unknown = sorted(row.keys() - _KEY_MEMBERS - {"retired_at"})
-    if missing or unknown:
-        raise KeyringError(
-            f"the key {row.get('id')!r} in {str(path)!r} needs {', '.join(sorted(_KEY_MEMBERS))} and may have "
-            f"retired_at; missing: {missing}, unknown: {unknown}"
-        )
-    key_id = str(row["id"])
-    try:
-        purpose = Purpose(row["purpose"])
-    except ValueError:
-        expected = ", ".join(repr(one.value) for one in Purpose)
-        raise KeyringError(f"the key {key_id!r} is there to {row['purpose']!r}; expected one of {expected}") from None
-    retired = row.get("retired_at")
-    return Key(
-        key_id,
-        purpose,
-        _secret(str(row["secret"]), key_id),
-        _time(row["created_at"], key_id),
-        None if retired is None else _time(retired, key_id),
-    )
+class _File(Record):
+    """A file of keys, as it is written."""
 
-
-def _seal_with(value: object, where: str) -> Purpose:
-    purpose = ALGORITHMS.get(value) if isinstance(value, str) else None
-    if purpose is None:
-        raise KeyringError(f"{where} is {value!r}; expected one of {', '.join(ALGORITHMS)}")
-    return purpose
-
-
-def _secret(text: str, key_id: str) -> bytes:
-    try:
-        return from_base64url(text)
-    except ValueError:
-        raise KeyringError(
-            f"the secret of key {key_id!r} is not base64url without padding, as `baton keys new` writes it"
-        ) from None
-
-
-def _time(value: object, key_id: str) -> datetime:
-    if isinstance(value, datetime):
-        return value
-    try:
-        return datetime.fromisoformat(str(value))
-    except ValueError:
-        raise KeyringError(f"the key {key_id!r} has the time {value!r}; write it as 2026-11-21T10:00:00Z") from None
+    key: list[_Row]
+    seal_with: Literal["hmac-sha256", "ed25519"] = "hmac-sha256"
+    development: bool = False
+    owner: str | None = None
 
 
 def _text(content: KeyFile) -> str:

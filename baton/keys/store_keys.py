@@ -17,16 +17,20 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from secrets import token_bytes, token_hex
-from typing import Any, NoReturn, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from baton.core.messages import Decision
 from baton.errors import BatonError
 from baton.ledger.chain import Claim, SignatureCheck, from_base64url, to_base64url
 from baton.pipelines.approvals import GROUP, person
+from baton.wire.records import Record, Timestamp
+from baton.wire.text import mismatch
 
 SECRET_BYTES = 32
 """How long a new secret is, and how long any must be at least: 256 bits."""
@@ -140,9 +144,15 @@ class Key:
 RETIRED_GRACE = timedelta(days=1)
 """How long after a key was retired what it seals and signs may still be dated: workers take up a new key one by one."""
 
-_PUBLIC_BYTES = 32
 _SLICE = 256
 """How many signatures a thread verifies at a time."""
+
+
+_FROM_TEXT = BeforeValidator(lambda value: from_base64url(value) if isinstance(value, str) else value)
+Base64Url = Annotated[bytes, _FROM_TEXT]
+"""Bytes that are written as base64url without padding."""
+PublicBytes = Annotated[bytes, Field(min_length=32, max_length=32), _FROM_TEXT]
+"""The bytes of an Ed25519 public key, written likewise."""
 
 
 class PublicKeysError(BatonError):
@@ -182,23 +192,25 @@ class PublicKey:
         if "d" in jwk:
             raise PublicKeysError(f"the key {jwk.get('kid')!r} comes with its private half; keep that to yourself")
         try:
-            if (jwk["kty"], jwk["crv"]) != ("OKP", "Ed25519"):
-                raise PublicKeysError(f"the key {jwk.get('kid')!r} is not an Ed25519 key")
-            retired = jwk.get("retiredAt")
-            key = cls(
-                str(jwk["kid"]),
-                from_base64url(jwk["x"]),
-                _aware(jwk["createdAt"]),
-                None if retired is None else _aware(retired),
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            found = _Jwk.model_validate(dict(jwk))
+        except ValidationError as error:
             raise PublicKeysError(
-                "a public key needs kty, crv, kid, x and createdAt, as `baton keys public` writes them; "
-                f"found {sorted(jwk)}"
+                f"the key {jwk.get('kid')!r} is not an Ed25519 key as `baton keys public` writes it: {mismatch(error)}"
             ) from error
-        if len(key.raw) != _PUBLIC_BYTES:
-            raise PublicKeysError(f"the key {key.id!r} has {len(key.raw)} bytes; an Ed25519 key has {_PUBLIC_BYTES}")
-        return key
+        return cls(found.kid, found.x, found.created_at, found.retired_at)
+
+
+class _Jwk(BaseModel):
+    """A public key as a JWK; other members are its readers' own."""
+
+    model_config = ConfigDict(strict=True, alias_generator=to_camel)
+
+    kty: Literal["OKP"]
+    crv: Literal["Ed25519"]
+    kid: str
+    x: PublicBytes
+    created_at: Timestamp
+    retired_at: Timestamp | None = None
 
 
 class PublicKeys:
@@ -252,17 +264,23 @@ class PublicKeys:
         return cls(PublicKey.from_jwk(one) for one in jwks)
 
 
-def _aware(text: str) -> datetime:
-    """Return a time that has its offset from UTC."""
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None:
-        raise ValueError("a time without its offset from UTC")
-    return at
-
-
 _MOST_BYTES = 1024 * 1024
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_RAW_BYTES = 32
+
+
+class _Decider(Record):
+    """A person's public key, as `decider_entry` writes it."""
+
+    name: str
+    id: str
+    key: PublicBytes
+
+
+class _DecidersFile(Record):
+    """A file of deciders, as it is written."""
+
+    decider: list[_Decider] = Field(default_factory=list)
+    groups: dict[str, list[str]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -279,24 +297,19 @@ class Deciders:
             data = path.read_bytes()
             if len(data) > _MOST_BYTES:
                 raise KeyringError(f"the file of deciders {str(path)!r} has more than {_MOST_BYTES:,} bytes")
-            members = tomllib.loads(data.decode())
+            found = _DecidersFile.model_validate(tomllib.loads(data.decode()))
         except OSError as error:
             raise KeyringError(f"cannot read the file of deciders {str(path)!r}: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise KeyringError(f"the file of deciders {str(path)!r} is not TOML: {error}") from error
-        try:
-            rows, groups = members.pop("decider", []), members.pop("groups", {})
-            if members:
-                raise ValueError(f"unknown {sorted(members)}; expected [[decider]] and [groups]")
-            keys = dict(map(_entry, rows))
-            if len(keys) < len(rows):
-                raise ValueError("two keys have one id")
-            return cls(keys, {name: _group(name, people) for name, people in groups.items()})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValidationError, ValueError, RecursionError) as error:
+            why = mismatch(error) if isinstance(error, ValidationError) else f"it is not TOML: {error}"
             raise KeyringError(
-                f"the file of deciders {str(path)!r} is not as it should be: {error}. It has entries as "
+                f"the file of deciders {str(path)!r} is not as it should be: {why}. It has entries as "
                 "`baton keys decider` prints them, and [groups] such as: leads = ['ann', 'bob']"
             ) from error
+        keys = {one.id: (one.name, PublicKey(one.id, one.key, _EPOCH)) for one in found.decider}
+        if len(keys) < len(found.decider):
+            raise KeyringError(f"in the file of deciders {str(path)!r} two keys have one id")
+        return cls(keys, {name: frozenset(map(person, people)) for name, people in found.groups.items()})
 
     def refusal(self, decision: Decision, who: list[str], *, proof: bool) -> str | None:
         """Return why a person may not decide, or None.
@@ -335,18 +348,3 @@ def decider_entry(name: str, key: PublicKey) -> str:
     """Return the entry of a person's public key in the file of deciders."""
     text = json.dumps(name, ensure_ascii=False)
     return f'[[decider]]\nname = {text}\nid = "{key.id}"\nkey = "{to_base64url(key.raw)}"\n'
-
-
-def _group(name: str, people: Any) -> frozenset[str]:
-    if not isinstance(people, list):  # of one text, each letter would be a person
-        raise ValueError(f"the group {name!r} is {people!r}; expected a list of names")
-    return frozenset(map(person, people))
-
-
-def _entry(row: Mapping[str, Any]) -> tuple[str, tuple[str, PublicKey]]:
-    if row.keys() != {"name", "id", "key"}:
-        raise ValueError(f"a decider has name, id and key; found {sorted(row)}")
-    raw = from_base64url(row["key"])
-    if len(raw) != _RAW_BYTES:
-        raise ValueError(f"the key {row['id']!r} has {len(raw)} bytes; expected {_RAW_BYTES}")
-    return str(row["id"]), (str(row["name"]), PublicKey(str(row["id"]), raw, _EPOCH))

@@ -46,10 +46,10 @@ def test_it_verifies_exactly_what_the_published_vectors_verify() -> None:
         pytest.param("[" * 100_000, "not a JWK Set", id="nested without end"),
         pytest.param('{"keys":[{"kty":"oct","crv":"","kid":"k"}]}', "'k' is not an Ed25519 key", id="a shared secret"),
         pytest.param('{"keys":[{"kid":"k","d":"x"}]}', "comes with its private half", id="a private key"),
-        pytest.param('{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k"}]}', "needs kty, crv, kid, x", id="no bytes"),
+        pytest.param('{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k"}]}', "x: Field required", id="no bytes"),
         pytest.param(
             '{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"AAEC","createdAt":"2026-11-21T10:00:00Z"}]}',
-            "has 3 bytes; an Ed25519 key has 32",
+            "x: Data should have at least 32 bytes",
             id="too few bytes",
         ),
     ],
@@ -71,11 +71,13 @@ def test_two_keys_of_one_id_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        pytest.param("groups = { leads = 'ann' }", "'leads' is 'ann'; expected a list", id="a group of one text"),
+        pytest.param(
+            "groups = { leads = 'ann' }", "groups.leads: Input should be a valid list", id="a group of one text"
+        ),
         pytest.param("groups = { leads = [1] }", "not as it should be", id="a person who is a number"),
         pytest.param("groups = ['ann']", "not as it should be", id="a group without a name"),
         pytest.param("decider = ['ann']", "not as it should be", id="a decider without a key"),
-        pytest.param("people = ['ann']", r"unknown \['people'\]", id="an unknown member"),
+        pytest.param("people = ['ann']", "people: Extra inputs", id="an unknown member"),
     ],
 )
 def test_a_file_of_deciders_is_read_as_it_was_meant(tmp_path: Path, text: str, wrong: str) -> None:
