@@ -304,8 +304,11 @@ class HandoffContract(OpenRecord):
 
     @property
     def expires_at(self) -> datetime:
-        """The last moment at which the contract may be used."""
-        return self.created_at + timedelta(minutes=self.expires_after_minutes)
+        """The last moment at which the contract may be used; the last there is, of one made near the end of time."""
+        try:
+            return self.created_at + timedelta(minutes=self.expires_after_minutes)
+        except OverflowError:
+            return datetime.max.replace(tzinfo=UTC)
 
     def is_expired(self, now: datetime) -> bool:
         """Return whether it may no longer be used; then it is compiled again, and never executed."""

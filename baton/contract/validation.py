@@ -37,7 +37,7 @@ from baton.contract.records import (
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
 from baton.handoff.validation import TOLERANCE
-from baton.wire.json_values import digest_of, sha256
+from baton.wire.json_values import digest_of, sha256, well_formed
 from baton.wire.records import says_something
 from baton.wire.schemas import pointer, published_document, unreadable
 from baton.wire.text import estimate_tokens, faults, quantity, single_line
@@ -402,11 +402,11 @@ def _verdict(
 
 def _named(value: Any) -> str:
     """Return a name as a log line shows it."""
-    return single_line(text_of(value)[:_LONGEST_NAME])
+    return single_line(well_formed(text_of(value)[:_LONGEST_NAME]))
 
 
 def _short(finding: ContractFinding) -> ContractFinding:
-    """Return a finding whose sentence is cut, for it may quote a name that a sender wrote."""
-    if len(finding.text) <= LONGEST_FINDING:
-        return finding
-    return finding.model_copy(update={"text": finding.text[:LONGEST_FINDING]})
+    """Return a finding whose sentence is cut and can be written, for it may quote a name that a sender wrote."""
+    return finding.model_copy(
+        update={"text": well_formed(finding.text[:LONGEST_FINDING]), "at": well_formed(finding.at)}
+    )

@@ -236,13 +236,23 @@ class TestAllTogether:
         assert (Check.PROVENANCE, "/facts/0/source/source") in found
 
     @pytest.mark.parametrize(
-        "contract", [{}, {"facts": 5}, {"facts": [5, {}, None, {"claim": "\ud800"}]}, {"allowedTools": {"a": 1}}]
+        "contract",
+        [
+            {},
+            {"facts": 5},
+            {"facts": [5, {}, None, {"claim": "\ud800"}]},
+            {"allowedTools": {"a": 1}},
+            {"handoffId": "\ud800", "allowedTools": ["\ud800"], "forbiddenTools": ["\ud800"]},
+            example(createdAt="9999-12-31T23:59:59Z"),
+        ],
     )
     def test_junk_is_judged_too(self, contract: dict[str, Any]) -> None:
         """Nothing that a sender sends raises (S5-valid-a)."""
         made = compile_contract([IDEA], request())
 
-        assert errors(contract, report=made.report, events=[IDEA], max_tokens=10)
+        found = verdict(contract, report=made.report, events=[IDEA], max_tokens=10)
+        assert found.errors
+        assert found.model_dump_json()
 
     @pytest.mark.parametrize("minutes", [None, [], {}, "soon", 10**400, float("inf")])
     def test_an_expiry_that_is_none_has_passed(self, minutes: Any) -> None:
