@@ -7,10 +7,11 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-PYTEST_ARGS ?= -n 2 --dist loadgroup --max-worker-restart=0
+PYTEST_ARGS ?= -n 2 --dist worksteal --max-worker-restart=0
 
 export PYTHON
 export PINS_ARGS
+unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the tests' many processes compiles all its packages
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint format types docs demo bench dev pins clean

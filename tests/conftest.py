@@ -1,8 +1,11 @@
 """What all tests share: one real Temporal server a session, and repeatable examples."""
 
 import asyncio
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,12 +13,19 @@ from hypothesis import HealthCheck, settings
 from baton.devserver import DevServer
 from baton.devserver.processes import held_port
 from tests.support.workers import agents, client, exchange, own_server, safeguards, sealing, store, worker
+from tests.wheels import wheel
 
-__all__ = ["agents", "client", "exchange", "own_server", "safeguards", "sealing", "store", "worker"]
+__all__ = ["agents", "client", "exchange", "own_server", "safeguards", "sealing", "store", "wheel", "worker"]
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and their child processes would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where no bytecode is kept, each process that the tests start compiles all its packages anew: twice the work.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+_OF_RUNS = Path(__file__).parents[1] / ".baton"
 
 # The same examples on every run, and no clock. To look for new ones: pytest --hypothesis-profile=search
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,6 +38,14 @@ settings.load_profile("tests")
 def server(baton_server: DevServer) -> DevServer:
     """Return the Temporal server of the session, at ``server.address``: that of the test kit's own plugin."""
     return baton_server
+
+
+@pytest.fixture(autouse=True)
+def clean_checkout() -> Iterator[None]:
+    """Fail a test that leaves the checkout something of its runs: a worker of its has to have a store of its own."""
+    was_there = _OF_RUNS.exists()
+    yield
+    assert _OF_RUNS.exists() == was_there, f"the test made {_OF_RUNS}: give its plugin a store"
 
 
 @pytest.fixture

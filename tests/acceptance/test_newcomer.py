@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from baton.devserver import DevServer
-from tests.wheels import ROOT, install, run
+from tests.wheels import ROOT, Installed, run
 
 BLOCK = re.compile(r"^```(?:python|ini)\n# (?P<name>\w+\.(?:py|ini))\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def newcomer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, str]]:
+def newcomer(wheel: Installed, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, str]]:
     """Return a new folder with the README's files, the `bin` of an environment with the wheel, and its variables."""
     folder = tmp_path_factory.mktemp("newcomer")
-    installed = install(tmp_path_factory.mktemp("environment"))
     for block in BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
         (folder / block["name"]).write_text(block["text"], encoding="utf-8")
-    return folder, installed.programs, {**installed.variables}
+    return folder, wheel.programs, {**wheel.variables}
 
 
 def test_the_readme_has_all_files_of_a_first_pipeline(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
@@ -55,8 +54,7 @@ def test_a_strict_type_checker_has_nothing_to_say(newcomer: tuple[Path, Path, di
     """The README's files are typed, and the wheel's own types take what teams hand over and let them read it."""
     folder, bin_folder, variables = newcomer
     files = sorted(path.name for path in folder.glob("*.py"))
-    cache = folder.parent / "types"
-    run([bin_folder / "python", "-m", "mypy", "--strict", f"--cache-dir={cache}", *files], folder, variables)
+    run([bin_folder / "python", "-m", "mypy", "--strict", *files], folder, variables)
 
 
 def test_the_readmes_file_runs_by_itself(newcomer: tuple[Path, Path, dict[str, str]]) -> None:

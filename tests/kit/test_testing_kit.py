@@ -132,7 +132,8 @@ class TestSealedHandoffs:
     async def test_a_runs_own_handoffs_can_be_attacked(self, server: DevServer, tmp_path: Path) -> None:
         """They are the bytes that were sealed; whatever is done to them is refused (S3-13.1-e)."""
         safeguards = Safeguards.development(tmp_path)
-        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+        plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
+        client = await Client.connect(server.address, plugins=[plugin])
         async with pipeline_worker(client, [Researched], [research, decide]) as worker:
             run = await run_pipeline(worker, Researched.run, START)
 
@@ -150,7 +151,8 @@ class TestSealedHandoffs:
         S3-13.1-e, S3-6.2-a.
         """
         safeguards = Safeguards.development(tmp_path)
-        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+        plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
+        client = await Client.connect(server.address, plugins=[plugin])
         async with pipeline_worker(client, [Researched], [research, decide]) as worker:
             run = await run_pipeline(worker, Researched.run, START)
         [_, raw] = await sealed_handoffs(run.handle, client)

@@ -75,7 +75,7 @@ async def test_a_run_at_work_that_is_sent_messages_and_asked(
                 for _ in range(1 + number % 3):
                     await signal_raw(worker.client, receiver, signal, STRAY)
             await asyncio.sleep(number * 7 % 5 / 200)
-        sender = await start(worker, HandsOff.run, to=receiver.id)
+        sender = await start(worker, HandsOff.run, to=receiver.id, seconds=100)
         received = await output(receiver)
         asking.cancel()
 

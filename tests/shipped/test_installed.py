@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.pipelines.workflow_steps import workflow_type
-from tests.wheels import Installed, install
+from tests.wheels import Installed
 from worker import WORKFLOWS
 
 OTHERS = """
@@ -24,12 +24,6 @@ async def elsewhere(p: Pipeline) -> object:
 if __name__ == "__main__":
     run_worker("another_package")
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Return an environment with the wheel."""
-    return install(tmp_path_factory.mktemp("environment"))
 
 
 def test_each_shipped_pipeline_has_a_name() -> None:

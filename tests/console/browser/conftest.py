@@ -44,7 +44,8 @@ def chromium() -> str:
             "left out: the browser tests, because there is no Chromium here; `apt-get install chromium`, or name one "
             "by BATON_CHROMIUM"
         )
-    for words in (["update", "-q"], ["install", "-qy", "--no-install-recommends", "chromium"]):
+    install = ["install", "-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "chromium"]
+    for words in (["update", "-q"], install):  # another of pytest's processes may be at it too
         done = subprocess.run(
             ["apt-get", *words], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300
         )

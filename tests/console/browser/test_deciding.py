@@ -17,8 +17,6 @@ from tests.console.browser.desk_pipelines import asks, confirms
 from tests.handoff.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
 from tests.support import answer_to, until, until_waiting
 
-pytestmark = pytest.mark.xdist_group("console browser")
-
 
 async def asked(handle: Any, name: str) -> str:
     """Return the path of the page of an approval, once it is open."""

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.async_api import Browser, Route
 from temporalio.worker import Worker
 
@@ -15,8 +14,6 @@ from tests.console.browser.conftest import Office, Person, begun, desk_client, o
 from tests.console.browser.desk_pipelines import DESK, DESK_STAGES, confirms
 from tests.console.browser.test_deciding import asked, fill, press
 from tests.support import until, until_waiting
-
-pytestmark = pytest.mark.xdist_group("console browser")
 
 
 async def votes(worker: Worker, handle: Any) -> list[str]:

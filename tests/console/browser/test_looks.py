@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 from temporalio.worker import Worker
@@ -21,8 +20,6 @@ from tests.console.conftest import started
 from tests.console.console_pipelines import EMAIL, registers, release
 from tests.handoff.handoff_pipelines import FourAgents
 from tests.support import until_waiting
-
-pytestmark = pytest.mark.xdist_group("console browser")
 
 _RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from temporalio.worker import Worker
 
 from baton.client import decide, read_run, roll_back
@@ -11,8 +10,6 @@ from baton.console.security import Role
 from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks, relay
 from tests.support import answer_to, until_waiting
-
-pytestmark = pytest.mark.xdist_group("console browser")
 
 
 async def relayed(worker: Worker, id: str) -> Any:

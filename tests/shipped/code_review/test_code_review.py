@@ -35,13 +35,6 @@ async def reviewer(client: Client) -> AsyncIterator[Worker]:
         yield it
 
 
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away whatever model this machine has configured."""
-    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
     given: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
     return await run_pipeline(worker, CodeReview.run, PipelineInput(goal="Review it before the release", params=given))

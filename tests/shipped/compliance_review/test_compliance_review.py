@@ -51,13 +51,6 @@ async def reviewer(server: DevServer, plugin: BatonPlugin) -> AsyncIterator[Work
         yield it
 
 
-@pytest.fixture(autouse=True)
-def _by_rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away whatever model this machine has configured."""
-    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def fresh_records(folder: Path) -> Path:
     """Return a copy of the registers with a quote of yesterday that was retrieved now."""
     shutil.copytree(RECORDS, folder)

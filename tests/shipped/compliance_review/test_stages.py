@@ -24,13 +24,6 @@ Context = StageContext[Baton]
 PARAMS: dict[str, JsonValue] = {"policy": str(SAMPLES / "policy.toml"), "records": str(RECORDS)}
 
 
-@pytest.fixture(autouse=True)
-def _by_rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away whatever model this machine has configured."""
-    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 async def researched(mailbox: Path, **params: JsonValue) -> Context:
     """Return the context of the research once it is done."""
     given = {**PARAMS, "mailbox": str(mailbox), "output": "out", **params}

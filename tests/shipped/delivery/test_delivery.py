@@ -44,10 +44,8 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away whatever model this machine has configured; do without a sandbox where none works."""
-    for name in ("BATON_LLM_URL", "BATON_LLM_MODEL", "BATON_LLM_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def _sandboxed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without a sandbox where none works."""
     if not has_sandbox():
         monkeypatch.setenv("BATON_DELIVERY_SANDBOX", "none")
 

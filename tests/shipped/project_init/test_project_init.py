@@ -37,10 +37,9 @@ async def initialize(worker: Worker, source: Path, out: Path) -> PipelineRun:
 
 
 async def test_a_project_is_documented_indexed_and_verified(
-    worker: Worker, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, store: ArtifactStore, tmp_path: Path
 ) -> None:
     """Each stage takes over from those before it, without a model (S1-ex-a, S1-ex-b, S1-ex-c, S1-ex-d, S1-ex-e)."""
-    monkeypatch.delenv("BATON_LLM_URL", raising=False)
     run = await initialize(worker, write_files(tmp_path / "project", PYTHON), tmp_path / "out")
     output: Any = run.result.output
     assert (output["ready"], [one for one in output["failures"] if one.startswith("error")]) == (True, [])
