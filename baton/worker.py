@@ -6,6 +6,7 @@ and stages that a file or a package defines.
 """
 
 import asyncio
+import difflib
 import gc
 import logging
 import os
@@ -129,6 +130,31 @@ class Settings(SafeguardSettings):
         if given.upper() not in logging.getLevelNamesMapping():
             raise ValueError(f"{given!r} is not a level: DEBUG, INFO, WARNING, ERROR and CRITICAL are")
         return given.upper()
+
+
+_ELSEWHERE = frozenset(
+    [
+        *("ENV", "KEYS", "USER", "DECIDER_KEY", "AGENT", "HOLDER", "TEMPORAL_CLI", "RECORD"),
+        *("TASK_ID", "HANDOFF_ID", "STAGE", "FILES"),  # which programs of stages are given
+        *("LLM_URL", "LLM_KEY", "LLM_MODEL", "LLM_PROMPT_PRICE", "LLM_COMPLETION_PRICE"),  # the shipped pipelines
+        *("DELIVERY_SANDBOX", "DELIVERY_READABLE"),
+        *("CODEC_TOKEN", "CODEC_ORIGINS", "CODEC_PORT", "CONSOLE_PORT"),  # compose and the codec server
+        *("RETENTION", "METRICS_RETENTION", "SCRATCH"),
+        *("CHROMIUM", "SCREENSHOTS", "INJECTION_CORPORA"),  # tests and benchmarks
+    ]
+)
+"""The variables that others than a worker read, without `BATON_`."""
+
+
+def unknown_settings(environment: Iterable[str]) -> list[str]:
+    """Return a phrase on each `BATON_…` variable that nothing reads."""
+    known = [f"BATON_{name}" for name in sorted({*map(str.upper, Settings.model_fields), *_ELSEWHERE})]
+    near = {
+        name: difflib.get_close_matches(name, known, n=1)
+        for name in sorted(environment)
+        if name.startswith("BATON_") and name not in known
+    }
+    return [f"{name} is unknown{f' (did you mean {found[0]}?)' if found else ''}" for name, found in near.items()]
 
 
 async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> BatonPlugin:
@@ -282,6 +308,8 @@ def work(served: Served) -> int:
         return 2
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     limit_repeated_logs()
+    if unknown := unknown_settings(os.environ):
+        log.warning("ignored: %s", ", ".join(unknown))
     gc.set_threshold(COLLECT_AFTER)
     try:
         asyncio.run(run(settings, served))

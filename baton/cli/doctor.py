@@ -7,7 +7,7 @@ import platform
 import shlex
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -51,6 +51,7 @@ from baton.runs.client_waiting import (
 )
 from baton.wire.names import SEARCH_ATTRIBUTES, WAIT_FOR_WORKER
 from baton.wire.text import host_of, is_this_machine, quantity
+from baton.worker import unknown_settings
 
 
 class Mark(StrEnum):
@@ -119,11 +120,12 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
     """Yield what every check finds; without a server those that need one are left out."""
     for finding in installation():
         yield finding
+    yield settings(os.environ)
     yield await store(session.options.store, open_store)
     yield keys(os.environ)
     yield await ledger()
     try:
-        settings = session.connection.settings()
+        place = session.connection.settings()
         client = await session.client()
     except ServerError as error:
         yield Finding("server", Mark.FAIL, str(error))
@@ -131,8 +133,8 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
     except KeyringError as error:
         yield Finding("encryption", Mark.FAIL, f"the server was not asked, for the keys cannot be used: {error}")
         return
-    yield Finding("server", Mark.OK, f"{settings['target_host']} answers")
-    yield trust(settings)
+    yield Finding("server", Mark.OK, f"{place['target_host']} answers")
+    yield trust(place)
     for check, asking in _of_the_server(client, task_queue, fix=fix):
         yield await _in_time(check, asking)
 
@@ -186,6 +188,13 @@ def installation() -> Iterator[Finding]:
         version = installed(name)
         missing = None if version else f"pip install {name}"
         yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", missing)
+
+
+def settings(environment: Iterable[str]) -> Finding:
+    """Check that something reads each `BATON_…` variable."""
+    if unknown := unknown_settings(environment):
+        return Finding("settings", Mark.WARN, f"ignored: {', '.join(unknown)}", "unset them, or correct their names")
+    return Finding("settings", Mark.OK, "each BATON_… variable is known")
 
 
 async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:

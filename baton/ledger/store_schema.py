@@ -337,9 +337,12 @@ _URL = re.compile(r"\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at lea
 _SQLITE = "sqlite:///"
 
 
+_LIBPQ = re.compile(r"(.*\s)?(host|hostaddr|port|dbname|user|password|service)\s*=", re.IGNORECASE | re.DOTALL)
+
+
 def is_url(where: str) -> bool:
-    """Return whether a place is meant as a URL, well-formed or not, and not as a path."""
-    return _URL.match(where) is not None
+    """Return whether a place is meant as the address of a database, well-formed or not, and not as a path."""
+    return (_URL.match(where) or _LIBPQ.match(where)) is not None
 
 
 def open_database(where: str | Path, *, create: bool = True) -> Database:
@@ -356,7 +359,8 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
             raise LedgerError("a ledger in Postgres needs a driver: pip install 'temporal-baton[postgres]'") from error
         database: Database = postgres.PostgresDatabase(url)
         return database
-    raise ValueError(f"a ledger is a file or postgresql://…; {url.partition(':')[0]!r} is neither")
+    found = "the form 'host=… dbname=…'" if _LIBPQ.match(url) else repr(url.partition(":")[0])
+    raise ValueError(f"a ledger is a file or postgresql://user:password@host/database; {found} is neither")
 
 
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"

@@ -1,5 +1,6 @@
 """The checks of `baton doctor` that need no server."""
 
+import re
 import resource
 import signal
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
-from baton.cli.doctor import Finding, Mark, _in_time, store, trust
+from baton.cli.doctor import Finding, Mark, _in_time, settings, store, trust
 
 
 class TestTrust:
@@ -26,6 +27,26 @@ class TestTrust:
     def test_an_open_way_to_another_machine_is_warned_of(self, settings: dict[str, Any], mark: Mark) -> None:
         """Without TLS whoever is on the way reads batons and decides."""
         assert trust(settings).mark is mark
+
+
+class TestSettings:
+    def test_a_variable_that_nothing_reads_is_named_with_what_it_resembles(self) -> None:
+        """It was ignored without a word, and the default was used."""
+        found = settings(["BATON_LEDGR", "BATON_KEY_SEAL", "BATON_ZZZ", "BATON_USER", "LEDGR"])
+
+        assert found.mark is Mark.WARN
+        for part in ("BATON_LEDGR is unknown (did you mean BATON_LEDGER?)", "BATON_KEY_SEAL", "BATON_ZZZ is unknown"):
+            assert part in found.found
+
+    def test_each_variable_that_is_read_somewhere_is_known(self) -> None:
+        """Here, in the compose file, and by the shipped pipelines."""
+        root = Path(__file__).parents[2]
+        folders = ("baton", "workflows", "activities", "deploy")
+        files = [root / "docker-compose.yml", *(file for one in folders for file in (root / one).rglob("*.py"))]
+        read = {name for file in files for name in re.findall(r"\bBATON_[A-Z_]*[A-Z]", file.read_text("utf-8"))}
+
+        assert "BATON_LEDGER" in read
+        assert settings(read).mark is Mark.OK, settings(read).found
 
 
 class TestStore:

@@ -138,6 +138,8 @@ class TestMigrate:
             pytest.param("postgresql://baton:secret#1@127.0.0.1/ledger", "percent-encoded", id="a sign of URLs"),
             pytest.param("postgresql:baton:secret@127.0.0.1/ledger", "percent-encoded", id="no slashes"),
             pytest.param(" postgresql://baton:secret@127.0.0.1/ledger", "is neither", id="a blank before it"),
+            pytest.param("host=127.0.0.1 password=secret", "'host=… dbname=…' is neither", id="libpq's other form"),
+            pytest.param("dbname=l\npassword = 'secret'", "'host=… dbname=…' is neither", id="the same on lines"),
         ],
     )
     def test_an_address_that_cannot_be_read_is_refused_in_words(self, desk: Desk, url: str, why: str) -> None:
