@@ -9,6 +9,7 @@ from baton import PipelineInput
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser
 from tests.exchange.exchange_pipelines import HandsOff, Receives
+from tests.support import events
 
 
 def _branch(page: str) -> str:
@@ -41,7 +42,7 @@ async def test_a_handoff_that_nobody_answered_yet_is_a_branch_too(browser: Brows
     async with pipeline_worker(client, [HandsOff], []) as worker:
         start = PipelineInput(goal="Hand on", params={"to": "nobody"})
         handle = await client.start_workflow(HandsOff.run, start, id="hands-on-2", task_queue=worker.task_queue)
-        async for event in handle.fetch_history_events(wait_new_event=True):
+        async for event in events(handle):
             if event.HasField("signal_external_workflow_execution_initiated_event_attributes"):
                 break
         page = (await browser.get("/run?id=hands-on-2")).text

@@ -24,7 +24,7 @@ from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started
 from tests.console.console_pipelines import PIPELINES, STAGES, echoes
-from tests.support import Handle
+from tests.support import Handle, events
 
 NAUGHTY = (
     pytest.param("<script>document.body.dataset.owned = 1</script><img src=x onerror=alert(1)>", id="markup"),
@@ -158,7 +158,7 @@ async def plain(server: DevServer, console_store: ArtifactStore) -> AsyncIterato
 
 async def _stands_still(handle: Handle) -> None:
     """Wait until a run asks a person, or has ended."""
-    async for event in handle.fetch_history_events(wait_new_event=True):
+    async for event in events(handle):
         if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED:
             return
 

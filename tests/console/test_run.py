@@ -19,7 +19,7 @@ from baton.core.messages import Decision
 from baton.ledger.store_evidence import verify_bundle
 from tests.console.conftest import Browser, started
 from tests.console.console_pipelines import NOTES, checks, failing, long, release
-from tests.support import Handle, answer_to, until_waiting
+from tests.support import Handle, answer_to, events, until_waiting
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ class TestRun:
 
 async def _ended(handle: Handle) -> None:
     """Wait until a run ends, well or not."""
-    async for _ in handle.fetch_history_events(wait_new_event=True):
+    async for _ in events(handle):
         pass
 
 

@@ -32,13 +32,13 @@ from tests.exchange.exchange_pipelines import (
     ThereAndBack,
 )
 from tests.handoff.handoff_stages import INJECTION
-from tests.support import Handle, approve, event, failure, names, overview, start, until
+from tests.support import Handle, approve, event, events, failure, names, overview, start, until
 from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
 async def sealed_signal(handle: Handle) -> Payload:
     """Return the payload of the first handoff that a pipeline was signalled, as the server keeps it."""
-    async for one in handle.fetch_history_events(wait_new_event=True):
+    async for one in events(handle):
         if one.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             return one.workflow_execution_signaled_event_attributes.input.payloads[0]
     raise AssertionError(f"{handle.id} was not signalled")

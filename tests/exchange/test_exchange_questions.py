@@ -25,7 +25,7 @@ from tests.exchange.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, Ha
 from tests.exchange.test_exchange_of_runs import output
 from tests.exchange.test_handing import message
 from tests.handoff.handoff_stages import extract
-from tests.support import Handle, answer_to, event, overview, start
+from tests.support import Handle, answer_to, event, events, overview, start
 from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
@@ -54,7 +54,7 @@ async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safe
 
 async def began_to_wait(receiver: Handle, within: timedelta) -> datetime:
     """Return when a timer of that length was started."""
-    async for one in receiver.fetch_history_events(wait_new_event=True):
+    async for one in events(receiver):
         if one.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta() == within:
             return one.event_time.ToDatetime(UTC)
     raise AssertionError(f"{receiver.id} has closed")

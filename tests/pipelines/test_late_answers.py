@@ -1,4 +1,4 @@
-"""Queries that come with a workflow task in which a local activity runs."""
+"""Runs that are queried all the time while they work, receive messages and are decided about."""
 
 import asyncio
 import random
@@ -58,7 +58,7 @@ async def ask(run: Handle, query: str, answers: list[str]) -> None:
 async def test_a_run_at_work_that_is_sent_messages_and_asked(
     server: DevServer, safeguards: Safeguards, query: str, pipeline: type[ReceivesAfterWork], runner: WorkflowRunner
 ) -> None:
-    """Light stages, others, and what it makes of messages come in the order in which any worker replays them."""
+    """Stages, and what it makes of messages, come in the order in which any worker replays them."""
     pipelines = [pipeline, HandsOff]
     async with Worker(
         await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)]),

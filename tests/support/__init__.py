@@ -105,20 +105,29 @@ async def until_waiting(handle: Handle, *names: str) -> Overview:
     return await until(handle, lambda now: sorted(one.name for one in now.waiting_for) == sorted(names))
 
 
-async def event(handle: Handle, kind: "EventType.ValueType", nth: int = 1) -> HistoryEvent:
-    """Wait until the ``nth`` event of a kind is in the history, and return it."""
+async def events(handle: Handle) -> AsyncIterator[HistoryEvent]:
+    """Yield a run's events as they come, also where the server loses the place in its history."""
+    last = 0
     while True:
-        seen = 0
         try:
             async for one in handle.fetch_history_events(wait_new_event=True):
-                seen += one.event_type == kind
-                if seen == nth:
-                    return one
-        except RPCError as error:  # the history went on in another way than the page that was read: it is read anew
-            if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+                if one.event_id > last:
+                    last = one.event_id
+                    yield one
+            return
+        except RPCError as error:
+            if not last or error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
-        else:
-            raise AssertionError(f"{handle.id} closed with {seen} events of kind {EventType.Name(kind)}, not {nth}")
+
+
+async def event(handle: Handle, kind: "EventType.ValueType", nth: int = 1) -> HistoryEvent:
+    """Wait until the ``nth`` event of a kind is in the history, and return it."""
+    seen = 0
+    async for one in events(handle):
+        seen += one.event_type == kind
+        if seen == nth:
+            return one
+    raise AssertionError(f"{handle.id} closed with {seen} events of kind {EventType.Name(kind)}, not {nth}")
 
 
 async def assert_reads_back(client: Client, handle: Handle, pipelines: Sequence[type[Any]] = PIPELINES) -> RunRecord:
