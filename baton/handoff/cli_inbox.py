@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.options import ExitCode
-from baton.cli.output import Command, plain
+from baton.cli.output import Command, moment, plain
 from baton.cli.session import (
     AllOption,
     LimitOption,
@@ -92,14 +92,17 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
         return
     for workflow_id, asked in approvals:
         session.show(
-            Text.assemble(plain(workflow_id, "bold"), " asks: ", plain(asked.name, "bold yellow")),
+            Text.assemble(
+                plain(workflow_id, "bold"),
+                *(" asks: ", plain(asked.name, "bold yellow"), "  ", (f"since {moment(asked.since)}", "dim")),
+            ),
             *asked_rows(workflow_id, asked),
             Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(asked.name)} --why '…'"),
         )
     if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:
         session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
     if not waiting:
-        session.note("no handoff waits for a person")
+        session.note("no handoff waits for a person" if approvals else "nothing waits for a person")
         return
     session.show(inbox_table(waiting, datetime.now(UTC)))
     for told in dict.fromkeys(f"{one.workflow_id}: {one.trouble}" for one in waiting if one.trouble):

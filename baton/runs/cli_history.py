@@ -41,8 +41,8 @@ async def history(session: Session, run: RunArgument) -> None:
     session.show(heading(record), "", history_table(record))
     for at, decision in record.decided:
         session.show(_decided(at, decision, record))
-    for hint in repair_hints(record):
-        session.show(hint)
+    if hints := repair_hints(record):
+        session.show("", *hints)
 
 
 def history_table(record: RunRecord) -> Any:

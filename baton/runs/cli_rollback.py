@@ -175,7 +175,7 @@ def _preview(point: RollbackPoint) -> RenderableType:
     """Return what a roll-back will do: the steps that run again, the children it stops, the money that stays spent."""
     again, newest = point.again, point.newest
     left = len(again) - _SHOWN
-    cost = " · ".join(spent(point.spent) or ["nothing"])
+    cost = " · ".join(spent(point.spent))
     return stack(
         Text.assemble(
             plain(newest.workflow_id, "bold cyan"),
@@ -184,7 +184,8 @@ def _preview(point: RollbackPoint) -> RenderableType:
         ),
         *(_step(one) for one in again[:_SHOWN]),
         plain(f"  and {quantity(left, 'step')} more", "dim") if left > 0 else None,
-        plain(f"  {quantity(len(again), 'step')} will run again; they cost {cost}, which stays charged", "yellow"),
+        plain(f"  {quantity(len(again), 'step')} will run again", "yellow"),
+        plain(f"  {cost} spent on that stays charged", "yellow") if cost else None,
         *(plain(f"  child {child} will be terminated if it is open", "yellow") for child in point.children),
     )
 

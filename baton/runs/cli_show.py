@@ -1,7 +1,6 @@
 """`baton show`: one run on a page; its heading, its baton, what it waits for, what one may do now."""
 
 import shlex
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -32,7 +31,7 @@ from baton.runs.client_list import SUSPENDED
 from baton.runs.client_standing import standing, standings
 from baton.runs.client_waiting import Waits, waits
 from baton.wire.money import dollars
-from baton.wire.text import between, length, quantity
+from baton.wire.text import length, quantity
 
 _LONGEST_OUTPUT = 2_000  # characters
 
@@ -94,8 +93,8 @@ def _print(session: Session, record: RunRecord, waited: Waits | None, step: Step
     card = waits_card(record, waited) if waited else None
     if card:
         session.show("", card)
-    for hint in repair_hints(record):
-        session.show(hint)
+    if hints := repair_hints(record):
+        session.show("", *hints)
 
 
 def output_rows(record: RunRecord) -> list[RenderableType]:
@@ -151,9 +150,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     """Return who the run is and how it stands: four lines at most, and its notes."""
     found = [*standings(run, waits, moment)]
     status = found[0].status
-    ended = run.ended or datetime.now(UTC)
-    began = run.first_began or run.began
-    took = length(between(run.reset or began, ended))  # it did nothing between its end and its roll-back
+    began, took = run.first_began or run.began, length(run.took)
     facts = [
         f"since {moment(began)}" if run.ended is None else moment(began),
         *([f"reset {moment(run.reset, run.began)}"] if run.reset else []),

@@ -202,7 +202,7 @@ class _Told:
         for one in after.pending_handoffs:
             if one not in known:
                 step = steps.get(one.seq)
-                yield News(NewsKind.HANDOFF_WAITS, one.since, (step.failure if step else None) or "", step)
+                yield News(NewsKind.HANDOFF_WAITS, one.since, (step.failure if step else None) or one.why, step)
 
     def _knows(self, key: tuple[int, bool], entries: list[HistoryEntry]) -> bool:
         """Return whether the changes of a step were told; a reset gives the last step before it another time."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +23,7 @@ from baton.handoff.pending import HandoffDecision
 from baton.personal.records import merged
 from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs, time_of
 from baton.runs.client_executions import describe
+from baton.wire.text import between
 
 Heard = Mapping[str, tuple[int, int]]
 """By activity, which of its runs was heard last, and up to which place."""
@@ -257,6 +258,11 @@ class RunRecord:
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    @property
+    def took(self) -> timedelta | None:
+        """How long it has worked: since it began, or was reset, for it may have ended before that."""
+        return between(self.reset or self.first_began or self.began, self.ended or datetime.now(UTC))
 
     @property
     def personal_data(self) -> dict[str, JsonValue]:

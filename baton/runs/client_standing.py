@@ -12,7 +12,7 @@ from baton.runs.client_list import SUSPENDED
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.runs.client_waiting import Pending, Waits
 from baton.wire.money import dollars
-from baton.wire.text import between, length, quantity, stamp
+from baton.wire.text import length, quantity, stamp
 
 _UNUSUAL_TRIES = 3  # a worker that was killed costs one, another that takes over at the same moment a second
 
@@ -205,9 +205,8 @@ def _at_work(run: RunRecord, one: Pending, written: Written) -> Standing:
 
 def _ended(run: RunRecord) -> Standing:
     """Return how a run ended, and what repairs it."""
-    took = length(between(run.first_began or run.began, run.ended))
     spent = f", {dollars(run.billed.micro_usd)} spent" if run.billed.micro_usd else ""
-    facts = f"{quantity(len(run.steps), 'step')} in {took}{spent}"
+    facts = f"{quantity(len(run.steps), 'step')} in {length(run.took)}{spent}"
     match run.status:
         case RunStatus.COMPLETED:
             return Standing(run.status.value, f"Completed: {facts}.")

@@ -156,6 +156,7 @@ class TestHeading:
         again = run(reset=UNTIL, ended=UNTIL + timedelta(seconds=2), status=RunStatus.COMPLETED)
 
         assert re.search(r" · reset .*\d\d:\d\d:\d\d · took 2\.0 s · ", shown(heading(again))[2])
+        assert standing(again).sentence == "Completed: 0 steps in 2.0 s."
 
 
 class TestRepairHints:

@@ -124,6 +124,8 @@ class TestNewsOf:
         assert told(after, after) == told(after, before) == []
         again = run(step(1), stuck, timers=[replace(held, name="step 2: deadline of handoff 9b1deb4d")])
         assert told(after, again) == [("handoff_waits", 2)]
+        unsent = replace(held, name="step 2: deadline of handoff f47ac10b: top up, BUDGET_EXHAUSTED")
+        assert news_of(run(step(1)), run(step(1), timers=[unsent]), at(100))[0].text == "top up, BUDGET_EXHAUSTED"
 
     def test_code_that_cannot_go_on_is_told_once_for_each_reason(self) -> None:
         """A run that is suspended is news, that it still is none; what it goes on with tells the rest."""
