@@ -213,7 +213,7 @@ async def cancel(
         session.err.print(heading(record))
     session.confirm(f"cancel {target.workflow_id!r}?", yes=yes, otherwise="nothing was canceled")
     handle = client.get_workflow_handle(target.workflow_id, run_id=target.run_id)
-    await handle.cancel(reason=f"canceled by {by}: {why}")
+    await handle.cancel(reason=f"{why} (by {by})")
     if session.json:
         session.write_json({"workflow_id": target.workflow_id, "run_id": record.run_id})
     else:

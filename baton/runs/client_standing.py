@@ -228,11 +228,13 @@ def _ended(run: RunRecord) -> Standing:
 
 def failed_step(run: RunRecord) -> int | None:
     """Return the step to which one goes back in a run that failed: where it failed, or before what was undone."""
-    failed = [step for step in run.steps if step.status is StepStatus.FAILED]
+    why = run.failure or ""
+    denied = [step for step in run.steps if step.approved is False and f"{step.name!r} was denied" in why]
+    failed = [step for step in run.steps if step.status is StepStatus.FAILED or step in denied]
     if run.status is not RunStatus.FAILED or not failed:
         return None
-    why = run.failure or ""
-    told = [step for step in failed if step.failure and step.failure in why]  # not one after which the code went on
+    # Not one after which the code went on.
+    told = [step for step in failed if step in denied or (step.failure and step.failure in why)]
     last = ([step for step in told if step.name in why] or told or failed[:1])[-1]
     return min(last.seq, run.undone_since or last.seq)
 

@@ -385,7 +385,7 @@ class TestRepairing:
         shown = await at_work.json("show", "canceled")
 
         assert shown["status"] == "CANCELED"
-        assert re.fullmatch("canceled by .+: not needed", shown["failure"])
+        assert re.fullmatch(r"not needed \(by .+\)", shown["failure"])
         await at_work.refused("cancel", "canceled", "--why", "again", "--yes")
         await at_work.refused("run", "Delivery", "-g", "x", "--budget", "-1", code=2)
 

@@ -144,7 +144,7 @@ class TestHeading:
         [
             (RunStatus.FAILED, "StageFailedError: no", "Failed: StageFailedError: no."),
             (RunStatus.TERMINATED, "not needed any more", "Terminated: not needed any more."),
-            (RunStatus.CANCELED, "canceled by ann: not needed", "Canceled: canceled by ann: not needed."),
+            (RunStatus.CANCELED, "not needed (by ann)", "Canceled: not needed (by ann)."),
         ],
     )
     def test_a_run_that_somebody_ended_has_not_failed(self, status: RunStatus, why: str, told: str) -> None:
@@ -177,6 +177,10 @@ class TestRepairHints:
         assert "baton fork r-1 --at 3 " in anew
         [again, _] = hints(run(*steps, status=RunStatus.FAILED, failure="ValueError: of its own"))
         assert "--to 1 " in again, "where no step says it, the first is where things began to go wrong"
+        asked = Step(6, "release manager", StepKind.APPROVAL, StepStatus.DONE, approved=False)
+        why = "ApprovalDeniedError: 'release manager' was denied by ann: no"
+        [again, _] = hints(run(*steps, asked, status=RunStatus.FAILED, failure=why))
+        assert "--to 6 " in again, "who denied may be asked again"
 
 
 class TestOutput:
