@@ -16,7 +16,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Request, async_playwright
+from playwright.async_api import Browser, Page, Request, async_playwright
 
 from baton.cli.app import COMMANDS
 from baton.worker import Settings
@@ -26,6 +26,17 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: pages are not looked at in a browser")
 SERIOUS = {"serious", "critical"}
+SCHEMES = {"light": "default", "dark": "slate"}
+CONTRAST = "color-contrast"
+THIN_OUT = """() => {
+    const seen = new Map();
+    for (const one of document.querySelectorAll("pre span, article li, article tr, .doc-object, .md-nav__item")) {
+        const kind = `${one.tagName}.${one.className}`;
+        seen.set(kind, (seen.get(kind) ?? 0) + 1);
+        if (seen.get(kind) > 20) one.remove();
+    }
+}"""
+"""Leaves of what looks alike, tokens of code, rows, names, the first twenty: contrast takes axe minutes otherwise."""
 
 
 class Links(HTMLParser):
@@ -188,24 +199,29 @@ async def test_the_search_works_from_a_server_and_from_a_file(site: Path, addres
 
 @IN_BROWSER
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("scheme", "rules"), [("light", None), ("dark", ["color-contrast"])])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_serious(
-    site: Path, pages: list[Path], address: str, browser: Browser, scheme: Any, rules: list[str] | None
+    site: Path, pages: list[Path], address: str, browser: Browser, scheme: Any
 ) -> None:
-    """Contrast, names of controls, structure: on every page; in the dark scheme, the contrast."""
+    """Names of controls and structure of every whole page; in both schemes the contrast of each kind of text on it."""
     page = await (await browser.new_context(color_scheme=scheme)).new_page()
-    options: dict[str, Any] = {"resultTypes": ["violations"]}
-    if rules:
-        options["runOnly"] = {"type": "rule", "values": rules}
+    whole = {"rules": {CONTRAST: {"enabled": False}}}
+    contrast = {"runOnly": {"type": "rule", "values": [CONTRAST]}}
     faults = []
     for path in pages:
         await page.goto(f"{address}/{path.relative_to(site).as_posix()}")
-        results = await Axe().run(page, options=options)
+        found = [] if scheme == "dark" else await violations(page, whole)
+        await page.evaluate(THIN_OUT)
+        found += await violations(page, contrast)
         faults += [
-            f"{path.name}: {fault['id']}: {fault['nodes'][0]['html'][:150]} ({len(fault['nodes'])})"
-            for fault in results.response["violations"]
-            if fault["impact"] in SERIOUS
+            f"{path.name}: {fault['id']}: {fault['nodes'][0]['html'][:150]} ({len(fault['nodes'])})" for fault in found
         ]
 
     assert faults == []
+    assert await page.locator("body").get_attribute("data-md-color-scheme") == SCHEMES[scheme]
+
+
+async def violations(page: Page, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what axe finds on a page that is serious."""
+    results = await Axe().run(page, options={"resultTypes": ["violations"], **options})
+    return [fault for fault in results.response["violations"] if fault["impact"] in SERIOUS]
