@@ -140,6 +140,24 @@ class Database(ABC):
             self._connections.popitem()[1].close()
 
 
+class DamagedRowError(LedgerError):
+    """A row holds what no writer puts there: SQLite keeps whatever its owner puts into a column."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: its row in the ledger's tables holds what is of another type; find out who wrote it: "
+            "`baton audit verify --all`"
+        )
+
+
+def hashes(row: Row) -> tuple[bytes, bytes | None]:
+    """Return the hash and the signature in a row of the index."""
+    record_hash, signature = row["record_hash"], row["signature"]
+    if not (isinstance(record_hash, bytes) and len(record_hash) == 32 and isinstance(signature, bytes | None)):
+        raise DamagedRowError("a record")
+    return record_hash, signature
+
+
 def scalar(connection: Connection, statement: str, *values: Any) -> Any:
     """Return the first value of the first row that a statement gives, or None without one."""
     found = connection.rows(statement, *values)

@@ -63,7 +63,7 @@ from baton.ledger.records import (
     LedgerUnavailableError,
     stamp,
 )
-from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row
+from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes
 from baton.ledger.store_reader import Reader
 from baton.ledger.store_schema import check_heads
 from baton.wire.json_values import digest_of, hash_of
@@ -264,7 +264,10 @@ class Checkpoints:
         newest = max(own, key=lambda one: one.size, default=None)
         if newest is None or newest.size == 0:
             return 0
-        ranks = await self._database.read(lambda connection: _ranks(connection, newest.size))
+        try:
+            ranks = await self._database.read(lambda connection: _ranks(connection, newest.size))
+        except DamagedRowError:
+            return None
         if len(ranks) < newest.size or digest_of(Frontier.of(leaf for _, _, leaf in ranks).root) != newest.root:
             return None
         return sum(task == task_id for _, task, _ in ranks)
@@ -297,6 +300,8 @@ class Checkpoints:
             why = f"its signature is worth: {check}" if check is not SignatureCheck.GOOD else None
             if why is None and digest_of(tree.root) != checkpoint.root:
                 why = "its tree has another root"
+            if not isinstance(newest["position"], int):
+                why = "its position is not a number"
         except (ValueError, TypeError, AttributeError) as error:  # SQLite keeps whatever is put into a column
             why = str(error)
         if why is not None:
@@ -344,7 +349,8 @@ def _not_proved(row: Row, why: str, remedy: str) -> LedgerError:
 
 def _leaf(row: Row) -> bytes:
     """Return what the tree holds of a row of the index, as `AuditRecord.leaf`."""
-    return bytes(row["record_hash"]) + bytes(row["signature"] or b"")
+    record_hash, signature = hashes(row)
+    return record_hash + (signature or b"")
 
 
 def _ranks(connection: Connection, size: int) -> list[tuple[int, str, bytes]]:

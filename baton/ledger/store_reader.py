@@ -17,7 +17,7 @@ from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundEr
 from baton.ledger.chain import own_flaw
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.ledger.records import AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
-from baton.ledger.store_database import BEFORE_ALL, Connection, Database, Row, scalar
+from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes, scalar
 from baton.ledger.store_schema import DamagedContentError, restored
 from baton.wire.json_values import hash_of
 from baton.wire.zstandard import zstd
@@ -144,6 +144,8 @@ class Mover:
     async def finish(self) -> None:
         """End what an earlier move began: forget the bytes that registered segments hold, if they still hold them."""
         for first, last, segment in await self._database.read(lambda c: [tuple(row) for row in c.rows(_UNFINISHED)]):
+            if not isinstance(segment, str):
+                raise DamagedRowError("a segment")
             await self._artifacts.get(hash_of(segment).hex())
             await self.forget(first, last)
 
@@ -162,7 +164,9 @@ class Mover:
 async def moved_through(database: Database) -> int:
     """Return the last position that a segment holds; what is flawed and was left behind is before it."""
     last = await database.read(lambda connection: scalar(connection, _MOVED_THROUGH))
-    return BEFORE_ALL if last is None else int(last)
+    if not isinstance(last, int | None):
+        raise DamagedRowError("a segment")
+    return BEFORE_ALL if last is None else last
 
 
 def without_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterator[Sequence[AuditRecord]]:
@@ -258,9 +262,12 @@ class Reader:
 
     async def index_lines(self, through: int) -> list[bytes]:
         """Return the index lines, as evidence files have them, of every record up to a position."""
-        return await self._database.read(
-            lambda connection: [index_line(*row) for row in connection.rows(_INDEX, through)]
-        )
+
+        def line(row: Row) -> bytes:
+            record_hash, signature = hashes(row)
+            return index_line(record_hash, row["position"], signature)
+
+        return await self._database.read(lambda connection: list(map(line, connection.rows(_INDEX, through))))
 
     async def end(self) -> int:
         """Return the last position; no record with a smaller one will appear later."""

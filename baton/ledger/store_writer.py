@@ -23,7 +23,7 @@ from baton.ledger.records import (
     LedgerUnavailableError,
     next_record,
 )
-from baton.ledger.store_database import Connection, Database, Row, scalar
+from baton.ledger.store_database import Connection, DamagedRowError, Database, Row, hashes, scalar
 from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert
 from baton.wire.json_values import digest_of, hash_of, sha256
 
@@ -221,6 +221,8 @@ class Writer:
                 rows.append(row)
         for task_id in {entry.task_id for entry in entries}:
             last = connection.rows(_LAST, task_id)
+            for row in last:
+                self._head_of(row)  # or no record can follow it
             rows += last
             plan.links[task_id] = (
                 ChainLink(self._name, task_id, last[0]["sequence"], last[0]["record_hash"], last[0]["recorded_at"])
@@ -266,14 +268,14 @@ class Writer:
         return self._head_of(last[0]) if last else None
 
     def _head_of(self, row: Row) -> ChainHead:
-        """Return the head that a row of the index is; SQLite lets a writer put other types into it."""
-        if not isinstance(row["record_hash"], bytes) or not isinstance(row["signature"], bytes | None):
-            raise LedgerError(
-                f"record {row['sequence']} of task {row['task_id']!r}: its row in the ledger's tables holds what is of "
-                "another type; find out who wrote it: `baton audit verify`"
-            )
-        place = row["task_id"], row["sequence"]
-        return ChainHead.at(self._name, *place, row["record_hash"], row["key_id"], row["signature"])
+        """Return the head that a row of the index is."""
+        task_id, sequence = row["task_id"], row["sequence"]
+        try:
+            record_hash, signature = hashes(row)
+            datetime.fromisoformat(row["recorded_at"])
+            return ChainHead.at(self._name, task_id, sequence, record_hash, row["key_id"], signature)
+        except (DamagedRowError, ValueError, TypeError) as error:
+            raise DamagedRowError(f"record {sequence!r} of task {task_id!r}") from error
 
 
 def _answer(calls: Sequence[_Call], outcomes: Sequence[list[Appended] | Exception]) -> None:

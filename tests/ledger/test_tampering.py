@@ -6,6 +6,8 @@ The triggers are dropped first, as an owner can do; what is left are hashes, sig
 import contextlib
 import shutil
 import sqlite3
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -242,6 +244,55 @@ class TestTampering:
                 with pytest.raises(LedgerError, match="record 6"):
                     await asked
         assert (await report(path, options, written))[:2] == (Verdict.INVALID, 6)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param("handoff_audit SET record_hash = x'00' WHERE position = 9", id="a short hash"),
+            pytest.param("handoff_audit SET signature = 'x' WHERE position = 9", id="a text for a signature"),
+            pytest.param("handoff_audit SET sequence = 'x' WHERE position = 9", id="a text for a number"),
+            pytest.param("handoff_audit SET sequence = 1 << 62 WHERE position = 9", id="a number out of range"),
+            pytest.param("handoff_audit SET recorded_at = x'00' WHERE position = 9", id="bytes for a time"),
+            pytest.param("handoff_audit SET key_id = x'00' WHERE position = 9", id="bytes for a key"),
+            pytest.param("handoff_audit_checkpoint SET position = 'x'", id="a checkpoint at no position"),
+            pytest.param("handoff_audit_segment SET last_position = 'x'", id="a segment to no position"),
+            pytest.param("handoff_audit_segment SET last_position = 1e999", id="a segment to the end of numbers"),
+            pytest.param("handoff_audit_segment SET segment = x'00', last_position = 10", id="a segment of no name"),
+        ],
+    )
+    @pytest.mark.parametrize("signed", [True, False])
+    async def test_whatever_a_row_holds_each_question_has_an_answer(
+        self, path: Path, options: LedgerOptions, tmp_path: Path, change: str, signed: bool
+    ) -> None:
+        """A verdict, or an error of the ledger: an auditor's command ended with a traceback (C-26)."""
+        options = options if signed else replace(options, signer=None)
+        async with Ledger(path, options) as ledger:
+            for number in range(LENGTH):
+                await ledger.append_all([entry(number), entry(number, task_id="another")])
+                if number == 2:
+                    await ledger.move_to_cold(timedelta(0))
+            kept = await ledger.checkpoint(unsigned=True)
+        with opened_past_guards(path) as database:
+            database.execute("PRAGMA ignore_check_constraints = on")
+            database.execute(f"UPDATE {change}")
+
+        async with Ledger(path, options) as ledger:
+            questions = (
+                ledger.head(TASK),
+                ledger.append(entry(LENGTH)),
+                ledger.checkpoint(whole=False, unsigned=True),
+                ledger.export(tmp_path / "some.zst", ["another"]),
+                ledger.export(tmp_path / "all.zst"),
+                ledger.move_to_cold(timedelta(0)),
+            )
+            for question in questions:
+                with contextlib.suppress(LedgerError):
+                    await question
+            whole = await ledger.verify_all(checkpoints=[kept])
+            one = await ledger.verify(TASK, checkpoints=[kept])
+
+        if " handoff_audit " in f" {change}":
+            assert (whole.verdict, one.verdict) == (Verdict.INVALID, Verdict.INVALID)
 
     async def test_a_checkpoint_that_was_rewritten_is_found(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
