@@ -182,7 +182,9 @@ class BatonPayloadConverter(CompositePayloadConverter):
         except ValidationError as error:
             raise _invalid(f"this is no {error.title}: {mismatch(error, 'value')}") from None
         except Exception as error:
-            encodings = sorted({payload.metadata.get("encoding", b"").decode() for payload in payloads})
+            encodings = sorted(
+                {payload.metadata.get("encoding", b"").decode("utf-8", "replace") for payload in payloads}
+            )
             raise _invalid(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error
 
 

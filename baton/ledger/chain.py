@@ -8,16 +8,16 @@ gives a **head**, which the ledger signs and the caller keeps somewhere else (in
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
-from baton.ledger.records import AuditRecord, CamelRecord, ChainLink, Claims, event_key
+from baton.ledger.records import AuditRecord, ChainLink, Claims, event_key
 from baton.wire.json_values import digest_of, hash_of, pae
-from baton.wire.records import Count, Digest
+from baton.wire.records import CamelRecord, Count, Digest
 
 CANCELED = "CANCELED"
 """The status of a roll-back that tells what a stage had charged until nothing waited for it."""
@@ -209,40 +209,28 @@ class ChainReport(CamelRecord):
         return self.verdict is Verdict.VALID
 
 
+@dataclass(slots=True, eq=False)  # a whole ledger is verified with one of these for each task
 class ChainWalk:
     """One chain during verification, record by record; it keeps a few hashes and no records."""
 
-    # Slots, because a whole ledger is verified with one of these for each task.
-    __slots__ = (
-        "anchored",
-        "anchors",
-        "events",
-        "hash",
-        "key_id",
-        "ledger",
-        "proved",
-        "recorded_at",
-        "sequence",
-        "signature",
-        "signed",
-        "signs",
-        "task_id",
-        "unsigned",
-    )
+    ledger: str
+    task_id: str
+    anchors: Mapping[int, bytes]
+    sequence: int = 0
+    hash: bytes = field(init=False)
+    recorded_at: str = ""
+    signature: bytes | None = None
+    key_id: str | None = None
+    events: set[int] = field(default_factory=set)
+    anchored: int = 0  # the last record that was compared with something outside
+    proved: int = 0  # the last record that a checkpoint proves
+    signed: int = 0  # the last record whose signature was verified
+    signs: bool = False  # whether any record has a signature
+    unsigned: int = 0  # the first record without a signature that nothing else proves
+    completed: bool = False
 
-    def __init__(self, ledger: str, task_id: str, anchors: Mapping[int, bytes] | None = None) -> None:
-        link = ChainLink.genesis(ledger, task_id)
-        self.ledger, self.task_id = ledger, task_id
-        self.sequence, self.hash, self.recorded_at = 0, link.record_hash, ""
-        self.signature: bytes | None = None
-        self.key_id: str | None = None
-        self.anchors = anchors or {}
-        self.events: set[int] = set()
-        self.anchored = 0  # the last record that was compared with something outside
-        self.proved = 0  # the last record that a checkpoint proves
-        self.signed = 0  # the last record whose signature was verified
-        self.signs = False  # whether any record has a signature
-        self.unsigned = 0  # the first record without a signature that nothing else proves
+    def __post_init__(self) -> None:
+        self.hash = ChainLink.genesis(self.ledger, self.task_id).record_hash
 
     def step(self, record: AuditRecord) -> Finding | None:
         """Advance to ``record``; if something is wrong with it, return that and stay."""

@@ -26,9 +26,10 @@ from baton.core.history import Spend
 from baton.core.verdict import HandoffStatus
 from baton.handoff.pending import HandoffAction
 from baton.ledger.chain import ChainReport
-from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, AuditRecord, CamelRecord, Kind
+from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, AuditRecord, Kind
 from baton.wire.json_values import digest, digest_of, pae
 from baton.wire.money import micro_usd, usd
+from baton.wire.records import CamelRecord
 
 PERSONAL_DATA = "/personalDataPayload"
 """Where a handoff message carries personal data (§12.3)."""

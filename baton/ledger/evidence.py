@@ -31,9 +31,9 @@ from baton.ledger.proof import (
     leaf_hash,
     verify_inclusion,
 )
-from baton.ledger.records import AuditRecord, CamelRecord, EvidenceError, Identifier
+from baton.ledger.records import AuditRecord, EvidenceError, Identifier
 from baton.wire.json_values import digest_of, hash_of, loads_strict, pae
-from baton.wire.records import Count, Digest, Instant
+from baton.wire.records import CamelRecord, Count, Digest, Instant
 
 _MANIFEST = "baton/evidence-manifest/v1"
 BUNDLE: Final = "baton.evidence/1"

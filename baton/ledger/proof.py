@@ -30,9 +30,9 @@ from baton.ledger.chain import (
     signature_finding,
     to_base64url,
 )
-from baton.ledger.records import AuditRecord, CamelRecord
+from baton.ledger.records import AuditRecord
 from baton.wire.json_values import digest_of, hash_of, pae
-from baton.wire.records import Count, Digest
+from baton.wire.records import CamelRecord, Count, Digest
 from baton.wire.text import quantity
 
 HASH_BYTES = 32
@@ -451,7 +451,7 @@ class LedgerWalk:
     def _walk_of(self, task_id: str) -> ChainWalk:
         walk = self._walks.get(task_id)
         if walk is None:
-            walk = self._walks[task_id] = ChainWalk(self.ledger, task_id, self._anchors.get(task_id))
+            walk = self._walks[task_id] = ChainWalk(self.ledger, task_id, self._anchors.get(task_id, {}))
         return walk
 
     def _expect(self, checkpoint: Checkpoint, *, outside: bool) -> None:

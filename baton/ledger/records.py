@@ -12,13 +12,13 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from baton.errors import BatonError
 from baton.wire.json_values import canonical_json, digest_of, hash_of, loads_strict, pae, sha256
-from baton.wire.records import Count, Digest, Instant, Record
+from baton.wire.records import CamelRecord, Count, Digest, Instant, Record
 
 
 class LedgerError(BatonError):
@@ -75,14 +75,6 @@ class Kind(StrEnum):
 
 FAILED = "FAILED"
 """How the status of a completion begins whose agent failed; `_` and the number of the attempt follow."""
-
-
-class CamelRecord(Record):
-    """A closed record in camelCase on the wire, in snake_case here."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, serialize_by_alias=True
-    )
 
 
 class AuditCost(CamelRecord):

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError
 
 from baton.errors import BatonError, HandoffError
 from baton.ledger.entries import PERSONAL_DATA, RedactionPolicy, commitment, is_commitment
-from baton.wire.records import Count, Instant, Name, Record
+from baton.wire.records import CamelRecord, Count, Instant, Name
 from baton.wire.text import faults
 
 
@@ -83,13 +82,7 @@ FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,
 """The name of a field of personal data. It stays readable for ever, so it is a word of the pipeline's code."""
 
 
-class _Entry(Record):
-    """A closed record in camelCase on the wire."""
-
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
-
-
-class SealedField(_Entry):
+class SealedField(CamelRecord):
     """One encrypted value.
 
     Attributes:
@@ -103,28 +96,28 @@ class SealedField(_Entry):
     ct: Annotated[str, AfterValidator(_ciphertext)]
 
 
-class SealedSubject(_Entry):
+class SealedSubject(CamelRecord):
     """The encrypted fields of one data subject."""
 
     v: Literal[1] = VERSION
     fields: Annotated[dict[FieldName, SealedField], Field(min_length=1)]
 
 
-class ErasureMark(_Entry):
+class ErasureMark(CamelRecord):
     """Which erasure took the data away, and when."""
 
     erasure_id: Name
     at: Instant
 
 
-class ErasedSubject(_Entry):
+class ErasedSubject(CamelRecord):
     """What is left of a data subject: the mark of the erasure."""
 
     v: Literal[1] = VERSION
     erased: ErasureMark
 
 
-class ErasureNotice(_Entry):
+class ErasureNotice(CamelRecord):
     """One line of the erasure list: what a restored backup must forget again.
 
     Attributes:

@@ -11,7 +11,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -31,19 +31,20 @@ _SUBJECT, _NOTICE = "baton/vault-subject/v1", "baton/vault-erasure/v1"
 
 
 @dataclass(frozen=True)
-class Named:
-    """A pseudonym, and the id of the INDEX key that made it."""
+class Located:
+    """What the vault knows of a subject that was asked for by name.
+
+    Attributes:
+        pseudonym: What the subject is called outside.
+        key_id: The INDEX key that made the pseudonym.
+        id: Its row, if it has one.
+        erased: The notice of its erasure, if it was erased.
+    """
 
     pseudonym: str
     key_id: str
-
-
-def pseudonyms(keyring: Keyring, subject: str) -> list[Named]:
-    """Return what a subject may be called: the pseudonym under the current INDEX key, then those under retired ones."""
-    if not subject.strip():
-        raise ValueError("a data subject needs a name, such as a customer number; found an empty text")
-    keyring.current(Purpose.INDEX)
-    return [Named(_pseudonym(key, subject), key.id) for key in keyring.all_keys(Purpose.INDEX)]
+    id: int | None = None
+    erased: ErasureNotice | None = None
 
 
 def check_index_keys(keyring: Keyring, used: Iterable[str]) -> None:
@@ -100,33 +101,22 @@ class Place:
     name: str
 
 
-@dataclass(frozen=True)
-class Located:
-    """What the vault knows of a subject that was asked for by name."""
-
-    named: Named
-    id: int | None = None
-    erased: ErasureNotice | None = None
-
-    @property
-    def pseudonym(self) -> str:
-        """What the subject is called outside."""
-        return self.named.pseudonym
-
-
 def locate(connection: sqlite3.Connection, keyring: Keyring, subject: str) -> Located:
     """Return what the vault knows of a subject, whichever INDEX key it was first indexed with."""
+    if not subject.strip():
+        raise ValueError("a data subject needs a name, such as a customer number; found an empty text")
     check_index_keys(keyring, (row[0] for row in connection.execute("SELECT id FROM index_key")))
-    names = pseudonyms(keyring, subject)
+    keyring.current(Purpose.INDEX)
+    names = [Located(_pseudonym(key, subject), key.id) for key in keyring.all_keys(Purpose.INDEX)]
     past = next((found for one in names if (found := _erasure(connection, one.pseudonym))), None)
     if past is not None:
         check_proof(past, keyring)
-        return Located(Named(past.subject, past.index_key), None, past)
+        return Located(past.subject, past.index_key, None, past)
     for one in names:
         row = connection.execute("SELECT id FROM subject WHERE pseudonym = ?", (one.pseudonym,)).fetchone()
         if row is not None:
-            return Located(one, row[0])
-    return Located(names[0])
+            return replace(one, id=row[0])
+    return names[0]
 
 
 def erased(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str) -> Erased | None:
@@ -147,9 +137,9 @@ def admit(connection: sqlite3.Connection, found: Located) -> int:
     """Return the row of a subject, made now if there is none."""
     if found.id is not None:
         return found.id
-    connection.execute("INSERT OR IGNORE INTO index_key VALUES (?)", (found.named.key_id,))
+    connection.execute("INSERT OR IGNORE INTO index_key VALUES (?)", (found.key_id,))
     made = connection.execute(
-        "INSERT INTO subject (pseudonym, index_key) VALUES (?, ?)", (found.pseudonym, found.named.key_id)
+        "INSERT INTO subject (pseudonym, index_key) VALUES (?, ?)", (found.pseudonym, found.key_id)
     )
     return int(made.lastrowid or 0)
 
@@ -345,7 +335,7 @@ def erase(
     ).fetchone()
     notice = ErasureNotice(
         subject=found.pseudonym,
-        index_key=found.named.key_id,
+        index_key=found.key_id,
         erasure_id=request_id,
         at=at,
         removed={"keys": keys, "places": places},

@@ -1,15 +1,14 @@
 """The handoff report as a record, the titles of its sections, and what is wrong with one."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from baton.errors import BatonError
-from baton.wire.records import CompactRecord, Record, Statement, Whole, says_something
+from baton.wire.records import CamelRecord, CompactRecord, Statement, Whole, says_something
 from baton.wire.text import LINE_BREAKS
 
 MOST_NAMED, LONGEST_NAMED = 20, 400
@@ -155,17 +154,8 @@ class Band(StrEnum):
     LOW = "low"
 
 
-class ReportRecord(Record):
-    """A frozen, closed record of a report: camelCase in JSON, snake_case in Python."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, serialize_by_alias=True
-    )
-
-    @classmethod
-    def from_json_object(cls, members: Mapping[str, Any]) -> Self:
-        """Return the record that a JSON object describes; only the document's spelling of a name counts."""
-        return cls.model_validate(members, by_alias=True, by_name=False)
+class ReportRecord(CamelRecord):
+    """A part of a report."""
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the record as a JSON object with all its members."""

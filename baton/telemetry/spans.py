@@ -77,23 +77,10 @@ class OpenTelemetryTracing:
         context = None
         if parent is not None and not trace.get_current_span().get_span_context().is_valid:
             context = _below(_remote(TraceContext.parse(parent)))
-        attributes = {
-            "baton.pipeline": pipeline,
-            "temporalWorkflowID": workflow_id,
-        }
+        attributes: dict[str, str | int] = {"baton.pipeline": pipeline, "temporalWorkflowID": workflow_id}
         if task_id:
             attributes["gen_ai.conversation.id"] = task_id
-        with (
-            self._tracer.start_as_current_span(
-                f"pipeline start {pipeline}",
-                context,
-                SpanKind.PRODUCER,
-                attributes,
-                record_exception=False,
-                set_status_on_exception=False,
-            ) as span,
-            _failing(span),
-        ):
+        with self._current(f"pipeline start {pipeline}", context, SpanKind.PRODUCER, attributes) as span:
             yield _traceparent(span.get_span_context())
 
     @contextmanager
@@ -114,18 +101,8 @@ class OpenTelemetryTracing:
             "temporalActivityAttempt": attempt,
             **where,
         }
-        with (
-            self._tracer.start_as_current_span(
-                f"invoke_agent {name}",
-                self._context(handoff, arrival),
-                SpanKind.CONSUMER,
-                attributes,
-                start_time=began,
-                record_exception=False,
-                set_status_on_exception=False,
-            ) as span,
-            _failing(span),
-        ):
+        context = self._context(handoff, arrival)
+        with self._current(f"invoke_agent {name}", context, SpanKind.CONSUMER, attributes, began) as span:
             stage = OpenTelemetryStage(span, arrival)
             token = current_stage.set(stage)
             try:
@@ -137,6 +114,31 @@ class OpenTelemetryTracing:
     def close(self) -> None:
         """Send what is still held back, and stop; a process calls it before it ends."""
         self.provider.shutdown()
+
+    @contextmanager
+    def _current(
+        self,
+        name: str,
+        context: Context | None,
+        kind: SpanKind,
+        attributes: Mapping[str, str | int],
+        began: int | None = None,
+    ) -> Iterator[Span]:
+        """Begin a span for the block; if that raises, it fails with the exception's type, and never with its text."""
+        with self._tracer.start_as_current_span(
+            name,
+            context,
+            kind,
+            attributes,
+            start_time=began,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                _fail(span, type(error).__name__)
+                raise
 
     def _handoff(self, handoff: HandoffTrace, now: int) -> Span:
         """Begin the span of a handoff at the time it was dispatched, by the sender's clock."""
@@ -232,16 +234,6 @@ class OpenTelemetryStage:
         if self._arrival is not None:
             self._arrival.end(at)
             self._arrival = None
-
-
-@contextmanager
-def _failing(span: Span) -> Iterator[None]:
-    """Mark the span as failed if the block raises: with the exception's type, never with its text."""
-    try:
-        yield
-    except BaseException as error:
-        _fail(span, type(error).__name__)
-        raise
 
 
 def _fail(span: Span, kind: str) -> None:

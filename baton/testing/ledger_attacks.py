@@ -162,7 +162,7 @@ LEDGER_ATTACKS: Mapping[str, Attack] = {
 async def verdicts(
     file: Path, keyring: Keyring, attack: Attack | None = None, *, name: str = "baton", task_id: str | None = None
 ) -> dict[str, str]:
-    """Return what each command makes of a ledger after an attack on a copy of it."""
+    """Return what each command makes of a ledger after an attack on a copy; it reads all records at once."""
     with tempfile.TemporaryDirectory(prefix="baton-attack-") as folder:
         copy = Path(folder) / "ledger.db"
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:

@@ -289,21 +289,23 @@ Share = Annotated[float, Field(ge=0, le=1)]
 """A number from 0 to 1."""
 
 
-class OpenRecord(Record):
-    """A frozen record of the handoff protocol: camelCase on the wire, and open to what later minors add."""
+class CamelRecord(Record):
+    """A frozen, closed record: camelCase in JSON, snake_case in Python."""
 
     model_config = ConfigDict(
-        extra="allow",
-        alias_generator=to_camel,
-        validate_by_alias=True,
-        validate_by_name=True,
-        serialize_by_alias=True,
+        alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, serialize_by_alias=True
     )
 
     @classmethod
     def from_json_object(cls, members: Mapping[str, Any]) -> Self:
         """Return the record that a JSON object from the wire describes."""
         return cls.model_validate(members, by_alias=True, by_name=False)
+
+
+class OpenRecord(CamelRecord):
+    """A frozen record of the handoff protocol: camelCase on the wire, and open to what later minors add."""
+
+    model_config = ConfigDict(extra="allow")
 
     @classmethod
     def from_json(cls, raw: bytes | str) -> Self:

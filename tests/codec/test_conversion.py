@@ -159,6 +159,12 @@ class TestEncryption:
         assert isinstance(read, ApplicationError)
         assert (read.message, read.details) == ("hunter2 failed", ({"detail": "hunter2"},))
 
+    def test_an_encoding_that_is_no_text_is_refused_as_any_other(self) -> None:
+        """A worker that answers so failed each task of the run, for ever."""
+        with pytest.raises(ApplicationError, match="cannot read a payload with encoding \ufffd") as raised:
+            data_converter().payload_converter.from_payloads([Payload(metadata={"encoding": b"\xff"})], [Note])
+        assert raised.value.type == "InvalidPayload"
+
     async def test_a_payload_of_another_workflow_is_refused_where_it_is_read(self) -> None:
         """As a value that is no value, so that the run is not held up by it."""
         converter = data_converter(keyring=KEYS, encrypt=True)
