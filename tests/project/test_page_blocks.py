@@ -1,112 +1,211 @@
-"""The Python blocks of the docs run: each page's blocks are put into a program that has what they count on.
+"""Every block of the README and the docs runs as it stands, but for those of a short list, which are checked."""
 
-The program is `tests/data/pages/PAGE.txt`. A line `## block: TEXT` stands for the page's lines from the one that begins
-with the text to the end of its block, or to a line that another such line names. The tutorial, the skill, the README,
-the page on agents and that on testing are whole programs: other tests run them as they are.
-"""
-
-import asyncio
+import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
-import textwrap
-from importlib import import_module
+import tomllib
+from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+import yaml
 from temporalio.client import Client
 
+from activities.compliance_review.policy import policy_of
 from baton import BatonPlugin
 from baton.devserver import DevServer
+from baton.exchange.records import Acknowledgement
+from benchmarks.__main__ import main as benchmark
+from tests.project.reading import PLACES, ROOT, Block, Reader, blocks, commands
+from tests.project.test_pages import parse
 
-ROOT = Path(__file__).parents[2]
-PROGRAMS = ROOT / "tests" / "data" / "pages"
-BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-HOLE = re.compile(r"^( *)## block: (.+)\n", re.MULTILINE)
-SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TYPED = {"schedules", "ledger"}
-WHOLE_PROGRAMS = {"agents", "skill", "testing", "tutorial"}
-PAGES = sorted(path.stem for path in PROGRAMS.glob("*.txt"))
+JOURNEYS = [
+    ("README", "guide", "console", "schedules", "ledger", "operations"),
+    ("tutorial",),
+    ("skill", "deploys"),
+    ("testing",),
+    ("agents",),
+    ("approvals",),
+    ("budget",),
+    ("compliance",),
+    ("contracts",),
+    ("deployment",),
+    ("exchange",),
+    ("handoffs",),
+    ("personal-data",),
+    ("pipelines",),
+    ("projects",),
+    ("security",),
+    ("streaming",),
+]
+"""Pages that a reader follows one after the other, in one folder, on one server."""
 
-each_page = pytest.mark.parametrize("page", PAGES)
-
-
-def blocks(page: str) -> list[str]:
-    """Return the Python blocks of a page."""
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    return [textwrap.dedent(body) for _, body in BLOCK.findall(text)]
-
-
-def filled(page: str) -> str:
-    """Return the program of a page, with all blocks of the page in it.
-
-    Raises:
-        AssertionError: A block, or the beginning of one, has no place in the program.
-    """
-    program = (PROGRAMS / f"{page}.txt").read_text(encoding="utf-8")
-    wanted = [named for _, named in HOLE.findall(program)]
-    pieces: dict[str, str] = {}
-    for block in blocks(page):
-        here = ""
-        for line in block.splitlines(keepends=True):
-            here = next((one for one in wanted if one not in pieces and line.startswith(one)), here)
-            assert here, f"nothing runs the block of {page}.md that begins with {line!r}"
-            pieces[here] = pieces.get(here, "") + line
-    assert [one for one in wanted if one not in pieces] == []
-    return HOLE.sub(lambda found: textwrap.indent(pieces[found[2]].rstrip() + "\n", found[1]), program)
-
-
-def typed_lines(page: str) -> list[str]:
-    """Return the lines that the page has a reader type, without those that never end."""
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    return [line for body in SHELL.findall(text) for line in body.splitlines()] if page in TYPED else []
-
-
-async def type_in(line: str) -> None:
-    """Type a line into a shell, which must succeed."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ended = await asyncio.create_subprocess_shell(
-        line,
-        env={**os.environ, "PATH": path},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await ended.communicate()
-    assert ended.returncode == 0, f"{line}: {printed.decode()}"
+DOCKER, CLOUD, POSTGRES, DRAWING = "needs Docker", "needs Temporal Cloud", "needs Postgres", "a drawing"
+NOT_RUN = {
+    ("agents", "{"): "the settings of a coding agent; tests/cli/test_mcp.py is one",
+    ("architecture", "cli, testing"): DRAWING,
+    ("benchmarks", "python -m benchmarks"): "takes twenty minutes and more",
+    ("compliance", "name ="): "a part of a policy; the command above it reads a whole one",
+    ("deployment", "cp deploy/.env.example"): DOCKER,
+    ("deployment", "services:"): DOCKER,
+    ("deployment", "readinessProbe:"): "needs Kubernetes",
+    ("deployment", "export TEMPORAL_ADDRESS"): CLOUD,
+    ("deployment", "for name in"): CLOUD,
+    ("exchange", '{"handoffId"'): "a form; tests/exchange/test_outside_service.py fills it in",
+    ("exchange", "const {"): "needs Node and a package of it",
+    ("operations", "docker compose run"): DOCKER,
+    ("operations", "CREATE ROLE"): POSTGRES,
+    ("operations", "export BATON_LEDGER"): POSTGRES,
+    ("operations", "baton inbox"): "a choice, each for its own fault; tests/cli/test_inbox.py has them all",
+    ("operations", "POST /contracts"): DRAWING,
+    ("operations", "docker compose stop"): DOCKER,
+    ("operations", "docker compose build"): DOCKER,
+    ("operations", "baton rollback"): "needs a restored service; tests/acceptance/test_restored_service.py has one",
+}
+"""Blocks that are not run, by their page and the beginning of their first line, with the reason."""
 
 
-def module_of(page: str) -> str:
-    """Return the name of a page's module."""
-    return f"{page.replace('-', '_')}_page"
+def reason(block: Block) -> str | None:
+    """Return why a block is not run, if it is on the list."""
+    found = (why for (page, begin), why in NOT_RUN.items() if page == block.page and block.text.startswith(begin))
+    return next(found, None)
 
 
-def write(page: str, folder: Path) -> Path:
-    """Write the program of a page."""
-    file = folder / f"{module_of(page)}.py"
-    file.write_text(filled(page), encoding="utf-8")
-    return file
+LISTED = [block for page in PLACES for block in blocks(page) if reason(block)]
+
+PROJECT = {
+    "project/sums.py": "def add(a, b):\n    return a - b\n",
+    "project/test_sums.py": "from sums import add\n\n\ndef test_add():\n    assert add(1, 1) == 2\n",
+    "project/Makefile": "test:\n\tpython -m pytest -q\n",
+    "fix.diff": "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n"
+    "-    return a - b\n+    return a + b\n",
+    "contract.txt": (ROOT / "tests" / "data" / "contracts" / "nda.txt").read_text(encoding="utf-8"),
+}
+"""What is at `/path/to`: a project with a fault, its correction, a contract."""
 
 
-def test_every_page_with_blocks_is_run() -> None:
-    """A new page needs a program here, or has to be one."""
-    with_blocks = {path.stem for path in (ROOT / "docs").glob("*.md") if blocks(path.stem)}
+@pytest.fixture
+async def reader(tmp_path: Path, own_server: DevServer) -> AsyncIterator[Reader]:
+    """Return a reader in a folder with links into the checkout, without the keys of any provider."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BATON_", "TEMPORAL_", "PYTEST"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    own = {"PATH": path, "TEMPORAL_ADDRESS": own_server.address}
+    # A free port, as for what takes it as an option; and a container may have no sandbox.
+    own |= {"BATON_CODEC_PORT": "0", "BATON_DELIVERY_SANDBOX": "none"}
+    folder, place = tmp_path / "reader", tmp_path / "place"
+    folder.mkdir()
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "data").symlink_to(ROOT / "tests" / "data")
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin()])
+    reader = Reader(folder, {**kept, **own}, client, place)
+    yield reader
+    await reader.stop()
 
-    assert with_blocks == {*PAGES} | WHOLE_PROGRAMS
+
+def make_project(place: Path) -> None:
+    """Make what is at `/path/to`, under git."""
+    for name, text in PROJECT.items():
+        file = place / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    git = ["git", "-c", "user.name=ann", "-c", "user.email=ann@example.org"]
+    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Add sums"]):
+        subprocess.run([*git, *words], cwd=place / "project", check=True)
 
 
-@each_page
-async def test_the_blocks_of_a_page_run(
-    page: str, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a real server, and what they do is checked."""
-    write(page, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
-    monkeypatch.setattr(sys, "argv", [*sys.argv])
-    client = await Client.connect(server.address, plugins=[BatonPlugin()])
+@pytest.mark.parametrize("pages", JOURNEYS, ids="-".join)
+async def test_pages_can_be_followed(reader: Reader, pages: tuple[str, ...]) -> None:
+    """Every file is written, every command succeeds, and prints what the page says that it prints."""
+    make_project(reader.place)
+    if "agents" in pages:  # no model is asked
+        reader.variables["OPENAI_API_KEY"] = "unused"
+    for page in pages:
+        await reader.read(page, [block for block in blocks(page) if not reason(block)])
 
-    await import_module(module_of(page)).main(client)
-    for line in typed_lines(page):
-        await type_in(line)
+
+def test_every_block_is_run_or_on_the_list() -> None:
+    """A page with blocks is on one journey, and the list names only blocks that there are."""
+    run = {block.page for page in PLACES for block in blocks(page) if not reason(block)}
+
+    assert sorted(page for pages in JOURNEYS for page in pages) == sorted(run)
+    assert len(LISTED) == len(NOT_RUN)
+
+
+def check_shell(block: Block) -> None:
+    """Docker's commands name services of the compose file, and the benchmarks take their options."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    for line in commands(block):
+        for named in re.findall(r"docker compose (?:start|stop|up)((?: [a-z][\w-]*)*)", line):
+            assert {*named.split()} <= services.keys(), line
+        for options in re.findall(r"docker compose (?:exec|run)(.*)", line):
+            words = [word for word in shlex.split(options) if word in services]
+            assert words, line
+        words = shlex.split(line, comments=True)
+        if words[:3] == ["python", "-m", "benchmarks"]:
+            with pytest.raises(SystemExit) as ended:
+                benchmark([*words[3:], "--help"])
+            assert ended.value.code == 0, line
+
+
+def check_json(block: Block) -> None:
+    """What a coding agent starts is a command that there is; an answer has the members of one."""
+    told = json.loads(block.text)
+    if block.page == "agents":
+        [server] = told["mcpServers"].values()
+        assert server["command"] == "baton"
+        parse(server["args"])
+    else:
+        told |= {"handoffId": str(uuid4()), "digest": f"sha256:{'0' * 64}"}
+        assert Acknowledgement.model_validate_json(json.dumps(told)).accepted
+
+
+def check_yaml(block: Block) -> None:
+    """An override names services of the compose file; a probe runs a program of the image."""
+    told = yaml.safe_load(block.text)
+    if "services" in told:
+        assert told["services"].keys() <= yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].keys()
+    else:
+        assert (ROOT / "deploy" / told["readinessProbe"]["exec"]["command"][1]).exists()
+
+
+def check_toml(block: Block) -> None:
+    """The policy is one that the pipeline takes."""
+    assert policy_of(json.dumps(tomllib.loads(block.text), default=str), "policy.toml").rules
+
+
+def check_sql(block: Block) -> None:
+    """The roles are those that the next command grants their rights to."""
+    page = PLACES[block.page].read_text(encoding="utf-8")
+    for role in re.findall(r"CREATE ROLE (\w+)", block.text):
+        assert re.search(rf"(?:--\w+ |postgresql://){role}\b", page), role
+
+
+def check_js(block: Block) -> None:
+    """It is JavaScript."""
+    if node := shutil.which("node"):
+        subprocess.run([node, "--check", "-"], input=block.text, text=True, check=True)
+
+
+CHECKS = {
+    "sh": check_shell,
+    "json": check_json,
+    "yaml": check_yaml,
+    "toml": check_toml,
+    "sql": check_sql,
+    "js": check_js,
+}
+
+
+@pytest.mark.parametrize("block", LISTED, ids=lambda block: f"{block.page}: {block.text[:20]}")
+def test_a_block_that_is_not_run_is_checked(block: Block) -> None:
+    """As far as that goes without what it needs; `baton` commands are parsed in `test_pages.py`."""
+    if block.kind in CHECKS:
+        CHECKS[block.kind](block)
+    else:
+        assert reason(block) == DRAWING
