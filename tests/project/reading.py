@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 from temporalio.client import Client
@@ -59,7 +60,7 @@ def commands(block: Block) -> list[str]:
     for line in block.text.splitlines(keepends=True):
         piece += line
         if not line.endswith("\\\n") and _is_whole(piece):
-            found.append(piece.strip())
+            found.append(piece.replace("\\\n", " ").strip())
             piece = ""
     assert piece == "", f"the shell does not take {piece!r}"
     return [one for one in found if one and not one.startswith("#")]
@@ -129,7 +130,7 @@ class Reader:
         """Type a command, which has to succeed, and return what it printed."""
         line = line.replace("/path/to", str(self.place))
         words = shlex.split(line, comments=True)
-        plain = [word for word in words if not _ASSIGNED.match(word)]
+        plain = [*dropwhile(_ASSIGNED.match, words)]
         if plain[:2] == ["pip", "install"]:  # the packages are those of this checkout
             return ""
         if words[0] == "cd":
@@ -182,9 +183,9 @@ class Reader:
 
         `baton dev` is a worker alone, on the reader's server; and ports are free ones.
         """
-        await self._end(line)
+        await self._end([line])
         words = shlex.split(line, comments=True)
-        own = dict(word.split("=", 1) for word in words if _ASSIGNED.match(word))
+        own = dict(word.split("=", 1) for word in takewhile(_ASSIGNED.match, words))
         plain = words[len(own) :]
         if plain[:2] == ["baton", "dev"]:
             name = plain[2]
@@ -203,16 +204,18 @@ class Reader:
         first = await process.stdout.readline()
         self._services[line] = process, first, asyncio.create_task(process.stdout.read())
 
-    async def _end(self, line: str) -> None:
-        if found := self._services.pop(line, None):
-            process, first, rest = found
+    async def _end(self, lines: list[str]) -> None:
+        """Stop what serves, which has to have served until now."""
+        ended = []
+        for line in [line for line in lines if line in self._services]:
+            process, first, rest = self._services.pop(line)
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            code, told = await process.wait(), (first + await rest).decode()
+            ended.append((line, await process.wait(), (first + await rest).decode()))
+        for line, code, told in ended:
             print(f"{line}\n{told}")
             assert code == -signal.SIGKILL, f"{line} ended by itself, with {code}: {told}"
 
     async def stop(self) -> None:
-        """Stop all that serves, which it has to do until now."""
-        for line in [*self._services]:
-            await self._end(line)
+        """Stop all that serves."""
+        await self._end([*self._services])
