@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 PAUSE = 0.02  # seconds between two pieces of a slow answer
 
 
@@ -169,6 +171,12 @@ class ChatServer:
     @property
     def url(self) -> str:
         return f"{self.base}/chat/completions"
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, server: ChatServer, **prices: str) -> None:
+    """Name the server's model to the shipped pipelines, as an operator does."""
+    for name, value in {"URL": server.base, "MODEL": "small", "KEY": "sk-secret", **prices}.items():
+        monkeypatch.setenv(f"BATON_LLM_{name}", value)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from baton.report.records import Readiness, Status
 from baton.report.rules import lint_report
 from baton.runs.client_explanation import explain_run
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
-from tests.chat_server import chat_server, completion, refusal
+from tests.chat_server import chat_server, completion, configure, refusal
 from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
 from tests.support import failure
 from workflows.code_review import BUDGET, CodeReview
@@ -146,13 +146,6 @@ class TestCodeReview:
         assert [step.name for step in run.steps] == ["take-snapshot"]
 
 
-def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Name the model to ask, as an operator does."""
-    base = url.removesuffix("/chat/completions")
-    for name, value in (("URL", base), ("MODEL", "small"), ("KEY", "sk-secret"), ("PROMPT_PRICE", "2.50")):
-        monkeypatch.setenv(f"BATON_LLM_{name}", value)
-
-
 class TestWithAModel:
     async def test_what_it_can_quote_is_kept_and_its_cost_is_in_the_budget(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +161,7 @@ class TestWithAModel:
         invented = {**claim, "quote": "rm -rf / --no-preserve-root"}
         answer = completion(json.dumps({"baton_patch": {}, "output": {"findings": [claim, invented]}}))
         with chat_server(answer, answer) as server:
-            configure(monkeypatch, server.url)
+            configure(monkeypatch, server, PROMPT_PRICE="2.50")
             run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
         report = (tmp_path / "out" / "REVIEW.md").read_text()
         assert "`bin/deploy.sh:2` **high** The first argument is run as a command" in report
@@ -189,7 +182,7 @@ class TestWithAModel:
     ) -> None:
         """A refusal ends the run with the reason, and the key is not in it."""
         with chat_server(*(refusal(401, "invalid_api_key", "no such key") for _ in range(2))) as server:
-            configure(monkeypatch, server.url)
+            configure(monkeypatch, server, PROMPT_PRICE="2.50")
             with pytest.raises(WorkflowFailureError) as raised:
                 await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
         assert len(server.asked) == 2

@@ -23,7 +23,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
 from baton.testing import PipelineRun, pipeline_worker, run_pipeline
-from tests.chat_server import chat_server, completion
+from tests.chat_server import chat_server, completion, configure
 from tests.shipped.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
 from tests.support import failure
 from tests.support.surfaces import LogCapture, Surfaces, assert_not_seen, assert_seen, surfaces_of
@@ -284,8 +284,7 @@ class TestWithAModel:
         concerns = [concern, {"text": "I feel uneasy.", "facts": []}]
         reply = completion(json.dumps({"baton_patch": {}, "output": {"concerns": concerns}}))
         with chat_server(completion("{}"), reply) as server:
-            for name, value in (("URL", server.base), ("MODEL", "small"), ("KEY", "sk-secret")):
-                monkeypatch.setenv(f"BATON_LLM_{name}", value)
+            configure(monkeypatch, server)
             run = await review(reviewer, REPLY, tmp_path)
         output: Any = run.result.output
         assert output["verdict"] == "needs_review"

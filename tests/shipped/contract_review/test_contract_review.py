@@ -18,11 +18,12 @@ from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
-from tests.chat_server import Reply, chat_server, completion
+from tests.chat_server import Reply, chat_server, completion, configure
 from tests.shipped.contract_review.material import NDA, SAAS, SERVICES, pdf_of
 from tests.support import failure
 from workflows.contract_review import ContractReview
 
+PRICES = {"PROMPT_PRICE": "2.50", "COMPLETION_PRICE": "10"}
 STEPS = ["extract-clauses", "analyse-clauses", "score-risk", "write-summary"]
 
 
@@ -146,7 +147,7 @@ class TestWithAModel:
         claims = {"findings": [claim, {**claim, "quote": "The Provider pays everything."}]}
         sentences = {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["2.3"]}]}
         with chat_server(answer(claims), answer(sentences)) as server:
-            configure(monkeypatch, server.base)
+            configure(monkeypatch, server, **PRICES)
             run = await review(reviewer, SAAS, tmp_path)
         by_rules = run.record.history[0][0].spend + run.record.history[2][0].spend
         assert run.result.spend.micro_usd == 2 * 3_500
@@ -163,7 +164,7 @@ class TestWithAModel:
     ) -> None:
         """A model that answers `{}` again and again costs what it costs, and no more than the run may spend."""
         with chat_server(*[Reply(completion("{}", read=100_000, written=1_000)) for _ in range(20)]) as server:
-            configure(monkeypatch, server.base)
+            configure(monkeypatch, server, **PRICES)
             handle = await reviewer.client.start_workflow(
                 ContractReview.run,
                 PipelineInput(
@@ -186,7 +187,7 @@ class TestWithAModel:
     ) -> None:
         """A refusal ends the run with the reason, and the key is not in it."""
         with chat_server(Reply(b"no such key: sk-secret", status=401)) as server:
-            configure(monkeypatch, server.base)
+            configure(monkeypatch, server, **PRICES)
             with pytest.raises(WorkflowFailureError) as raised:
                 await review(reviewer, SAAS, tmp_path)
         assert len(server.asked) == 1
@@ -196,14 +197,3 @@ class TestWithAModel:
 
 def answer(output: dict[str, Any]) -> Reply:
     return Reply(completion(json.dumps({"baton_patch": {}, "output": output}), read=1_000, written=100))
-
-
-def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    for name, value in (
-        ("URL", url),
-        ("MODEL", "small"),
-        ("KEY", "sk-secret"),
-        ("PROMPT_PRICE", "2.50"),
-        ("COMPLETION_PRICE", "10"),
-    ):
-        monkeypatch.setenv(f"BATON_LLM_{name}", value)

@@ -21,7 +21,7 @@ from baton.core.messages import Decision
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, pipeline_worker
-from tests.chat_server import chat_server, completion
+from tests.chat_server import chat_server, completion, configure
 from tests.shipped.delivery.material import ADD, FIX, TEST, at, git, has_sandbox, project, state
 from tests.support import failure, until
 from workflows.delivery import Delivery
@@ -334,7 +334,7 @@ class TestWithAModel:
         ]
         replies = [completion(json.dumps({"baton_patch": {}, "output": draft})) for draft in drafts]
         with chat_server(*replies) as server:
-            configure(monkeypatch, server.base)
+            configure(monkeypatch, server)
             handle = await start(deliverer, repo)
             await asked(deliverer, handle, True)
             output: Any = (await handle.result()).output
@@ -352,12 +352,7 @@ class TestWithAModel:
         before = state(repo)
         draft = {"title": "x", "edits": [{"path": "tests/test_sums.py", "find": ", 3)", "replace": ", -1)"}]}
         with chat_server(completion(json.dumps({"baton_patch": {}, "output": draft}))) as server:
-            configure(monkeypatch, server.base)
+            configure(monkeypatch, server)
             handle = await start(deliverer, repo, paths=["app/*.py"])
             assert "wants to change 'tests/test_sums.py', which it may not" in await failure(handle)
         assert state(repo) == before
-
-
-def configure(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    for name, value in (("URL", url), ("MODEL", "small"), ("KEY", "sk-secret")):
-        monkeypatch.setenv(f"BATON_LLM_{name}", value)

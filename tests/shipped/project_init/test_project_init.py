@@ -16,7 +16,7 @@ from baton import BatonPlugin, PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.runs.client_explanation import explain
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
-from tests.chat_server import chat_server, completion
+from tests.chat_server import chat_server, completion, configure
 from tests.shipped.project_init.conftest import write_files
 from tests.shipped.project_init.projects import PYTHON
 from workflows.project_init import ProjectInit
@@ -70,9 +70,7 @@ async def test_a_model_adds_what_it_can_point_to(
     invented = {**item, "title": "Buy a bigger machine", "evidence": ["src/shop/machine.py"]}
     answer = completion(json.dumps({"baton_patch": {}, "output": {"items": [item, invented]}}))
     with chat_server(answer) as server:
-        base = server.url.removesuffix("/chat/completions")
-        for name, value in (("URL", base), ("MODEL", "small"), ("KEY", "sk-secret"), ("PROMPT_PRICE", "2.50")):
-            monkeypatch.setenv(f"BATON_LLM_{name}", value)
+        configure(monkeypatch, server, PROMPT_PRICE="2.50")
         run = await initialize(worker, write_files(tmp_path / "project", PYTHON), tmp_path / "out")
     roadmap = (tmp_path / "out" / "ROADMAP.md").read_text()
     assert "Split the order book" in roadmap
