@@ -23,7 +23,7 @@ def visible(value: str, longest: int = LONGEST) -> str:
 
 
 def shown(character: str) -> str:
-    """Return a character, escaped where nobody would see it."""
+    """Return a character, escaped where it would be invisible."""
     unsafe = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
     return f"\\u{ord(character):04x}" if unsafe else character
 

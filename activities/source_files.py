@@ -35,7 +35,7 @@ _OTHERS = ("--others", "--exclude-standard")
 _IGNORED = ("ls-files", "-z", "--ignored", "--directory", *_OTHERS)
 _OURS = ".baton"
 _VERSION_CONTROL = frozenset((".git", ".hg", ".svn", ".jj"))
-# Outside of a checkout nobody says what was installed or built.
+# Outside of a checkout it is unknown what was installed or built.
 _SKIPPED = """
 node_modules bower_components .venv venv .yarn .pnpm-store site-packages __pycache__ .mypy_cache .pytest_cache
 .ruff_cache .hypothesis .cache .gradle .terraform .tox .nox .eggs .next .nuxt htmlcov .idea .vs

@@ -397,7 +397,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         return answer
 
     async def handle_update_handler(self, input: worker.HandleUpdateInput) -> Any:
-        """Run an update's handler; what it raises fails the update, and only who sent that is told by Temporal."""
+        """Run an update's handler; what it raises fails the update, and Temporal tells its sender alone."""
         with logging_failures(f"the handler of the update {input.update!r} failed"):
             return await super().handle_update_handler(input)
 

@@ -261,7 +261,7 @@ _THREADS = 32
 
 
 class _Threads(ThreadPoolExecutor):
-    """The threads of tools and nodes that are not async: nobody can end one, so a worker that stops waits for none."""
+    """The threads of tools and nodes that are not async: none can be ended, so a worker that stops waits for none."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Begin nothing more."""

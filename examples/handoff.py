@@ -1,4 +1,4 @@
-"""Handoff to another pipeline: one takes an order, starts another that checks the risk, and goes on with its verdict.
+"""Handoff to another pipeline: one takes an order, starts another that checks the risk, and continues with its verdict.
 
 The message is signed by its sender, validated and recorded by its receiver, and sent again until it is answered.
 """

@@ -58,7 +58,7 @@ _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
 
 _SPENT_OUT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
-_WITHOUT_KEY = ("OpenAIError", "AnthropicError")  # of which a client is refused that is given no key
+_WITHOUT_KEY = ("OpenAIError", "AnthropicError")  # what a client without a key raises
 _UNREACHABLE = ("APIConnectionError", "APITimeoutError")
 _UNFINISHED = {
     "LengthFinishReasonError": "length",

@@ -89,7 +89,7 @@ async def console(
     """Serve the web console: runs, their relay, what waits for you.
 
     It listens on this machine only and prints a link that signs your browser in. Each link works once; the next one is
-    printed when it was used. Under --people nobody needs a link: a proxy names people and their groups in headers,
+    printed when it was used. Under --people no link is needed: a proxy names people and their groups in headers,
     which count from its declared addresses alone. Declare only a proxy that removes them from what callers send.
     """
     if not _is_loopback(host) and url is None:

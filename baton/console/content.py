@@ -29,7 +29,7 @@ MOST_CHARACTERS = 300_000
 """So much of a text is shown, which is more than an approval may show; the whole can be downloaded."""
 MOST_ROWS = 500
 
-_MOST_MARKDOWN, _MOST_SIGNS = 60_000, 5_000  # beyond these the parser can take seconds, in which nobody is served
+_MOST_MARKDOWN, _MOST_SIGNS = 60_000, 5_000  # beyond these the parser can take seconds, in which no one is served
 _MOST_MEMBERS, _MOST_COLUMNS, _MOST_LINES = 20, 50, 20_000
 _DEEPEST = 20  # levels of JSON that are indented: deeper ones would be mostly spaces
 _SARIF = frozenset({"$schema", "version", "runs", "properties", "inlineExternalProperties"})

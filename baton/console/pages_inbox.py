@@ -34,7 +34,7 @@ class Entry:
     text: str = ""  # the question, or why it waits
     whom: str = ""  # who may decide; empty for anybody
     since: datetime | None = None  # since when
-    until: datetime | None = None  # when nobody's word counts any more
+    until: datetime | None = None  # later no decision counts
     approved: Sequence[str] = ()  # of a quorum: who has approved
     needs: int = 1  # of a quorum: how many have to
 

@@ -25,7 +25,7 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a stream: a text, of which more may come, or a call of a tool or its answer, which are whole.
+    """A part of a stream: a text, which may continue, or a call of a tool or its answer, which are whole.
 
     Attributes:
         kind: What it is.

@@ -100,7 +100,7 @@ class OutsideAgents:
     asker: Asker = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Remember from one listing to the next where nobody answered."""
+        """Remember from one listing to the next which runs did not answer."""
         object.__setattr__(self, "asker", Asker(self.client))
 
     async def list_open(self, agent: str) -> list[Found]:
@@ -126,7 +126,7 @@ class OutsideAgents:
         async def told(run: Execution) -> list[OutsideHandoff] | None:
             try:
                 return await self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff)
-            except HistoryError as error:  # one run takes the list from nobody
+            except HistoryError as error:  # one run does not break the list
                 trouble.append(str(error))
                 _warn(str(error))
                 return None

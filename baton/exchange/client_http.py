@@ -234,5 +234,5 @@ async def _no_such_call(_: Request, error: Exception) -> Response:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    """Let go of a request whose sender hung up while sending it; nobody reads this answer."""
+    """Let go of a request whose sender hung up while sending it; this answer is not read."""
     return _error(400, "the body ended too soon")

@@ -418,7 +418,7 @@ class HandoffTools:
             raise
 
     async def _returned_before(self, handoff_id: str) -> Returned | None:
-        """Return what is told an agent that returns its work again, as one does that lost the answer."""
+        """Return the answer to an agent that returns its work again because it lost the first answer."""
         end = (await self._found(handoff_id)).handoff.end
         if end is None:
             return None

@@ -360,7 +360,7 @@ class Received(CompactRecord):
         task_id: The task.
         digest: Of what the message says.
         sender: Who handed on.
-        reply_to: The workflow that was answered; absent if nobody waits there.
+        reply_to: The workflow that was answered; absent if it does not wait.
         description: What the receiver is to do.
         constraints: Rules of the form `key:value`.
         state: The message's `currentState`; the sender's baton is in here.

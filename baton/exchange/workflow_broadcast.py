@@ -75,7 +75,7 @@ class Broadcast(CompactRecord):
             return BroadcastStatus.TIMEOUT if self.timeout_suffices and accepted else BroadcastStatus.FAILED
         hopeless = accepted + len(self.silent) < needed
         if not self.silent and self.timeout_suffices and accepted:
-            return BroadcastStatus.TIMEOUT  # nobody is left to wait for
+            return BroadcastStatus.TIMEOUT  # all have answered or run out of time
         return (
             BroadcastStatus.FAILED if hopeless and not (self.timeout_suffices and self.silent) else BroadcastStatus.OPEN
         )

@@ -57,13 +57,13 @@ MOST_CARRIED, MOST_CARRIED_COMPRESSED = 8 * 1024 * 1024, 512 * 1024
 """How many bytes of messages of a kind a run that continues as new takes along, and how many once compressed.
 
 Its input holds them, with all else that the next run begins with. The server takes 2 MiB of it where there is no
-artifact store, and nobody reads more than 64 MiB; a run that was sent too much could neither continue nor begin.
+artifact store, and more than 64 MiB is never read; a run that was sent too much could neither continue nor begin.
 """
 
 AnswerT = TypeVar("AnswerT")
 
 _OPENING_TIMEOUT = timedelta(seconds=10)
-_LONGEST_ID = 1_000  # bytes of a workflow id, as a server has it that nobody told otherwise
+_LONGEST_ID = 1_000  # bytes of a workflow id, the server's default
 
 
 @dataclass(frozen=True)

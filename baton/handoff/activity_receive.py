@@ -226,7 +226,7 @@ async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], erro
 
 
 async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], given: StageInput, spend: Spend) -> None:
-    """Put on record what a stage had charged that nobody waits for any more, so that no run will tell of it."""
+    """Put on record what an abandoned stage had charged, because no run will report it."""
     why = activity.cancellation_details() if activity.in_activity() else None
     if not spend or why is None or not (why.cancel_requested or why.not_found):
         return

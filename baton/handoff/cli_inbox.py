@@ -78,7 +78,7 @@ EditOption = Annotated[
 async def list_(session: Session, limit: LimitOption = 100) -> None:
     """List the handoffs that wait for a person, the oldest first, and the open approvals.
 
-    Each run is asked itself; of those whose worker does not answer, it is what their history tells. The server's
+    The worker of each run is asked; where none answers, the run's history is read. The server's
     index may lag behind by a moment. With --json each has a `kind`, `handoff` or `approval`.
     """
     client = await session.client()
@@ -170,7 +170,7 @@ release = _decision(
     HandoffAction.RELEASE,
     """Declare a safety finding a false alarm; the handoff is audited again with your name.
 
-    Only the texts that are shown are released. The same text passes in later handoffs of the task, any other one
+    Only the texts that are shown are released. The same text passes in later handoffs of the run, any other one
     is rejected as before.
     """,
 )

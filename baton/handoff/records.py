@@ -182,7 +182,7 @@ class CostTracking(OpenRecord):
 
     Attributes:
         cost_spent_so_far_usd: Spent since the task began, US dollars; it only grows.
-        cost_budget_remaining_usd: What is left, US dollars; at or below zero nobody may execute.
+        cost_budget_remaining_usd: What is left, US dollars; at or below zero it may not be executed.
         token_spent: Tokens used since the task began.
     """
 
@@ -230,7 +230,7 @@ class ToolCall(OpenRecord):
 
 
 class Handoff(OpenRecord):
-    """A handoff message of schema 2: what a receiver is told, by whom, at what cost so far.
+    """A handoff message of schema 2: what a receiver gets, from whom, at what cost so far.
 
     Attributes:
         schema_version: The version of the schema that the message follows, for example `"2.0"`.
@@ -256,7 +256,7 @@ class Handoff(OpenRecord):
         personal_data_payload: Personal data, encrypted per subject; nowhere else in the message.
         key_id: Which key sealed it.
         audience: The one address that it is meant for.
-        expires_at: From when on nobody may accept it.
+        expires_at: From when on it may not be accepted.
         initial: True for a handoff that begins a task, and so has no completed subtasks.
         trail: How the task came here; what the ping-pong guard looks at.
         step: What a pipeline sends along for its own stages; of no meaning to other receivers.

@@ -1,4 +1,4 @@
-"""Handoffs as bytes, before and after their seal was verified: of different types, so that nobody mistakes them.
+"""Handoffs as bytes, before and after their seal was verified: of different types, so that no code mistakes them.
 
 An `UnverifiedHandoff` holds bytes that anybody may have written. Only `baton.handoff.store_signing.open_sealed` makes
 a `VerifiedHandoff`, and it does not survive a trip: as a payload it is bytes again, which read back as unverified.

@@ -40,10 +40,10 @@ from baton.wire.json_values import MOST_MESSAGE_VALUES, digest_of, excess, loads
 from baton.wire.schemas import Path, pointer
 
 _MOST_ERRORS = 4 * MOST_FINDINGS  # a place can break several rules; a hostile message can break any number
-_MOST_CHECKED = 200  # values of which all errors are made
+_MOST_CHECKED = 200  # values whose errors are all listed
 _LONGEST_RULE = 300  # characters; a rule names what a schema lists, and members of the message that it does not know
 _MOST_RULES = 3
-_LONGEST_PATTERN = 80  # characters; nobody reads a longer one
+_LONGEST_PATTERN = 80  # characters; a longer one is unreadable
 _VALUE = "a value"
 
 

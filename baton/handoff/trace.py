@@ -2,7 +2,7 @@
 
 A trace of Baton is flat. Every handoff of a task carries the traceparent of the span that started the pipeline,
 through child pipelines and continued runs too, so one trace holds them all and nothing nests without end. What
-came of what is told by links: a handoff's own span id follows from its id and its receiver, so anyone who knows
+came of it is shown by links: a handoff's own span id follows from its id and its receiver, so anyone who knows
 `parentHandoffId` can link to the span of the handoff before, without anything more in the message.
 """
 
@@ -171,7 +171,7 @@ class HandoffTrace:
 
     @property
     def is_untraced(self) -> bool:
-        """Whether the task was started in no trace, so that nobody has decided whether its own is recorded."""
+        """Whether the task was started without a trace, so that recording its own is undecided."""
         if self.parent is None:
             return False
         try:

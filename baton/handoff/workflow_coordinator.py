@@ -116,7 +116,7 @@ class HandoffCoordinator:
         return {"follows": it.last_span, "personal_data": it.personal_data} if (it := self._relay) else {}
 
     def from_child(self, came: Mapping[str, Any]) -> dict[str, JsonValue]:
-        """Return what a child wrote of people beside what it was started with; nothing where nobody waits for it."""
+        """Return what a child wrote of people beside what it was started with; nothing where no run waits for it."""
         return written_onto(came, self._relay.personal_data) if self._relay and workflow.info().parent else {}
 
     def learned(self, result: PipelineResult) -> PipelineResult:
@@ -222,7 +222,7 @@ class HandoffCoordinator:
         outgoing.rejected += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
         fate = disposition_of(reason, max(outgoing.rejected, 1), self._terms.attempts)
         if fate is Disposition.BACK_TO_SENDER and (self._sender is None or outgoing.given.branch):
-            fate = Disposition.ESCALATE  # nobody could correct it: it begins the task, or many wait for the same sender
+            fate = Disposition.ESCALATE  # no stage can correct it: it begins the task, or many wait for one sender
         if expired and fate is Disposition.BACK_TO_SENDER:
             fate, outgoing.expired = (
                 Disposition.ESCALATE,

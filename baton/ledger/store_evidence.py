@@ -3,7 +3,7 @@
 The signatures of records under a signed checkpoint are not verified again. So a checkpoint is signed only if each
 signature under it was verified, and continues only a checkpoint whose own signature is good.
 
-An anchor file keeps heads and checkpoints apart from the ledger, so that nobody can reset both unseen. Put it where
+An anchor file keeps heads and checkpoints apart from the ledger, so that both cannot be reset unseen. Put it where
 the ledger's database cannot write: another machine, another owner, a disk that only appends. It follows the rule of a
 transparency log's witness: a new checkpoint is taken only with the proof that the ledger only grew since the last one.
 

@@ -452,7 +452,7 @@ class StageContext(Generic[BatonT]):
     def readable(self) -> dict[str, str | None]:
         """Return what `read_artifact` may read, with the hash of its text: inputs, artifacts, facts with a long claim.
 
-        An input that is no artifact has no hash.
+        An input without an artifact has no hash.
         """
         facts = self.contract.facts if self.contract else ()
         named: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}
@@ -503,7 +503,7 @@ class StageContext(Generic[BatonT]):
         if self._loop is None or _running_loop() is self._loop:
             self._send()
         else:  # a thread of the stage's; Temporal takes heartbeats in the stage's own loop, and knows it by its context
-            with suppress(RuntimeError):  # that loop has ended, and nobody is left to be told
+            with suppress(RuntimeError):  # that loop has ended, and no code waits for it
                 self._loop.call_soon_threadsafe(self._send, context=self._around)
 
     def _send(self) -> None:
@@ -516,7 +516,7 @@ class StageContext(Generic[BatonT]):
         """Charge what something cost, at once: it is paid whether or not the stage succeeds.
 
         Use it for each call of a model, instead of the spend of the `StageResult`. What a run charged before it
-        raised, or before its worker was lost, is in the bill of the next one. The server is told by a heartbeat within
+        raised, or before its worker was lost, is in the bill of the next one. A heartbeat tells the server within
         a twentieth of a second, so that a stage which ends by then, and tells its bill itself, costs it none.
 
         Args:
@@ -555,11 +555,11 @@ class StageContext(Generic[BatonT]):
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-        if "tools" in self.__dict__:  # otherwise nobody asked for them
+        if "tools" in self.__dict__:  # otherwise they were not used
             await self.tools.settle()
 
     async def close_session(self) -> tuple[list[SessionEvent], str | None]:
-        """Return what `SessionLog.close` returns, and nothing if nobody recorded anything."""
+        """Return what `SessionLog.close` returns, and nothing if nothing was recorded."""
         return await self.session.close(self.parts.artifacts) if "session" in self.__dict__ else ([], None)
 
     def told(self) -> list[dict[str, Any]]:

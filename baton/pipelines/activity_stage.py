@@ -193,7 +193,7 @@ class Stage(Generic[GivenT, AnswerT]):
             raise
         except Exception as error:
             if context.charged:
-                context.still_alive()  # what it returned may have had a bill, of which the next run is to know
+                context.still_alive()  # what it returned may have had a bill, which the next run needs
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             never = any(
                 isinstance(one, InputError) or not self.spec.retries.allows(type(one).__name__) for one in leaves(error)
@@ -270,7 +270,7 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
 
     The function is `(Baton) -> BatonPatch` or `(StageContext) -> StageResult`; of a derived baton, annotate
     the derived type. What it raises, Temporal retries by `retries`; a patch that breaks a rule leads to
-    another attempt that is told why.
+    another attempt with the reasons.
 
     Args:
         function: The function, when the decorator is used without arguments.
@@ -361,7 +361,7 @@ def _as_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, Jso
 
 
 def _written(result: StageResult) -> StageResult:
-    """Return an answer with its patch as JSON, and with whole characters in what was heard: nobody can say it again."""
+    """Return an answer with its patch as JSON, and with whole characters in what was heard: it cannot be said again."""
     patch = result.baton_patch
     return result.model_copy(
         update={

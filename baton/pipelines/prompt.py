@@ -91,7 +91,7 @@ class Material:
         baton: The baton.
         earlier_decisions: How many decisions were not handed over.
         contract: The contract, if there is one.
-        claims: The whole claims of facts of which the contract has the beginning, by event.
+        claims: The whole claims of facts that the contract shortens, by event.
         summary: The older conversation.
         turns: The newer conversation.
         findings: Why the attempt before was refused.
@@ -134,7 +134,7 @@ def assemble(
         material: What may stand in it.
         allowed: The most tokens that it may cost (`prompt_tokens`).
         estimator: Counts tokens.
-        nonce: A part of the fences that nobody who wrote the material can know.
+        nonce: A part of the fences that no author of the material can know.
         reads: How the agent reads the rest; None if it cannot.
 
     Raises:
@@ -336,7 +336,7 @@ class _Assembly:
             main.append(_Facts(material.contract, material.claims, estimator, rest))
         main.append(_Page(material, estimator))
         if material.contract is None and (material.turns or material.summary):
-            main.append(_Conversation(material, estimator))  # under a contract nobody reads a raw conversation
+            main.append(_Conversation(material, estimator))  # under a contract no agent reads a raw conversation
         if unshown := [f"{one.id}: {one.why}" for one in material.texts if one.text is None]:
             main.append(_Fixed("not shown", "Not Shown", unshown, estimator))
             main[-1].why = "; ".join(unshown)

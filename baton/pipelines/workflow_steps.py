@@ -236,7 +236,7 @@ class RecordedOutcomes:
 LONG_ENOUGH = 1
 """Seconds for a step without a measurement: it is shown as one of its own."""
 
-_LONGEST_NAME = 200  # a longer one fits no record, so nobody could decide about an approval of that title
+_LONGEST_NAME = 200  # a longer one fits no record, so no decision could name an approval of that title
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
 _DEFINITION = "__temporal_workflow_definition"  # as the SDK marks both the class and its `run` method
 

@@ -108,7 +108,7 @@ class Visibility:
         return found[0] if found else usual
 
     def gave_up(self, name: str | None = None) -> None:
-        """Show a handoff that was not accepted, until the pipeline's code, which is told of it, continues to a step."""
+        """Show a handoff that was not accepted, until the pipeline's code, which learns of it, continues to a step."""
         is_alone = self._status is not PipelineStatus.PENDING_HANDOFF
         self.became(PipelineStatus.PENDING_HANDOFF, name)
         self._given_up = is_alone

@@ -104,7 +104,7 @@ async def bill(
         str | None, typer.Option(metavar="DATE", help="Only what was charged since, as 2026-11-27 (UTC).")
     ] = None,
     group_by: Annotated[
-        GroupBy | None, typer.Option("--group-by", help="By what to sum up; by pipeline by default.")
+        GroupBy | None, typer.Option("--group-by", help="What to sum up by; the pipeline by default.")
     ] = None,
     reconcile: Annotated[
         Path | None,

@@ -173,7 +173,7 @@ async def _newest(session: Session, pipelines: list[str], most: int) -> list[str
 
 
 async def _histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:
-    """Return each history with its name; the server is asked for those that are no files."""
+    """Return each history with its name; the server is asked for those that are not files."""
     files = set(filter(os.path.isfile, sources))
     for source in sources:
         if source.endswith(".json") and source not in files:

@@ -145,7 +145,7 @@ async def run(
         handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
         has_worker = await has_pollers(client, task_queue)
         waits = await given_no_runs(client, task_queue)
-        begins = has_worker and not waits and not watch  # who watches is told anyway
+        begins = has_worker and not waits and not watch  # a watcher sees it anyway
         first = await answered_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
     if not has_worker:
         session.note(f"no worker polls the task queue {task_queue!r}; the run begins once one does")

@@ -300,7 +300,7 @@ def _short(text: str) -> str:
 
 
 def _by_step(run: RunRecord) -> Changes:
-    """Return a run's changes by step; a person's edits and what branches wrote are no step's own."""
+    """Return a run's changes by step; a person's edits and what branches wrote belong to none."""
     steps: Changes = {}
     for entry, before in with_before(run):
         if entry.kind not in (StepKind.EDIT, StepKind.BRANCH):

@@ -137,7 +137,7 @@ def is_wait_for_worker(event: HistoryEvent) -> bool:
 
 
 def is_missing(event: HistoryEvent) -> bool:
-    """Return whether an event tells that a worker lacked what a stage needs, which is no failure of the stage."""
+    """Return whether an event tells that a worker lacked what a stage needs, which is not a failure of the stage."""
     failure = event.activity_task_failed_event_attributes.failure
     return failure.application_failure_info.type == ConfigurationError.__name__
 

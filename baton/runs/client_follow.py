@@ -103,7 +103,7 @@ async def follow(
         client: A connected client.
         workflow_id: The run.
         run_id: Which of its runs to begin with; the newest by default.
-        cursor: Where to resume: after the news that had this cursor, as it is or as a text. What came since is told,
+        cursor: Where to resume: after the news that had this cursor, as it is or as a text. What came since follows,
             and nothing twice.
 
     Raises:
@@ -258,7 +258,7 @@ async def _fold(client: Client, workflow_id: str, run_id: str, events: Sequence[
 
 
 def _is_result(event: HistoryEvent) -> bool:
-    """Return whether an event is what a stage answered, of which the workflow takes note in its next task."""
+    """Return whether an event is a stage's answer, which the workflow notes in its next task."""
     return event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED or is_refusal(event)
 
 
@@ -372,5 +372,5 @@ def _passes(error: RPCError) -> bool:
 
 
 def _is_starting(error: RPCError) -> bool:
-    """Return whether a server has not read its namespaces yet; of one that has never answered, nobody can tell."""
+    """Return whether a server has not read its namespaces yet; of one that has never answered, it is unknown."""
     return error.status is RPCStatusCode.NOT_FOUND and error.message.startswith("Namespace")

@@ -1,6 +1,6 @@
 """The handoffs of a run as its event history tells them: the messages, and which of them wait for a person.
 
-Needs no worker. What waits is told by its deadline (`baton.runs.client_events`), and why it waits by what its receiver
+Needs no worker. What waits is known by its deadline (`baton.runs.client_events`), and why it waits by what its receiver
 answered; so of a handoff that was never sent the history knows only when.
 """
 

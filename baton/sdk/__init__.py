@@ -17,6 +17,6 @@ def leave(code: int) -> NoReturn:
         code: The exit code, 0 for success.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads any more, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # the reader has gone, or it was closed
             stream.flush()
     os._exit(code)

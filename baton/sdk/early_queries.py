@@ -2,7 +2,7 @@
 
 A query that waits for a worker arrives with everything that happened meanwhile: signals, results, fired timers, the
 start of a task that another worker is at. The SDK applies that at once. A replay applies it in the next task, at
-another time and beside other events, so a run that goes on from there no longer fits its own history (docs/limits.md
+another time and beside other events, so a run that continues from there no longer fits its own history (docs/limits.md
 has a reproduction without Baton). With this guard the answer to such a query is the last thing that a worker's copy of
 the run does: the worker drops it, and the next task loads the run from its history.
 """

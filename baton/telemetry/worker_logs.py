@@ -57,7 +57,7 @@ def limit_repeated_logs() -> None:
 TICK_SECONDS = 1.0
 BLOCKED_TICKS = 10
 """After so many ticks without a sign of life the event loop counts as blocked. Ticks, and no clock: while the whole
-machine stands still, nobody ticks."""
+machine sleeps, nothing ticks."""
 MOST_FRAMES = 30
 """So many of the innermost calls are logged."""
 
