@@ -74,7 +74,7 @@ def unwrap(wrapped: bytes, place: KeyPlace, wrapping: Key) -> bytes:
     """Return a subject's key."""
     try:
         return aes_key_unwrap(_key_for(place, wrapping), wrapped)
-    except InvalidUnwrap:
+    except (InvalidUnwrap, TypeError, ValueError):  # SQLite keeps whatever its owner puts into a column
         raise DataKeyMissingError(
             f"the key {place.kid!r} of {place.subject!r} does not unwrap with {wrapping.id!r}: the vault's file is "
             "damaged or the keyring is another one; restore them, then try again"

@@ -150,9 +150,10 @@ def key_to_seal(
     """Return the subject's key for so many more values: its newest, or a new one where that is used up."""
     subject = admit(connection, found)
     row = connection.execute(
-        "SELECT id, kid, generation, used FROM data_key WHERE subject = ? ORDER BY generation DESC LIMIT 1", (subject,)
+        "SELECT id, kid, generation, used + ? <= ? FROM data_key WHERE subject = ? ORDER BY generation DESC LIMIT 1",
+        (values, most, subject),
     ).fetchone()
-    if row is not None and row[3] + values <= most:
+    if row is not None and row[3]:
         connection.execute("UPDATE data_key SET used = used + ? WHERE id = ?", (values, row[0]))
         place = KeyPlace(found.pseudonym, row[1], row[2])
         return key_to_open(connection, keyring, place.subject, place.kid)
@@ -226,7 +227,12 @@ def destroy(connection: sqlite3.Connection, subject: int) -> None:
 
 def _erasure(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice | None:
     row = connection.execute("SELECT notice FROM erasure WHERE subject = ?", (pseudonym,)).fetchone()
-    return None if row is None else ErasureNotice.model_validate_json(row[0])
+    try:
+        return None if row is None else ErasureNotice.model_validate_json(row[0])
+    except ValidationError:
+        raise VaultError(
+            f"the vault's notice of the erasure of {pseudonym!r} is damaged; restore the file, with its erasure list"
+        ) from None
 
 
 ERASED, REFUSED, UNKNOWN = "ERASED", "REFUSED", "UNKNOWN"
@@ -367,8 +373,10 @@ def apply(connection: sqlite3.Connection, notice: ErasureNotice) -> bool:
 
 def notice_of(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice:
     """Return the notice of the erasure of a pseudonym that was erased."""
-    row = connection.execute("SELECT notice FROM erasure WHERE subject = ?", (pseudonym,)).fetchone()
-    return ErasureNotice.model_validate_json(row[0])
+    notice = _erasure(connection, pseudonym)
+    if notice is None:
+        raise VaultError(f"the vault has no notice of the erasure of {pseudonym!r}")
+    return notice
 
 
 def unrecorded(connection: sqlite3.Connection, pseudonym: str, most: int) -> list[str]:

@@ -167,6 +167,42 @@ class TestMoving:
         with pytest.raises(DataKeyMissingError, match="does not unwrap"):
             await vault.open(payload, TASK)
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param("wrapped_key SET bytes = 'x'", id="a text for a key"),
+            pytest.param("data_key SET generation = x'00'", id="bytes for a number"),
+            pytest.param("data_key SET generation = 1 << 62", id="a number out of range"),
+            pytest.param("data_key SET used = 'x'", id="a text for a count"),
+            pytest.param("erasure SET notice = '{}'", id="a notice that is none"),
+        ],
+    )
+    async def test_whatever_its_file_holds_each_question_has_an_answer(
+        self, path: Path, keyring: Keyring, change: str
+    ) -> None:
+        """Data, or an error that says what to restore: a stage failed with an error of a library (C-24)."""
+        async with Vault(path, keyring) as vault:
+            payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+            gone = await vault.seal("gone", TASK, {"email": "a@x"})
+            await vault.erase("gone", "request-7")
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA ignore_check_constraints = on")
+            database.execute(f"UPDATE {change}")
+            database.commit()
+
+        async with Vault(path, keyring) as vault:
+            questions = (
+                vault.open(payload, TASK),
+                vault.seal(SUBJECT, TASK, {"email": MARKER}),
+                vault.rewrap(),
+                vault.open(gone, TASK),
+                vault.erase("gone", "request-8"),
+                vault.finish_erasures(),
+            )
+            for question in questions:
+                with contextlib.suppress(VaultError):
+                    await question
+
     async def test_a_missing_key_is_no_erasure(self, vault: Vault, tmp_path: Path, keyring: Keyring) -> None:
         """Only a recorded erasure becomes a mark; a lost key may come back, so it raises (C-24)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
