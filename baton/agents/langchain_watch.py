@@ -53,7 +53,7 @@ class GuardCallback(BaseCallbackHandler):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """GuardCallback all models and tools that are called in the `with` block; what outlasts it calls no more."""
+        """Watch all models and tools that are called in the `with` block; what outlasts it calls no more."""
         token = _watching.set(self)
         try:
             yield

@@ -55,15 +55,15 @@ def _read(response: ResponseT, read: Callable[[ResponseT], RequestUsage]) -> Req
     told = response.usage.model_dump(exclude_none=True)
     if (seen := Usage.read(told)) is None:
         return RequestUsage(unmeasured_requests=1)
-    usage = read(response.model_copy(update={"usage": CompletionUsage.construct(**_well_formed_result(told))}))
+    usage = read(response.model_copy(update={"usage": CompletionUsage.construct(**_in_whole_numbers(told))}))
     usage.input_tokens, usage.output_tokens = seen.input, seen.output
     usage.cache_read_tokens, usage.cache_write_tokens = seen.cached_input, seen.cache_write
     usage.output_reasoning_tokens = seen.reasoning
     return usage
 
 
-def _well_formed_result(told: Any) -> Any:
+def _in_whole_numbers(told: Any) -> Any:
     """Return counts that are spelled `1000.0` as whole numbers."""
     if isinstance(told, dict):
-        return {name: _well_formed_result(one) for name, one in told.items()}
+        return {name: _in_whole_numbers(one) for name, one in told.items()}
     return int(told) if isinstance(told, float) and told.is_integer() else told

@@ -27,30 +27,6 @@ class OnExhaustion(StrEnum):
     """Fail the pipeline."""
 
 
-class ChargeKind(StrEnum):
-    """What a bill is for."""
-
-    ATTEMPT = "attempt"
-    RETRY = "retry"
-    BRANCH = "branch"
-    CHILD = "child"
-    COMPRESSION = "compression"
-
-
-class Charge(CompactRecord):
-    """One bill, as it is put on record.
-
-    Attributes:
-        id: Names the bill within its reservation; the same bill twice is paid once.
-        kind: What it is for.
-        spend: Its amount and tokens.
-    """
-
-    id: Name
-    kind: ChargeKind = Field(default=ChargeKind.ATTEMPT, strict=False)
-    spend: Spend
-
-
 class Reservation(CompactRecord):
     """Money that is set apart for something under way.
 
@@ -104,7 +80,7 @@ class Budget(CompactRecord):
 
     Example:
         >>> budget = Budget(initial_micro_usd=400_000).reserve("3", "extract", 100_000)
-        >>> budget = budget.charge("3", Charge(id="1", spend=Spend(micro_usd=80_000))).settle("3")
+        >>> budget = budget.charge("3", "1", Spend(micro_usd=80_000)).settle("3")
         >>> budget.spent_micro_usd, budget.remaining_micro_usd, budget.free_micro_usd
         (80000, 320000, 320000)
     """
@@ -177,21 +153,17 @@ class Budget(CompactRecord):
         """Return the budget with something under way for which nothing could be set apart; its bills still count."""
         return self._with(open={**self.open, name: Reservation(stage=stage, micro_usd=0)})
 
-    def charge(self, name: str, charge: Charge) -> "Budget":
-        """Return the budget after a bill; a bill that is charged already changes nothing.
+    def charge(self, name: str, bill: str, spend: Spend) -> "Budget":
+        """Return the budget after a bill, charged in full even if less was reserved: it is a fact.
 
-        The bill is charged in full even if less was reserved: it is a fact.
+        The bill is named within its reservation; one that is charged already changes nothing.
         """
         held = self._reservation(name)
-        if charge.id in held.charged:
+        if bill in held.charged:
             return self
-        grown = Reservation(
-            stage=held.stage,
-            micro_usd=held.micro_usd,
-            charged=[*held.charged, charge.id],
-            charged_micro_usd=held.charged_micro_usd + charge.spend.micro_usd,
-        )
-        return self.charge_unreserved(held.stage, charge.spend)._with(open={**self.open, name: grown})
+        charged = {"charged": [*held.charged, bill], "charged_micro_usd": held.charged_micro_usd + spend.micro_usd}
+        grown = held.model_copy(update=charged)
+        return self.charge_unreserved(held.stage, spend)._with(open={**self.open, name: grown})
 
     def charge_unreserved(self, stage: str, spend: Spend) -> "Budget":
         """Return the budget after a bill for which nothing is reserved any more, such as one of a lost attempt."""

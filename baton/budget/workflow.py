@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from baton.budget.billing import beyond_outcomes, carried_beyond, spent_in
-from baton.budget.records import Budget, Charge, ChargeKind, Shortage
+from baton.budget.records import Budget, Shortage
 from baton.core.history import Outcome, Spend
-from baton.core.messages import PipelineInput, PipelineResult, StageReturn
+from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.stages import StageSpec
 from baton.handoff.records import CostTracking
 from baton.wire.money import MICRO_PER_USD
@@ -42,23 +42,10 @@ class BudgetAccount:
         else:
             self.budget = self.budget.open_unreserved(name, spec.name)
 
-    def charge(self, name: str, returned: StageReturn) -> None:
-        """Charge what an attempt cost, accepted or not; the same attempt is charged once."""
-        if returned.spend:
-            kind = ChargeKind.BRANCH if returned.branch else ChargeKind.ATTEMPT
-            kind = ChargeKind.RETRY if returned.attempt > 1 else kind
-            charge = Charge(id=str(returned.attempt), kind=kind, spend=returned.spend)
-            self.budget = self.budget.charge(name, charge)
-
-    def raised(self, name: str, attempt: int, spend: Spend) -> None:
-        """Charge what an attempt had spent that raised for good."""
+    def charge(self, name: str, bill: str, spend: Spend) -> None:
+        """Charge a bill to what was set apart; the same bill is charged once."""
         if spend:
-            self.budget = self.budget.charge(name, Charge(id=f"{attempt} raised", kind=ChargeKind.RETRY, spend=spend))
-
-    def compressed(self, name: str, charge: Charge) -> None:
-        """Charge what compressing a conversation cost."""
-        if charge.spend:
-            self.budget = self.budget.charge(name, charge)
+            self.budget = self.budget.charge(name, bill, spend)
 
     def billed(self, spend: Spend) -> Spend | None:
         """Return what was charged in all, or None where that is what the accepted steps cost."""
@@ -78,8 +65,7 @@ class BudgetAccount:
             self.top_up(topped_up_micro_usd)
         if name not in self.budget.open:
             self.budget = self.budget.open_unreserved(name, name)
-        if spend:
-            self.budget = self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=spend))
+        self.charge(name, "child", spend)
         self.settle(name)
 
     def child_returned(self, name: str, result: PipelineResult) -> None:

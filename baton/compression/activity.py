@@ -25,7 +25,8 @@ from baton.compression.rules import (
     within_share,
 )
 from baton.core.history import Spend
-from baton.handoff.activity_receive import ReceiversGate, put_or_warn, run_of_activity
+from baton.handoff.activity_receive import put_or_warn, run_of_activity
+from baton.handoff.store_gate import Gate
 from baton.ledger.entries import cost_with
 from baton.ledger.records import AuditEntry
 from baton.pipelines.activity_context import current_parts
@@ -71,7 +72,7 @@ async def compress(given: CompressInput) -> Compressed:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
 
 
-async def _record(gate: ReceiversGate, event: AuditEntry, made: Compressed) -> None:
+async def _record(gate: Gate, event: AuditEntry, made: Compressed) -> None:
     """Record what a model was paid: a run that ends here, or a fork, has no handoff that says so."""
     cost = None if event.cost is None else cost_with(event.cost, made.spend)
     about = {"cost": cost, "details": made.fallback_reason, "run_id": run_of_activity()}

@@ -15,7 +15,6 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 from pydantic import Field, PlainSerializer
 
-from baton.budget.records import Charge, ChargeKind
 from baton.compression.pins import Pin, PinKind, kind_of, statements
 from baton.core.history import Spend
 from baton.errors import BatonError, HandoffError
@@ -224,10 +223,6 @@ class Compressed(CompactRecord):
     spend: Spend = Spend()
     fallback_reason: str | None = None
     warnings: list[str] = Field(default_factory=list)
-
-    def charge(self, id: str) -> Charge:
-        """Return the bill for the budget, under an id that names it within its reservation."""
-        return Charge(id=id, kind=ChargeKind.COMPRESSION, spend=self.spend)
 
 
 class Line(NamedTuple):

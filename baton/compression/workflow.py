@@ -93,7 +93,7 @@ class Conversation:
                     raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
-            self._account.compressed(outgoing.key, made.charge(f"compression {outgoing.sent}"))
+            self._account.charge(outgoing.key, f"compression {outgoing.sent}", made.spend)
             self._metrics.count(COMPRESSIONS, spec.name)
             self._metrics.count(COMPRESSED_AWAY, spec.name, by=made.before_tokens - made.after_tokens)
             self._turns, self._summary = made.verbatim, made.summary

@@ -152,10 +152,7 @@ class PipelineState:
         check_bounds(returned.baton_patch)
         patch, warnings = self._overtaken(returned.baton_patch, made_on)
         effect = patch_effect(self.baton, patch, self.stage_rules())
-        entry = _entry(returned, at, effect, warnings)
-        return self._finish(
-            returned.seq, returned.stage, StepKind.STAGE, [entry], returned.output, effect.baton, returned.events
-        )
+        return self._finish([_stage_entry(returned, at, effect, warnings)], effect, returned.output, returned.events)
 
     def record_fan_out(
         self,
@@ -200,7 +197,7 @@ class PipelineState:
         )
         value: list[JsonValue] = [branch.output for branch in branches]
         events = [event for branch in branches for event in branch.events]
-        return self._finish(seq, name, StepKind.MERGE, entries, value, effect.baton, events)
+        return self._finish(entries, effect, value, events)
 
     def record_decision(self, seq: int, decided: Decided) -> Outcome:
         """Record how an approval ended; it changes no field of the baton."""
@@ -212,55 +209,32 @@ class PipelineState:
             by=decided.who,
             why=decided.why,
         )
-        value = decided.model_dump(mode="json")
-        return self._finish(seq, decided.approval, StepKind.APPROVAL, [entry], value, self.baton)
+        return self._finish([entry], value=decided.model_dump(mode="json"))
 
     def record_sleep(self, seq: int, name: str, at: datetime) -> Outcome:
         """Record that a wait of the pipeline's own is over; it changes no field of the baton."""
-        entry = HistoryEntry(seq=seq, stage_id=name, kind=StepKind.SLEEP, timestamp=at)
-        return self._finish(seq, name, StepKind.SLEEP, [entry], None, self.baton)
+        return self._finish([HistoryEntry(seq=seq, stage_id=name, kind=StepKind.SLEEP, timestamp=at)])
 
     def record_child(
         self, seq: int, name: str, result: PipelineResult, patch: Mapping[str, JsonValue], at: datetime
     ) -> Outcome:
         """Apply what a child pipeline brought back."""
         effect = patch_effect(self.baton, patch, self.stage_rules())
-        entry = HistoryEntry(
-            seq=seq,
-            stage_id=name,
-            kind=StepKind.CHILD,
-            timestamp=at,
-            patch=dict(patch),
-            change=_unless_same(effect, patch),
-            warnings=effect.warnings,
-            removed_constraints=effect.removed_constraints,
-            spend=result.spend,
-        )
-        return self._finish(seq, name, StepKind.CHILD, [entry], result.model_dump(mode="json"), effect.baton)
+        entry = _entry(seq, name, at, patch, effect, kind=StepKind.CHILD, spend=result.spend)
+        return self._finish([entry], effect, result.model_dump(mode="json"))
 
     def record_edit(self, patch: Mapping[str, JsonValue], at: datetime, by: str, why: str) -> Outcome:
         """Apply a person's edit, made when the run was forked."""
         effect = patch_effect(self.baton, patch, self.stage_rules())
         seq = max((outcome.seq for outcome in self.outcomes), default=0) + 1
-        entry = HistoryEntry(
-            seq=seq,
-            stage_id="edit",
-            kind=StepKind.EDIT,
-            timestamp=at,
-            patch=dict(patch),
-            change=_unless_same(effect, patch),
-            by=by or None,
-            why=why or None,
-            warnings=effect.warnings,
-            removed_constraints=effect.removed_constraints,
-        )
-        return self._finish(seq, "edit", StepKind.EDIT, [entry], None, effect.baton)
+        entry = _entry(seq, "edit", at, patch, effect, kind=StepKind.EDIT, by=by or None, why=why or None)
+        return self._finish([entry], effect)
 
     def record_amendment(self, returned: StageReturn, at: datetime, why: str) -> Outcome:
         """Apply what a stage answered when its handoff was not accepted and it was asked to fix that."""
         effect = patch_effect(self.baton, returned.baton_patch, self.stage_rules())
-        entry = _entry(returned, at, effect, []).model_copy(update={"kind": StepKind.EDIT, "why": why})
-        return self._finish(returned.seq, returned.stage, StepKind.EDIT, [entry], None, effect.baton, returned.events)
+        entry = _stage_entry(returned, at, effect, kind=StepKind.EDIT, why=why)
+        return self._finish([entry], effect, events=returned.events)
 
     def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
         """Record that a step failed or was canceled; the baton is as it was before it."""
@@ -291,25 +265,23 @@ class PipelineState:
 
     def _finish(
         self,
-        seq: int,
-        name: str,
-        kind: StepKind,
         entries: list[HistoryEntry],
-        value: JsonValue,
-        after: Baton,
+        effect: PatchEffect | None = None,
+        value: JsonValue = None,
         events: Sequence[dict[str, JsonValue]] = (),
     ) -> Outcome:
-        """Make the outcome of a step and take it over."""
+        """Make the outcome of a step, of which the last entry tells, and take it over."""
+        step, order = entries[-1], len(self.outcomes)
         outcome = Outcome(
-            seq=seq,
-            order=len(self.outcomes),
-            name=name,
-            kind=kind,
+            seq=step.seq,
+            order=order,
+            name=step.stage_id,
+            kind=step.kind,
             entries=entries,
             value=value,
             events=list(events),
         )
-        self._take(outcome, after)
+        self._take(outcome, self.baton if effect is None else effect.baton)
         return outcome
 
     def _take(self, outcome: Outcome, after: Baton) -> None:
@@ -321,26 +293,30 @@ class PipelineState:
         self._artifacts.update((ref.id, ref.hash) for ref in after.artifacts)
 
 
-def _entry(returned: StageReturn, at: datetime, effect: PatchEffect, warnings: list[str]) -> HistoryEntry:
-    """Return the history entry of a stage."""
+def _entry(
+    seq: int, name: str, at: datetime, patch: Mapping[str, JsonValue], effect: PatchEffect, **further: Any
+) -> HistoryEntry:
+    """Return the history entry of a step that changed the baton."""
     return HistoryEntry(
-        seq=returned.seq,
-        stage_id=returned.stage,
+        seq=seq,
+        stage_id=name,
         timestamp=at,
-        patch=returned.baton_patch,
-        change=_unless_same(effect, returned.baton_patch),
-        attempt=returned.attempt,
-        warnings=[*effect.warnings, *warnings, *_left_out(returned)],
+        patch=dict(patch),
+        change=None if same_json(effect.change, dict(patch)) else effect.change,
         removed_constraints=effect.removed_constraints,
-        spend=returned.spend,
+        **{"warnings": effect.warnings, **further},
     )
+
+
+def _stage_entry(
+    returned: StageReturn, at: datetime, effect: PatchEffect, warnings: Sequence[str] = (), **further: Any
+) -> HistoryEntry:
+    """Return the history entry of a stage."""
+    further |= {"attempt": returned.attempt, "spend": returned.spend}
+    told = [*effect.warnings, *warnings, *_left_out(returned)]
+    return _entry(returned.seq, returned.stage, at, returned.baton_patch, effect, warnings=told, **further)
 
 
 def _left_out(returned: StageReturn) -> list[str]:
     """Return what the prompt of a stage did not have room for."""
     return [f"the prompt had no room for all: {part.why}" for part in returned.prompt if part.why]
-
-
-def _unless_same(effect: PatchEffect, patch: Mapping[str, Any]) -> dict[str, JsonValue] | None:
-    """Return the effective change, or None where it is the patch itself."""
-    return None if same_json(effect.change, dict(patch)) else effect.change

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio import activity
@@ -18,10 +18,10 @@ from baton.core.verdict import Code, Finding, Verdict
 from baton.errors import ConfigurationError
 from baton.handoff.relay import STEP_WORKFLOW
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.handoff.store_gate import contract_check, now_utc
+from baton.handoff.store_gate import Gate, contract_check, now_utc
 from baton.handoff.validation import Check, Receipt, ReceiverRequirements
-from baton.keys.store_keyring import Keyring, KeyringError
-from baton.ledger.chain import CANCELED, ChainHead
+from baton.keys.store_keyring import KeyringError
+from baton.ledger.chain import CANCELED
 from baton.ledger.entries import cost_after, run_name
 from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailableError
 from baton.telemetry.metering import tell_answer
@@ -33,48 +33,6 @@ _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a s
 _PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record
 _LONGEST_REFUSAL = 1_000
 _log = logging.getLogger(__name__)
-
-
-class ReceiversGate(Protocol):
-    """What a worker needs to answer handoffs; `baton.handoff.store_gate.Gate` is one."""
-
-    @property
-    def keyring(self) -> Keyring:
-        """The keys that open seals."""
-
-    def unsafe(self, message: Any) -> list[str]:
-        """Return what the safety scan rejects in a message that is not a handoff."""
-
-    async def accept(
-        self,
-        raw: bytes,
-        receiver: ReceiverRequirements,
-        *,
-        run_id: str | None = None,
-        task_id: str | None = None,
-        further: Iterable[Check] = (),
-    ) -> tuple[Receipt, Mapping[str, Any]]:
-        """Answer a handoff, on record."""
-
-    async def returned(
-        self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
-    ) -> ChainHead:
-        """Put on record what a receiver made of a handoff."""
-
-    async def failed(
-        self,
-        message: Mapping[str, Any],
-        error: str,
-        attempt: int,
-        *,
-        spend: Spend | None = None,
-        run_id: str | None = None,
-        activity_id: str | None = None,
-    ) -> None:
-        """Put on record that a receiver failed after it had accepted, and what it had spent."""
-
-    async def record(self, entry: AuditEntry) -> str:
-        """Put anything else on record, and return the head of its chain."""
 
 
 def requirements(spec: StageSpec) -> ReceiverRequirements:
@@ -100,7 +58,7 @@ def not_empty(fields: frozenset[str]) -> Check:
     return check
 
 
-def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
+def gate_of(gate: Gate | None) -> Gate:
     """Return the worker's gate."""
     if gate is None:
         raise ConfigurationError(
@@ -110,7 +68,7 @@ def gate_of(gate: ReceiversGate | None) -> ReceiversGate:
 
 
 async def accepted(
-    gate: ReceiversGate,
+    gate: Gate,
     metrics: Metrics,
     sealed: UnverifiedHandoff,
     spec: StageSpec,
@@ -189,7 +147,7 @@ def refusal(returned: StageReturn) -> ApplicationError:
 
 
 async def returned_on_record(
-    gate: ReceiversGate, message: Mapping[str, Any], returned: StageReturn, anchor: str | None
+    gate: Gate, message: Mapping[str, Any], returned: StageReturn, anchor: str | None
 ) -> str | None:
     """Put on record what a stage returned, and return the chain's head after it."""
     answer = {"baton_patch": returned.baton_patch, "output": returned.output, "findings": returned.findings}
@@ -213,7 +171,7 @@ async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | Non
     return None
 
 
-async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], error: Exception) -> None:
+async def failed_on_record(gate: Gate, message: Mapping[str, Any], error: Exception) -> None:
     """Put on record that a stage failed after it had accepted; without the ledger it is left to the worker's log."""
     info = activity.info() if activity.in_activity() else None
     attempt, activity_id = (info.attempt, info.activity_id) if info else (1, None)
@@ -225,7 +183,7 @@ async def failed_on_record(gate: ReceiversGate, message: Mapping[str, Any], erro
         _log.warning("that a stage failed is not on record: %s", unrecorded)
 
 
-async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], given: StageInput, spend: Spend) -> None:
+async def canceled_on_record(gate: Gate, message: Mapping[str, Any], given: StageInput, spend: Spend) -> None:
     """Put on record what an abandoned stage had charged, because no run will report it."""
     why = activity.cancellation_details() if activity.in_activity() else None
     if not spend or why is None or not (why.cancel_requested or why.not_found):
@@ -247,7 +205,7 @@ async def canceled_on_record(gate: ReceiversGate, message: Mapping[str, Any], gi
         _log.warning("what %s had charged when it was canceled is not on record: %s", given.stage, error)
 
 
-async def denied_on_record(gate: ReceiversGate, given: StageInput, tool: str, handoff_id: str, number: int) -> None:
+async def denied_on_record(gate: Gate, given: StageInput, tool: str, handoff_id: str, number: int) -> None:
     """Record that a stage called a tool that its contract does not allow; in the log if the ledger is down."""
     info = activity.info() if activity.in_activity() else None
     run = info.attempt if info else 1

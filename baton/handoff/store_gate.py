@@ -74,7 +74,7 @@ class SchemaGate:
 
     def _errors(self, message: Any) -> Iterator[jsonschema_rs.ValidationError]:
         """Yield errors of an invalid message: of a long one the first, and those of its beginning."""
-        beginning, cut = _run_input(message)
+        beginning, cut = _beginning(message)
         if not cut:
             yield from self._validator.iter_errors(message)
             return
@@ -88,7 +88,7 @@ class SchemaGate:
                 yield further
 
 
-def _run_input(message: Any) -> tuple[Any, list[Path]]:
+def _beginning(message: Any) -> tuple[Any, list[Path]]:
     """Return the first values of a message, level by level, and the places of the containers that were cut."""
     cut: list[Path] = []
     left = _MOST_CHECKED

@@ -224,10 +224,7 @@ class HandoffCoordinator:
         if fate is Disposition.BACK_TO_SENDER and (self._sender is None or outgoing.given.branch):
             fate = Disposition.ESCALATE  # no stage can correct it: it begins the task, or many wait for one sender
         if expired and fate is Disposition.BACK_TO_SENDER:
-            fate, outgoing.expired = (
-                Disposition.ESCALATE,
-                0,
-            )  # its sender could correct nothing
+            fate, outgoing.expired = Disposition.ESCALATE, 0  # its sender could correct nothing
         if fate is Disposition.BACK_TO_SENDER:
             await self._mend(outgoing, verdict)
             return
@@ -290,7 +287,7 @@ class HandoffCoordinator:
             self._handlers.note(f"{spec.name!r} did not correct it: {error}")
             return
         self.account.reserve(back.handoff_id, spec)
-        self.account.charge(back.handoff_id, returned)
+        self.account.charge(back.handoff_id, str(returned.attempt), returned.spend)
         self.account.settle(back.handoff_id)
         if returned.verdict is None and not returned.findings:
             try:

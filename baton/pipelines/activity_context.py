@@ -30,9 +30,9 @@ from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.core.streaming import STREAMED
 from baton.errors import ArtifactError, InputError
-from baton.handoff.activity_receive import ReceiversGate, denied_on_record
+from baton.handoff.activity_receive import denied_on_record
 from baton.handoff.records import Turn
-from baton.handoff.store_gate import now_utc
+from baton.handoff.store_gate import Gate, now_utc
 from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
@@ -72,7 +72,7 @@ class WorkerParts:
 
     artifacts: ArtifactStore | None = None
     counter: TokenEstimator = estimate_tokens
-    gate: ReceiversGate | None = None
+    gate: Gate | None = None
     vault: Vault | None = None
     summariser: Summariser | None = None
     schemas: OutputSchemas | None = None

@@ -30,6 +30,9 @@ MOST_DECIDERS = 100
 """How many names and groups `who` may have, and how many people a quorum."""
 _LONGEST_FORM = 16 * 1024
 _LONGEST_WHO = 200
+_DEADLINE = "deadline"
+_OF_A_VOTE = ("who", "approved", "why", "at", "via", "answer")
+_OF_A_DECISION, _PROOF = ("who", "approved", "why", "answer"), ("key", "signature")
 
 
 class DecisionCheck(CompactRecord):
@@ -124,7 +127,7 @@ class Docket:
             if digest == decision.digest and _is_same(vote, decision):
                 if final is not None and place == len(votes) and final.via == vote.via:
                     return final if final.approval == decision.approval else None
-                return _counted(decision, digest, vote, max(needs - place, 1))
+                return _decided(decision.approval, question, digest, vote, missing=max(needs - place, 1))
         return None
 
     def refusal(self, decision: Decision, baton: str) -> str | None:
@@ -172,53 +175,27 @@ class Docket:
         one = self._open[decision.question or ""]
         now = self._now(one, baton)
         digest = now.digest or ""
-        signed = {"key": decision.key, "signature": decision.signature} if decision.signature else {}
-        vote = Vote(
-            who=decision.who,
-            approved=decision.approved,
-            why=decision.why,
-            at=at,
-            via=via,
-            answer=decision.answer,
-            **signed,
-        )
+        said = (*_OF_A_DECISION, *_PROOF) if decision.signature else _OF_A_DECISION  # a key alone proves nothing
+        vote = Vote(at=at, via=via, **{name: getattr(decision, name) for name in said})
         votes = [*now.votes, vote]
         one.votes = [(digest, each) for each in votes]
         missing = one.waiting.needs - len(votes)
         if vote.approved and missing > 0:
-            return _counted(decision, digest, vote, missing)
-        one.decided = Decided(
-            approval=decision.approval,
-            question=decision.question or "",
-            approved=vote.approved,
-            who=_names(votes) if vote.approved else vote.who,
-            why=vote.why,
-            at=at,
-            digest=digest,
-            via=via,
-            answer=decision.answer,
-            votes=votes if len(votes) > 1 or one.waiting.needs > 1 or vote.signature else [],
-        )
+            return _decided(decision.approval, one.waiting.question, digest, vote, missing=missing)
+        kept = votes if len(votes) > 1 or one.waiting.needs > 1 or vote.signature else []
+        who = _names(votes) if vote.approved else vote.who
+        one.decided = _decided(decision.approval, one.waiting.question, digest, vote, who=who, votes=kept)
         return one.decided
 
     def expire(self, question: str, default: bool, within: timedelta, at: datetime, baton: str) -> Decided:
         """Decide a question by its deadline, unless a person did in the same workflow task."""
         one = self._open[question]
-        if one.decided is not None:
-            return one.decided
-        now = self._now(one, baton)
-        votes = f"; {len(now.votes)} of {now.needs} had approved" if now.needs > 1 else ""
-        one.decided = Decided(
-            approval=now.name,
-            question=question,
-            approved=default,
-            who="deadline",
-            why=f"no decision within {within}{votes}",
-            at=at,
-            digest=now.digest or "",
-            via="deadline",
-            votes=now.votes,
-        )
+        if one.decided is None:
+            now = self._now(one, baton)
+            votes = f"; {len(now.votes)} of {now.needs} had approved" if now.needs > 1 else ""
+            why = f"no decision within {within}{votes}"
+            silence = Vote(who=_DEADLINE, approved=default, why=why, at=at, via=_DEADLINE)
+            one.decided = _decided(now.name, question, now.digest, silence, votes=now.votes)
         return one.decided
 
     def _now(self, one: _Asked, baton: str) -> Waiting:
@@ -259,34 +236,15 @@ def _is_same(vote: Vote, decision: Decision) -> bool:
 
 def _votes_of(decided: Decided) -> list[Vote]:
     """Return the decisions that answered a question: none if its deadline did."""
-    if decided.votes or decided.via == "deadline":
+    if decided.votes or decided.via == _DEADLINE:
         return decided.votes
-    return [
-        Vote(
-            who=decided.who,
-            approved=decided.approved,
-            why=decided.why,
-            at=decided.at,
-            via=decided.via,
-            answer=decided.answer,
-        )
-    ]
+    return [Vote(**{name: getattr(decided, name) for name in _OF_A_VOTE})]
 
 
-def _counted(decision: Decision, digest: str, vote: Vote, missing: int) -> Decided:
-    """Return what one of several approvers is answered: it counted, and how many more have to approve."""
-    return Decided(
-        approval=decision.approval,
-        question=decision.question or "",
-        approved=vote.approved,
-        who=vote.who,
-        why=vote.why,
-        at=vote.at,
-        digest=digest,
-        via=vote.via,
-        answer=vote.answer,
-        missing=missing,
-    )
+def _decided(approval: str, question: str | None, digest: str | None, vote: Vote, **further: Any) -> Decided:
+    """Return what a decision amounts to: the end of a question, or, with some `missing`, that it counted."""
+    said = {name: getattr(vote, name) for name in _OF_A_VOTE}
+    return Decided(approval=approval, question=question or "", digest=digest or "", **{**said, **further})
 
 
 def _not_allowed(now: Waiting, decision: Decision) -> str | None:

@@ -85,7 +85,7 @@ async def run_stage(
             try:
                 returned = await handoffs.execute(delivery, outgoing)
             except StageExecutionError as error:
-                handoffs.account.raised(delivery.key, message.attempt, error.spend)
+                handoffs.account.charge(delivery.key, f"{message.attempt} raised", error.spend)
                 await handoffs.failed(delivery, error)
                 continue
             if returned.verdict is None and returned.seq != message.seq:
@@ -97,7 +97,7 @@ async def run_stage(
             if returned.verdict is not None:
                 await handoffs.rejected(delivery, returned.verdict)
                 continue
-            handoffs.account.charge(delivery.key, returned)
+            handoffs.account.charge(delivery.key, str(returned.attempt), returned.spend)
             if handoffs.accepted(delivery):
                 baton = base()[0]  # with what the sender corrected in it
             findings = returned.findings

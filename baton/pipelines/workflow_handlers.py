@@ -71,7 +71,7 @@ class RunHandlers:
         interventions: Roll-backs and forks that are not on record yet.
         pending_handoffs: Returns the handoffs that wait for a person.
         roll_backs: Tells of them in a run that was reset.
-        unbroken: How many lines of steps may not be broken by continuing as new.
+        defer_continue_as_new: How many blocks are under way that continuing as new may not break.
     """
 
     def __init__(self, state: PipelineState, task_id: str, account: BudgetAccount) -> None:

@@ -15,8 +15,6 @@ from baton.safety.scan import Category, Suspicion
 from baton.safety.spellings import SEPARATOR, WRAP, Search, Spelling, automaton, letters, spellings, tidy, words
 from baton.wire.json_values import well_formed
 
-"""Says whether a pattern occurs in a text. The text must hold no lone surrogate: none would be searched."""
-
 Form = Literal["words", "marks", "letters", "native"]
 """What a rule is searched in: words without signs, lower-case text with its signs, letters only, its own script."""
 

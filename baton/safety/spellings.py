@@ -31,6 +31,7 @@ LAYERS = 6
 TOO_DEEP = "encoded too deep\x07"
 
 Search = Callable[[str], bool]
+"""Says whether a pattern occurs in a text. The text must hold no lone surrogate: none would be searched."""
 
 
 @cache

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from baton.budget.records import (
     Budget,
-    Charge,
-    ChargeKind,
     OnExhaustion,
     Reservation,
 )
@@ -22,8 +20,8 @@ def budget(micro_usd: int = 1_000, **terms: Any) -> Budget:
     return Budget(initial_micro_usd=micro_usd, **terms)
 
 
-def bill(id: str, micro_usd: int, kind: ChargeKind = ChargeKind.ATTEMPT) -> Charge:
-    return Charge(id=id, kind=kind, spend=Spend(micro_usd=micro_usd, prompt_tokens=micro_usd * 2))
+def bill(micro_usd: int) -> Spend:
+    return Spend(micro_usd=micro_usd, prompt_tokens=micro_usd * 2)
 
 
 class TestReserve:
@@ -36,35 +34,28 @@ class TestReserve:
 
     def test_settling_gives_back_what_was_not_used(self) -> None:
         """Only what it really cost is deducted (S3-9-b)."""
-        settled = budget(1_000).reserve("1", "extract", 600).charge("1", bill("a", 100)).settle("1")
+        settled = budget(1_000).reserve("1", "extract", 600).charge("1", "a", bill(100)).settle("1")
 
         assert (settled.free_micro_usd, settled.spent_micro_usd, settled.open) == (900, 100, {})
 
     def test_a_bill_reduces_what_is_held_and_not_what_is_free(self) -> None:
         """It was reserved for that."""
-        held = budget(1_000).reserve("1", "extract", 600).charge("1", bill("a", 250))
+        held = budget(1_000).reserve("1", "extract", 600).charge("1", "a", bill(250))
 
         assert (held.free_micro_usd, held.remaining_micro_usd) == (400, 750)
 
     def test_a_bill_higher_than_the_reservation_is_paid_in_full(self) -> None:
         """It is a fact; what is left may fall below zero and then nothing may begin (S3-6.1-l, S3-6.1-m)."""
-        over = budget(100).reserve("1", "extract", 100).charge("1", bill("a", 130)).settle("1")
+        over = budget(100).reserve("1", "extract", 100).charge("1", "a", bill(130)).settle("1")
 
         assert (over.remaining_micro_usd, over.free_micro_usd) == (-30, 0)
         assert over.shortage("score") is not None
 
     def test_the_same_bill_is_paid_once(self) -> None:
         """An answer that arrives twice costs once (S3-11-e)."""
-        once = budget().reserve("1", "extract").charge("1", bill("a", 10))
+        once = budget().reserve("1", "extract").charge("1", "a", bill(10))
 
-        assert once.charge("1", bill("a", 10)) == once
-
-    @pytest.mark.parametrize("kind", ChargeKind)
-    def test_everything_that_costs_is_charged(self, kind: ChargeKind) -> None:
-        """Attempts, retries, branches, children and compression all pay from the one budget (S3-9-c, S3-11-e)."""
-        paid = budget().reserve("1", "extract", 100).charge("1", bill("a", 40, kind)).settle("1")
-
-        assert paid.remaining_micro_usd == 960
+        assert once.charge("1", "a", bill(10)) == once
 
     def test_a_late_bill_is_paid_without_a_reservation(self) -> None:
         """What a lost attempt cost is known only afterwards."""
@@ -74,7 +65,7 @@ class TestReserve:
         ("act", "why"),
         [
             pytest.param(
-                lambda one: one.charge("2", bill("a", 1)), "nothing is reserved under '2'", id="charge unknown"
+                lambda one: one.charge("2", "a", bill(1)), "nothing is reserved under '2'", id="charge unknown"
             ),
             pytest.param(lambda one: one.settle("2"), "nothing is reserved under '2'", id="settle unknown"),
             pytest.param(lambda one: one.settle("1").settle("1"), "nothing is reserved under '1'", id="settle twice"),
@@ -135,7 +126,7 @@ class TestShortage:
         assert lack is not None
         assert lack.then is OnExhaustion.WRAP_UP
         assert (
-            low.reserve("9", "summary", 30, closing=True).charge("9", bill("a", 30)).settle("9").remaining_micro_usd
+            low.reserve("9", "summary", 30, closing=True).charge("9", "a", bill(30)).settle("9").remaining_micro_usd
             == 0
         )
 
@@ -149,7 +140,7 @@ class TestShortage:
     def test_a_stage_may_have_a_limit_of_its_own(self) -> None:
         """In all its attempts together, however much is in the budget."""
         limited = budget(1_000, limits={"extract": 100})
-        tried = limited.reserve("1", "extract", 60).charge("1", bill("a", 60)).settle("1")
+        tried = limited.reserve("1", "extract", 60).charge("1", "a", bill(60)).settle("1")
         lack = tried.shortage("extract", 50)
 
         assert limited.shortage("extract", 100) is None
@@ -174,7 +165,7 @@ class TestForChild:
         """And what it did not spend comes back (S3-9-c)."""
         parent = budget(1_000).reserve("4", "child", 300)
         child = parent.for_child("4").charge_unreserved("work", Spend(micro_usd=120))
-        after = parent.charge("4", Charge(id="child", kind=ChargeKind.CHILD, spend=child.spent)).settle("4")
+        after = parent.charge("4", "child", child.spent).settle("4")
 
         assert child.remaining_micro_usd == 180
         assert (after.spent_micro_usd, after.free_micro_usd) == (120, 880)
@@ -183,7 +174,7 @@ class TestForChild:
 class TestRelay:
     def test_a_handoff_carries_spent_and_left(self) -> None:
         """Together they are the budget, whatever is reserved (C-12, S3-9-a)."""
-        cost = budget(400_000).reserve("1", "extract", 100_000).charge("1", bill("a", 80_000)).cost_tracking()
+        cost = budget(400_000).reserve("1", "extract", 100_000).charge("1", "a", bill(80_000)).cost_tracking()
 
         assert (cost.spent_micro_usd, cost.remaining_micro_usd) == (80_000, 320_000)
         assert cost.to_json_object()["costBudgetRemainingUSD"] == 0.32
@@ -205,7 +196,7 @@ class TestSum:
     @given(st.integers(0, 5_000), st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 900)), max_size=30))
     def test_records_bills_and_figures_agree_under_retries(self, initial: int, runs: list[tuple[str, int]]) -> None:
         """Whatever is retried, refused, lost or delivered twice, every bill is on record once (S3-11-e, C-12)."""
-        one, records, bills = budget(initial), list[Charge](), 0
+        one, records, bills = budget(initial), list[Spend](), 0
         for step, (outcome, cost) in enumerate(runs):
             name = str(step)
             if one.shortage("work", cost):
@@ -213,20 +204,18 @@ class TestSum:
             one = one.reserve(name, "work", cost)
             attempts = 1 if outcome == "good" else 2
             for attempt in range(attempts):
-                kind = ChargeKind.RETRY if attempt else ChargeKind.ATTEMPT
-                charge = bill(f"{name}/{attempt}", cost, kind)
                 bills += cost
-                records.append(charge)
+                records.append(bill(cost))
                 if outcome == "lost" and attempt == 0:
-                    one = one.charge_unreserved("work", charge.spend)
+                    one = one.charge_unreserved("work", bill(cost))
                     continue
-                one = one.charge(name, charge)
+                one = one.charge(name, f"{name}/{attempt}", bill(cost))
                 if outcome == "twice":
-                    one = one.charge(name, charge)
+                    one = one.charge(name, f"{name}/{attempt}", bill(cost))
             one = Budget.model_validate_json(one.settle(name).model_dump_json())
 
-        assert one.spent_micro_usd == bills == sum((one.spend for one in records), Spend()).micro_usd
-        assert one.spent == sum((one.spend for one in records), Spend())
+        assert one.spent_micro_usd == bills == sum(records, Spend()).micro_usd
+        assert one.spent == sum(records, Spend())
         assert one.spent_micro_usd + one.remaining_micro_usd == one.ceiling_micro_usd
         assert one.open == {}
 
@@ -242,13 +231,13 @@ class TestSum:
             elif running:
                 name = dice.choice(sorted(running))
                 used = dice.randint(0, running.pop(name))
-                one = one.charge(name, bill("a", used)).settle(name)
+                one = one.charge(name, "a", bill(used)).settle(name)
 
             assert 0 <= one.free_micro_usd <= one.remaining_micro_usd <= initial
 
     def test_a_budget_survives_a_pause(self) -> None:
         """Open reservations included, through JSON and back (replay, continue-as-new)."""
-        one = budget(1_000, limits={"a": 5}, then=OnExhaustion.STOP).reserve("1", "b", 10).charge("1", bill("x", 3))
+        one = budget(1_000, limits={"a": 5}, then=OnExhaustion.STOP).reserve("1", "b", 10).charge("1", "x", bill(3))
 
         assert Budget.model_validate_json(one.model_dump_json()) == one
         assert one.open["1"] == Reservation(stage="b", micro_usd=10, charged=["x"], charged_micro_usd=3)

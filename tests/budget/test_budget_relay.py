@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.budget.records import Budget, Charge, ChargeKind
+from baton.budget.records import Budget
 from baton.compression.rules import Compressed
 from baton.core.history import Spend
 from baton.core.verdict import Code, HandoffStatus
@@ -124,7 +124,7 @@ class Chain:
             child = self.budget.for_child(name)
             for cost in job.costs:
                 child = kept(child.charge_unreserved("child", self.billed(agent, cost)))
-            self.keep(self.budget.charge(name, Charge(id="child", kind=ChargeKind.CHILD, spend=child.spent)))
+            self.keep(self.budget.charge(name, "child", child.spent))
         else:
             for number, cost in enumerate(job.costs):
                 self.pay(agent, name, number, job, self.billed(agent, cost))
@@ -137,22 +137,18 @@ class Chain:
                 self.keep(self.budget.reserve(f"{name}/{branch}", agent, cost))
         for branch, cost in reversed(list(enumerate(job.costs))):
             if (place := f"{name}/{branch}") in self.budget.open:
-                charge = Charge(id="1", kind=ChargeKind.BRANCH, spend=self.billed(agent, cost))
-                self.keep(self.budget.charge(place, charge).settle(place))
+                self.keep(self.budget.charge(place, "1", self.billed(agent, cost)).settle(place))
 
     def pay(self, agent: str, name: str, number: int, job: Job, bill: Spend) -> None:
         """Charge one bill of a job, in the way in which it comes."""
-        kind = ChargeKind.RETRY if number else ChargeKind.ATTEMPT
-        charge = Charge(id=str(number), kind=kind, spend=bill)
         if job.kind == "compression":
-            made = Compressed(summary="s", verbatim=[], before_tokens=2, after_tokens=1, spend=bill)
-            charge = kept(made).charge(str(number))
+            bill = kept(Compressed(summary="s", verbatim=[], before_tokens=2, after_tokens=1, spend=bill)).spend
         if job.kind == "lost" and number == 0:
             self.keep(self.budget.charge_unreserved(agent, bill))
             return
-        self.keep(self.budget.charge(name, charge))
+        self.keep(self.budget.charge(name, str(number), bill))
         if job.kind == "twice":
-            self.keep(self.budget.charge(name, charge))
+            self.keep(self.budget.charge(name, str(number), bill))
 
     def hand_on(self, place: int, given: CostTracking, status: HandoffStatus, attempt: int) -> Handoff:
         """Build the message, send it, and put the receiver's answer on record."""

@@ -54,7 +54,6 @@ class TestCompressHistory:
 
         assert read_summary(made.summary)[0] == "They read the agreement."
         assert (made.spend, made.fallback_reason, made.warnings) == (BILL, None, [])
-        assert made.charge("c").spend == BILL
 
     async def test_it_is_asked_for_the_oldest_turns_and_not_for_the_newest(self) -> None:
         """With the rules of preservation, and how long it may be (S3-6.4-b, S3-6.4-f)."""

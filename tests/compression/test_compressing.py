@@ -8,7 +8,7 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from baton.budget.records import Budget, ChargeKind
+from baton.budget.records import Budget
 from baton.compression.rules import (
     HEADING,
     Compressed,
@@ -467,13 +467,6 @@ class TestRecords:
         assert CompressInput.model_validate_json(given.model_dump_json()) == given
         assert Compressed.model_validate_json(made.model_dump_json()) == made
         assert json.loads(given.model_dump_json())["turns"][0] == {"content": "x"}
-
-    def test_it_is_billed_as_compression(self) -> None:
-        """Its cost is a bill like any other (S3-9-c)."""
-        made = Compressed(summary="", verbatim=[], before_tokens=1, after_tokens=1, spend=Spend(micro_usd=7))
-        bill = made.charge("compress/3")
-
-        assert (bill.id, bill.kind, bill.spend.micro_usd) == ("compress/3", ChargeKind.COMPRESSION, 7)
 
     @pytest.mark.parametrize("counter", COUNTERS)
     def test_a_turn_costs_what_stands_in_the_message(self, counter: Callable[[str], int]) -> None:
