@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -123,10 +124,18 @@ def missing_of(error: BaseException) -> str | None:
         while cause is not None:
             if isinstance(cause, ConfigurationError):
                 return str(cause)
-            if isinstance(cause, ModuleNotFoundError):
+            if isinstance(cause, ModuleNotFoundError) and _is_of_another_package(cause.name):
                 return f"{cause}; install it on the workers"
             cause = cause.__cause__
     return None
+
+
+def _is_of_another_package(module: str | None) -> bool:
+    """Return whether a module is of a package that the worker lacks, and not a part that a package it has lacks."""
+    if not module:  # raised by hand
+        return False
+    parent = sys.modules.get(module.rpartition(".")[0])
+    return getattr(parent, "__file__", None) is None  # nor has a namespace, which several packages share, a file
 
 
 class MissingParts(worker.Interceptor):

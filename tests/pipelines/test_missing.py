@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,6 +26,7 @@ from baton.client import RunRecord, RunStatus, read_run
 from baton.core.messages import Overview, PipelineStatus
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.pipelines.activity_worker import missing_of
 from baton.runs.client_executions import describe
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
@@ -223,6 +225,34 @@ class TestMissing:
 
         run = await read_run(client, handle.id)
         assert (run.status, run.missing) == (RunStatus.CANCELED, [])
+
+
+class TestMissingOf:
+    """What counts as a thing that the worker lacks."""
+
+    @pytest.mark.parametrize("module", ["lacking_test_extra", "lacking_test_extra.part", "shared_namespace.lacking"])
+    def test_a_package_that_is_not_installed_is_missing(
+        self, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also one beside others in a namespace, and where a library says by an error of its own what it needs."""
+        (tmp_path / "shared_namespace").mkdir()
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ModuleNotFoundError) as raised:
+            import_module(module)
+        wrapped = RuntimeError("install the extra")
+        wrapped.__cause__ = raised.value
+
+        assert missing_of(raised.value) == f"{raised.value}; install it on the workers"
+        assert missing_of(ExceptionGroup("both", [wrapped])) == missing_of(raised.value)
+
+    @pytest.mark.parametrize("module", ["baton.lacking_part", "json.decoder.lacking_part"])
+    def test_a_part_that_a_package_does_not_have_is_not(self, module: str) -> None:
+        """It may be a word of an agent; the stage fails by it, and other runs are not suspended."""
+        with pytest.raises(ModuleNotFoundError) as raised:
+            import_module(module)
+
+        assert missing_of(raised.value) is None
+        assert missing_of(ModuleNotFoundError("no tool of that name")) is None
 
 
 class TestShown:
