@@ -32,7 +32,7 @@ def amount_of(text: str) -> int:
         amount = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if not amount.is_finite() or not 1 <= amount * MICRO_PER_USD <= MOST_USD * MICRO_PER_USD:
+    if not amount.is_finite() or not usd(1) <= amount <= MOST_USD:
         raise ValueError(f"{text[:40]!r} is not an amount above zero, such as 5.00")
     return micro_usd(amount)
 

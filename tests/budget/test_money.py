@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.wire.money import MOST_USD, Usd, UsdSpent, micro_usd, usd
+from baton.wire.money import MOST_USD, Usd, UsdSpent, amount_of, micro_usd, usd
 
 amounts = st.integers(-(10**15), 10**15)
 
@@ -34,6 +34,21 @@ class TestMicroUsd:
             context.prec = 3
 
             assert usd(micro_usd(Decimal("123456.789012"))) == Decimal("123456.789012")
+
+
+class TestAmountOf:
+    @pytest.mark.parametrize("text", ["", "five", "0", "-1", "0.0000009", "1000000001", "1e999999", "-1e999999", "NaN"])
+    def test_what_is_no_amount_is_refused(self, text: str) -> None:
+        """A person is told so, however large the number is that they wrote."""
+        with pytest.raises(ValueError, match="is not an amount above zero"):
+            amount_of(text)
+
+    @pytest.mark.parametrize(
+        ("text", "micro"), [(" $5.00 ", 5_000_000), ("0.000001", 1), ("1e3", 1_000_000_000), ("1000000000", 10**15)]
+    )
+    def test_an_amount_is_read_to_the_millionth(self, text: str, micro: int) -> None:
+        """As people write it, with or without the sign of the currency."""
+        assert amount_of(text) == micro
 
 
 class TestUsd:
