@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import (
@@ -24,7 +24,7 @@ from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError,
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json
-from baton.wire.text import inert, quantity
+from baton.wire.text import inert, mismatch, quantity
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
@@ -153,7 +153,10 @@ def refund_on_failure(account: BudgetAccount, step: str) -> Iterator[None]:
 
 def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
     """Return the patch for a parent: the child's new decisions, its artifacts and its work scope."""
-    theirs = Baton.model_validate({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
+    try:
+        theirs = Baton.from_json_object({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
+    except ValidationError as error:  # of a pipeline that was not written with Baton
+        raise PatchError([f"its baton is not one: {mismatch(error)}"]) from None
     known = {(ref.id, ref.hash) for ref in baton.artifacts}
     patch: dict[str, JsonValue] = {}
     decisions = [entry for entry in theirs.decision_log if entry not in baton.decision_log]

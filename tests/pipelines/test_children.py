@@ -3,12 +3,15 @@
 import asyncio
 from typing import Any
 
+import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
+from baton import Baton, PatchError
 from baton.client import read_run
 from baton.core.history import Spend, StepKind
-from baton.core.messages import PipelineInput
+from baton.core.messages import PipelineInput, PipelineResult
+from baton.pipelines.workflow_dispatch import child_patch
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_record import StepStatus
 from baton.runs.client_waiting import waits
@@ -131,3 +134,11 @@ class TestChild:
         assert "cancelled" in (await failure(handle)).lower()
         assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
         assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+class TestChildPatch:
+    @pytest.mark.parametrize("baton", [{}, {"goal": "g", "artifacts": [1]}, {"goal": "g", "decision_log": "done"}])
+    def test_what_is_not_a_baton_is_refused(self, baton: dict[str, Any]) -> None:
+        """A pipeline that was not written with Baton may return anything; the step fails, and says what is wrong."""
+        with pytest.raises(PatchError, match="its baton is not one: "):
+            child_patch(Baton(goal=GOAL), PipelineResult(task_id="t", baton=baton, steps=1))
