@@ -36,8 +36,12 @@ PINNED = (
     "stage-result",
 )
 """What services, people and agents in other languages write or read; the other shapes are Baton's own."""
+LINEAR = jsonschema_rs.RegexOptions()  # which refuses patterns that a hostile text could make slow
 VALIDATORS = {
-    name: jsonschema_rs.Draft202012Validator(schema_of(name), validate_formats=True, offline=True) for name in NAMES
+    name: jsonschema_rs.Draft202012Validator(
+        schema_of(name), validate_formats=True, offline=True, pattern_options=LINEAR
+    )
+    for name in NAMES
 }
 VALID = {name: documents(schema_of(name)) for name in NAMES}
 ALMOST = {name: almost(VALID[name], list(schema_of(name)["properties"])) for name in NAMES}
