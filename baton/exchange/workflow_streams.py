@@ -86,6 +86,8 @@ class ChunkStream:
     """The receiving end of a streamed handoff.
 
     Attributes:
+        handoff_id: The id under which its chunks come.
+        kept: The chunks that it has, in the order in which they came.
         taken: The contents so far, in order, without a gap.
         complete: Whether the last chunk is here and the whole is what its sender says.
         faults: Why the stream is broken; empty while it is sound.
@@ -94,11 +96,12 @@ class ChunkStream:
 
     def __init__(self, handoff_id: str, *, minimum: int = 0, check: CheckChunk | None = None) -> None:
         """Begin a stream."""
+        self.handoff_id = handoff_id
+        self.kept: list[Chunk] = []
         self.taken: list[dict[str, JsonValue]] = []
         self.complete = False
         self.faults: list[str] = []
         self.closed_with: str | None = None
-        self._handoff_id = handoff_id
         self._minimum = minimum
         self._check = check
         self._ahead: dict[int, Chunk] = {}
@@ -114,9 +117,15 @@ class ChunkStream:
         """The number of the chunk that others wait for, or None."""
         return len(self.taken) + 1 if self._ahead else None
 
+    def expect(self, minimum: int, check: CheckChunk | None) -> None:
+        """Say what its receiver needs; what is here already is checked as well."""
+        self._minimum, self._check = minimum, check
+        for chunk in self.kept:
+            self.refuse(self._unfit(chunk))
+
     def take(self, chunk: Chunk) -> Arrival:
         """Take a chunk whose seal holds."""
-        if chunk.handoff_id != self._handoff_id:
+        if chunk.handoff_id != self.handoff_id:
             return Arrival.REFUSED
         if chunk.last and self.closed_with is None:
             self.closed_with = chunk.whole
@@ -125,11 +134,11 @@ class ChunkStream:
             if known == _says(chunk):
                 return Arrival.DUPLICATE
             return self._broken(Arrival.CONFLICT, f"two different chunks have the number {chunk.seq}")
-        if self.faults or self.complete or len(self._ahead) >= MOST_AHEAD:
+        if self.faults or self.complete or chunk.seq > len(self.taken) + MOST_AHEAD:
             return Arrival.REFUSED
-        found = [] if chunk.last or self._check is None else self._check(chunk.content)
-        if found:
-            return self._broken(Arrival.INVALID, *(f"chunk {chunk.seq}: {one}" for one in found))
+        if found := self._unfit(chunk):
+            return self._broken(Arrival.INVALID, *found)
+        self.kept.append(chunk)
         self._ahead[chunk.seq] = chunk
         if chunk.seq > len(self.taken) + 1:
             return Arrival.AHEAD
@@ -140,6 +149,11 @@ class ChunkStream:
         new = [one for one in faults if one not in self.faults]
         if new:
             self._broken(Arrival.INVALID, *new)
+
+    def _unfit(self, chunk: Chunk) -> list[str]:
+        """Return what is wrong with a chunk's content."""
+        found = () if chunk.last or self._check is None else self._check(chunk.content)
+        return [f"chunk {chunk.seq}: {one}" for one in found]
 
     def _advance(self) -> Arrival:
         """Take every chunk that has nothing missing before it."""
@@ -193,18 +207,18 @@ class Streams:
         self._exchange = exchange
         self._calls = exchange._calls
         carried = exchange.pipeline.carried("streams")
-        self._chunks: dict[str, list[Chunk]] = {
-            id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("chunks", {}).items()
-        }
+        self._streams: dict[str, ChunkStream] = {}
         # What was received stays: a run that continues this one goes through the same code, and asks for it again.
-        self._ended: dict[str, list[Chunk]] = {
-            id: [Chunk.from_json_object(one) for one in chunks] for id, chunks in carried.get("ended", {}).items()
-        }
+        self._ended = set(carried.get("ended", ()))
+        for id, chunks in {**carried.get("chunks", {}), **carried.get("ended", {})}.items():
+            for one in chunks:
+                self._stream(id).take(Chunk.from_json_object(one))
+        for id, faults in carried.get("faults", {}).items():
+            self._stream(id).refuse(faults)
         self._answered: dict[str, tuple[str, Acknowledgement]] = {
             id: (reply_to, Acknowledgement.from_json_object(ack))
             for id, (reply_to, ack) in carried.get("answered", {}).items()
         }
-        self._unsafe: dict[str, list[str]] = {id: list(faults) for id, faults in carried.get("unsafe", {}).items()}
         self._answered_before = frozenset(self._answered)
         self._opening = MessageProcessor(self._take_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
@@ -212,12 +226,15 @@ class Streams:
 
     def carried(self) -> dict[str, JsonValue]:
         """Return what the next run needs to know when this one continues as new."""
+        kept: dict[str, JsonValue] = {
+            id: [one.to_json_object() for one in stream.kept] for id, stream in self._streams.items()
+        }
         return {
-            "chunks": _as_json(self._chunks),
-            "ended": _as_json(self._ended),
+            "chunks": {id: chunks for id, chunks in kept.items() if id not in self._ended},
+            "ended": {id: chunks for id, chunks in kept.items() if id in self._ended},
+            "faults": {id: [*stream.faults] for id, stream in self._streams.items() if stream.faults},
             "answered": {id: [reply_to, ack.to_json_object()] for id, (reply_to, ack) in self._answered.items()},
             "opening": self._opening.pending(),
-            **({"unsafe": {id: [*faults] for id, faults in self._unsafe.items()}} if self._unsafe else {}),
         }
 
     @step
@@ -334,18 +351,11 @@ class Streams:
             raise StageFailedError(
                 f"handoff {received.handoff_id} of {received.sender!r} is not streamed; use `receive`"
             )
-        incoming = Incoming(self, received, ChunkStream(id, minimum=minimum, check=check), receiver.agent_type, id)
+        stream = self._stream(id)
+        stream.expect(minimum, check)
+        incoming = Incoming(self, received, stream, receiver.agent_type)
         await incoming.until(lambda stream: stream.may_begin, within)
         return incoming
-
-    def taken_by(self, id: str, stream: ChunkStream, seen: int) -> int:
-        """Give a stream the chunks that came since, and return how many there were in all."""
-        arrived = self._ended[id] if id in self._ended else self._chunks.setdefault(id, [])
-        for chunk in arrived[seen:]:
-            if stream.take(chunk) is Arrival.DUPLICATE:
-                self._exchange.note(f"chunk {chunk.seq} of stream {id} came again; it changes nothing")
-        stream.refuse(self._unsafe.get(id, ()))
-        return len(arrived)
 
     async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
         """Wait until chunks make something true of a stream, or the time is up; what came in time is opened first."""
@@ -355,8 +365,9 @@ class Streams:
             await self._opening.settled()
             true()
 
-    async def answer(self, received: Received, id: str, whole: str, fault: str, by: str) -> None:
+    async def answer(self, received: Received, stream: ChunkStream, whole: str, fault: str, by: str) -> None:
         """Tell the sender whether all of a stream is here; anyone who sends it again gets the same answer."""
+        id = stream.handoff_id
         if id in self._answered_before:  # by the run that this one continues
             return
         ack = Acknowledgement(
@@ -367,7 +378,7 @@ class Streams:
             by=by,
             at=workflow.now(),
         )
-        self._ended[id] = self._chunks.pop(id, [])
+        self._ended.add(id)
         self._answered[id] = (received.reply_to or "", ack)
         if len(self._answered) > MOST_REMEMBERED:
             del self._answered[next(iter(self._answered))]
@@ -399,31 +410,24 @@ class Streams:
         elif chunk.handoff_id in self._answered:
             if chunk.last:
                 await self._answer_again(chunk.handoff_id)
-        elif said.unsafe:
-            self._refuse(chunk, "; ".join(said.unsafe))
-        elif chunk.handoff_id not in self._chunks and len(self._chunks) >= MOST_STREAMS:
+        elif chunk.handoff_id not in self._streams and len(self._streams) - len(self._ended) >= MOST_STREAMS:
             self._exchange.note(f"refused a chunk: {MOST_STREAMS} streams have begun already")
+        elif said.unsafe:  # it is not kept, and the stream is broken
+            fault = f"chunk {chunk.seq}: the safety scan rejects it: {'; '.join(said.unsafe)}"
+            self._stream(chunk.handoff_id).refuse([fault])
         else:
-            self._keep(chunk, self._chunks.setdefault(chunk.handoff_id, []))
+            self._take(chunk)
 
-    def _keep(self, chunk: Chunk, kept: list[Chunk]) -> None:
-        """Keep a chunk, unless it is too far ahead of the first one that is missing; two that differ break a stream."""
-        if chunk.seq > MOST_AHEAD and chunk.seq >= (missing := _first_missing(kept)) + MOST_AHEAD:
-            text = f"chunk {missing} is missing, and at most {MOST_AHEAD - 1} may wait for it"
+    def _take(self, chunk: Chunk) -> None:
+        """Give a chunk to its stream, unless it is too far ahead of the first one that is missing."""
+        stream = self._stream(chunk.handoff_id)
+        if stream.take(chunk) is Arrival.REFUSED and not (stream.faults or stream.complete):
+            text = f"chunk {len(stream.taken) + 1} is missing, and at most {MOST_AHEAD - 1} may wait for it"
             self._exchange.note(f"refused chunk {chunk.seq} of stream {chunk.handoff_id}: {text}")
-            return
-        same = [one.to_json_object() for one in kept if one.seq == chunk.seq]
-        if len(same) < 2 and chunk.to_json_object() not in same:
-            kept.append(chunk)
 
-    def _refuse(self, chunk: Chunk, why: str) -> None:
-        """Remember that a stream had an unsafe chunk, which is not kept: the stream is broken."""
-        faults = self._unsafe.setdefault(chunk.handoff_id, [])
-        fault = f"chunk {chunk.seq}: the safety scan rejects it: {why}"
-        if fault not in faults:
-            faults.append(fault)
-        if len(self._unsafe) > MOST_REMEMBERED:
-            del self._unsafe[next(iter(self._unsafe))]
+    def _stream(self, id: str) -> ChunkStream:
+        """Return the stream of an id, which may begin here."""
+        return self._streams.setdefault(id, ChunkStream(id))
 
 
 def _history() -> tuple[int, int]:
@@ -447,18 +451,6 @@ def _writable(content: Mapping[str, Json]) -> dict[str, Json]:
     return dict(content)
 
 
-def _first_missing(kept: Iterable[Chunk]) -> int:
-    """Return the number of the first chunk that is not here."""
-    here, number = {one.seq for one in kept}, 1
-    while number in here:
-        number += 1
-    return number
-
-
-def _as_json(streams: Mapping[str, list[Chunk]]) -> dict[str, JsonValue]:
-    return {id: [one.to_json_object() for one in chunks] for id, chunks in streams.items()}
-
-
 class Incoming:
     """A streamed handoff that is being received.
 
@@ -467,26 +459,23 @@ class Incoming:
         stream: What is here of it.
     """
 
-    def __init__(self, streams: Streams, received: Received, stream: ChunkStream, by: str, id: str) -> None:
+    def __init__(self, streams: Streams, received: Received, stream: ChunkStream, by: str) -> None:
         self.received = received
         self.stream = stream
         self._streams = streams
         self._calls = streams._calls
         self._by = by
-        self._id = id
-        self._seen = 0
 
     @property
     def chunks(self) -> list[dict[str, Json]]:
         """The contents so far, in order, without a gap."""
-        self._take()
         return self.stream.taken
 
     @step
     async def rest(self, *, within: timedelta) -> list[dict[str, Json]]:
         """Wait until the whole is here, answer the sender, and return all contents."""
         await self.until(lambda stream: stream.complete, within)
-        await self._streams.answer(self.received, self._id, whole_digest(self.stream.taken), "", self._by)
+        await self._streams.answer(self.received, self.stream, whole_digest(self.stream.taken), "", self._by)
         return self.stream.taken
 
     async def until(self, true: Callable[[ChunkStream], bool], within: timedelta) -> None:
@@ -495,19 +484,15 @@ class Incoming:
 
         def settled() -> bool:
             nonlocal sound
-            self._take()
             sound = true(self.stream) and not self.stream.faults
             # The sender of a broken one hears of it once it says what it has sent.
             return sound or (bool(self.stream.faults) and self.stream.closed_with is not None)
 
-        await self._streams.in_time(settled, within, self._id)
+        await self._streams.in_time(settled, within, self.stream.handoff_id)
         if sound:
             return
         gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.taken)} came"
         fault = "; ".join(self.stream.faults) or f"{gap} after {within}"
         if self.stream.closed_with is not None:
-            await self._streams.answer(self.received, self._id, self.stream.closed_with, fault, self._by)
+            await self._streams.answer(self.received, self.stream, self.stream.closed_with, fault, self._by)
         raise StageFailedError(f"the streamed handoff {self.received.handoff_id} is not whole: {fault}")
-
-    def _take(self) -> None:
-        self._seen = self._streams.taken_by(self._id, self.stream, self._seen)
