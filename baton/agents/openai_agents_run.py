@@ -131,7 +131,7 @@ class GuardedCopies:
     def hidden(self) -> dict[str, str]:
         """Return the tools that are there and not allowed: by the name for the model, that of the contract."""
         context = self._work.context
-        known = self._graph.tool_names | context.able | self._work.withheld | self._mcp_tools
+        known = self._graph.tool_names | context.spec.tools | self._work.withheld | self._mcp_tools
         known |= frozenset(context.contract.forbidden_tools if context.contract else ())
         return {wire_name(name): name for name in known if not context.tools.allows(name)}
 

@@ -363,7 +363,7 @@ def _reads(context: StageContext[Any], agent: Agent, named: Iterable[str]) -> Re
     """Return how an agent reads what the handoff names; None where there is nothing, or it cannot or may not."""
     if not context.readable():
         return None
-    forbidden = {*context.forbids, *(context.contract.forbidden_tools if context.contract else ())}
+    forbidden = {*context.spec.forbids, *(context.contract.forbidden_tools if context.contract else ())}
     if tool_keys([READ_ARTIFACT]) & (tool_keys(named) | tool_keys(forbidden)):
         return None
     return agent.reads if isinstance(agent, ReadsArtifacts) else "tool"

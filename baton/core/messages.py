@@ -427,6 +427,12 @@ class StageReturn(CompactRecord):
     journal: str | None = None
     streamed: list[dict[str, JsonValue]] = Field(default_factory=list)
 
+    @classmethod
+    def to(cls, given: StageInput, **answer: Any) -> Self:
+        """Return an answer to what a stage was sent."""
+        asked = {name: getattr(given, name) for name in ("stage", "seq", "attempt", "branch", "after")}
+        return cls(**asked, **answer)
+
 
 class StageResult(CompactRecord):
     """What a stage function may return instead of a bare patch, and what `Pipeline.stage` returns.

@@ -279,7 +279,7 @@ class OutsideAgents:
     async def _made(self, found: Found, move: AgentAction) -> Found:
         """Bring a sealed move to the pipeline, and return the handoff after it."""
         stored = self.client.data_converter.external_storage is not None
-        if why := _too_long(move) or _too_many(move) or (None if stored else _too_large(move)):
+        if why := _excess_of(move, stored=stored):
             raise PipelineError(why)
         handle = self.client.get_workflow_handle(found.workflow_id)
         try:
@@ -338,24 +338,16 @@ def _warn(why: str) -> None:
     _log.warning("%s; what waits in it is not listed", why)
 
 
-def _too_long(move: AgentAction) -> str | None:
-    """Return why what a move says to people is more than they read, and than a run can remember, or None."""
-    size = len(move.reason) + sum(map(len, move.unmet))
-    if size <= LONGEST_REASON:
-        return None
-    return f"what it says has {size:,} characters, and {LONGEST_REASON:,} is the most; say it in short"
-
-
-def _too_many(move: AgentAction) -> str | None:
-    """Return why a move brings more values than a workflow reads, or None."""
+def _excess_of(move: AgentAction, *, stored: bool) -> str | None:
+    """Return why a move says or brings more than a run remembers, a workflow reads, or its history takes; or None."""
+    said = len(move.reason) + sum(map(len, move.unmet))
+    if said > LONGEST_REASON:
+        return f"what it says has {said:,} characters, and {LONGEST_REASON:,} is the most; say it in short"
     over = excess({"patch": move.patch}) or excess({"report": move.report}, MOST_MESSAGE_VALUES)
-    return None if over is None else str(over)
-
-
-def _too_large(move: AgentAction) -> str | None:
-    """Return why what a move brings cannot go through a workflow's history, or None."""
+    if over is not None:
+        return str(over)
     size = len(to_json({"patch": move.patch, "report": move.report}))
-    if size <= LARGEST_BYTES:
+    if stored or size <= LARGEST_BYTES:
         return None
     return (
         f"patch and report have {size:,} bytes, and {LARGEST_BYTES:,} is the most that a workflow's history takes; put "

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -132,9 +133,7 @@ def expired_return(given: StageInput, findings: list[Finding]) -> StageReturn:
     verdict = Verdict(
         valid=False, reason=Code.INCOMPLETE_CONTEXT, details="; ".join(one.text for one in findings), findings=findings
     )
-    return StageReturn(
-        stage=given.stage, seq=given.seq, attempt=given.attempt, branch=given.branch, after=given.after, verdict=verdict
-    )
+    return StageReturn.to(given, verdict=verdict)
 
 
 def refusal(returned: StageReturn) -> ApplicationError:
@@ -171,16 +170,23 @@ async def put_or_warn(put: Callable[[], Awaitable[str]], what: str) -> str | Non
     return None
 
 
+@contextmanager
+def _or_warn(what: str) -> Iterator[None]:
+    """Leave it to the worker's log that something is not on record, without a ledger to put it into."""
+    try:
+        yield
+    except (LedgerError, KeyringError) as error:
+        _log.warning("%s is not on record: %s", what, error)
+
+
 async def failed_on_record(gate: Gate, message: Mapping[str, Any], error: Exception) -> None:
     """Put on record that a stage failed after it had accepted; without the ledger it is left to the worker's log."""
     info = activity.info() if activity.in_activity() else None
     attempt, activity_id = (info.attempt, info.activity_id) if info else (1, None)
     spend = told_spend(error.details) if isinstance(error, ApplicationError) else Spend()
     why, run_id = f"{type(error).__name__}: {error}", run_of_activity()
-    try:
+    with _or_warn("that a stage failed"):
         await gate.failed(message, why, attempt, spend=spend, run_id=run_id, activity_id=activity_id)
-    except (LedgerError, KeyringError) as unrecorded:
-        _log.warning("that a stage failed is not on record: %s", unrecorded)
 
 
 async def canceled_on_record(gate: Gate, message: Mapping[str, Any], given: StageInput, spend: Spend) -> None:
@@ -199,10 +205,8 @@ async def canceled_on_record(gate: Gate, message: Mapping[str, Any], given: Stag
         cost=cost_after(message, spend),
         message={"charged": spend.model_dump(mode="json")},
     )
-    try:
+    with _or_warn(f"what {given.stage} had charged when it was canceled"):
         await gate.record(entry)
-    except (LedgerError, KeyringError) as error:
-        _log.warning("what %s had charged when it was canceled is not on record: %s", given.stage, error)
 
 
 async def denied_on_record(gate: Gate, given: StageInput, tool: str, handoff_id: str, number: int) -> None:
@@ -221,10 +225,8 @@ async def denied_on_record(gate: Gate, given: StageInput, tool: str, handoff_id:
         run_id=run_of_activity(),
         message={"tool": tool, "handoffId": handoff_id},
     )
-    try:
+    with _or_warn(f"a denied call of {tool!r}"):
         await gate.record(entry)
-    except (LedgerError, KeyringError) as error:
-        _log.warning("a denied call of %r is not on record: %s", tool, error)
 
 
 def run_of_activity() -> str | None:

@@ -294,12 +294,13 @@ class Relay:
         now: datetime,
         workflow_id: str | None = None,
         receivers: Sequence[str] = (),
+        sender: Sender | None = None,
     ) -> Handoff:
-        """Return the handoff that begins a stage."""
+        """Return the handoff that begins a stage; from whoever hands on next, unless another sender is given."""
         expires = self.terms.expires
         goal = str(given.baton.get("goal", spec.name))
         state = AgentState(
-            agent=self.sender,
+            agent=sender or self.sender,
             task_id=self._task_id,
             task_description=goal,
             cost=cost,

@@ -26,7 +26,7 @@ from baton.exchange.records import reply_to_of
 from baton.handoff.records import handoff_schema
 from baton.handoff.sealed import SealError
 from baton.handoff.store_signing import open_sealed
-from baton.handoff.validation import Check, Receipt, ReceiverRequirements, Scan, stale_or_misaddressed, validate_handoff
+from baton.handoff.validation import Check, Receipt, ReceiverRequirements, Scan, stale, validate_handoff
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import AGAIN, LONGEST_NAME, RedactionPolicy, cost_after, handoff_entry, redact, usable_name
@@ -203,17 +203,15 @@ def contract_check(clock: Callable[[], datetime]) -> Check:
 
 @dataclass(frozen=True)
 class Freshness:
-    """How old a handoff may be, and to whom it may be addressed.
+    """How old a handoff may be.
 
     Attributes:
         max_age: The oldest that is accepted; None leaves it to the message's own `expiresAt`.
         tolerance: How far ahead of the receiver's clock a sender's may be.
-        audience: The receiver's own address, if it has one.
     """
 
     max_age: timedelta | None = None
     tolerance: timedelta = timedelta(minutes=5)
-    audience: str | None = None
 
 
 @dataclass(frozen=True)
@@ -437,9 +435,8 @@ class Gate:
         return look
 
     def _freshness_check(self, message: Mapping[str, Any]) -> list[Finding]:
-        """Return a finding if a message is stale, from the future, or meant for another address."""
-        terms = self.freshness
-        reason = stale_or_misaddressed(message, self.clock(), terms.audience, terms.max_age, terms.tolerance)
+        """Return a finding if a message is stale, or from the future."""
+        reason = stale(message, self.clock(), self.freshness.max_age, self.freshness.tolerance)
         return [Finding(code=Code.SIGNATURE_INVALID, text=reason, at="/timestamp")] if reason else []
 
 

@@ -22,25 +22,15 @@ from baton.handoff.records import CURRENT, begins_task
 from baton.safety.scan import Unsafe
 from baton.wire.money import micro_usd
 from baton.wire.records import CompactRecord, Digest, Timestamp, Whole, newest_first, satisfies
-from baton.wire.schemas import parsed, pointer, unreadable
+from baton.wire.schemas import parsed, pointer, steps_of, unreadable
 from baton.wire.text import single_line
 
 TOLERANCE = timedelta(seconds=60)
 """How far the sender's clock may be ahead of the receiver's."""
 
 
-def stale_or_misaddressed(
-    message: Mapping[str, Any],
-    now: datetime,
-    audience: str | None,
-    max_age: timedelta | None,
-    tolerance: timedelta = TOLERANCE,
-) -> str | None:
-    """Return why a message may not be accepted now and here, or None if it may."""
-    named = message.get("audience")
-    if audience is not None and named != audience:
-        found = f"it is for {str(named)[:80]!r}" if named is not None else "it names no audience"
-        return f"{found}, and this is {audience!r}"
+def stale(message: Mapping[str, Any], now: datetime, max_age: timedelta | None, tolerance: timedelta) -> str | None:
+    """Return why a message may not be accepted now, or None if it may."""
     if "expiresAt" in message:
         expires = instant(message["expiresAt"])
         if expires is None:
@@ -209,8 +199,7 @@ def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequire
 
 def _at(value: Any, place: str) -> Any:
     """Return what stands at a JSON pointer, or None; what is null is not there."""
-    for step in place.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
+    for name in steps_of(place):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 

@@ -130,7 +130,9 @@ class HandoffCoordinator:
         self._ids += 1
         return nth_id(self._ids)
 
-    def message_for(self, outgoing: OutgoingHandoff, message: StageInput) -> StageInput | Handoff:
+    def message_for(
+        self, outgoing: OutgoingHandoff, message: StageInput, sender: Sender | None = None
+    ) -> StageInput | Handoff:
         """Return what the stage is sent: a handoff, or its plain input where the worker cannot seal."""
         if self._relay is None:
             return message
@@ -145,6 +147,7 @@ class HandoffCoordinator:
                 now=workflow.now(),
                 workflow_id=workflow.info().workflow_id,
                 receivers=outgoing.receivers,
+                sender=sender,
             )
         except SealError as error:
             raise StageFailedError(f"stage {outgoing.spec.name!r} is not sent anything: {error}") from error
@@ -275,9 +278,12 @@ class HandoffCoordinator:
             }
         )
         back = OutgoingHandoff(spec, message, self.new_id(), sent=outgoing.sent, task_queue=self._sender.task_queue)
+        receiver = Sender(
+            agent_id=outgoing.spec.name, agent_version=outgoing.spec.version, execution_id=outgoing.handoff_id
+        )
         try:
             back.given = self.contracted(back, message)
-            returned = await self.execute(back, self._returning(back, outgoing))
+            returned = await self.execute(back, self.message_for(back, back.given, receiver))
         except StageFailedError as error:
             if isinstance(error, StageExecutionError):
                 self.account.charge_unreserved(spec.name, error.spend)
@@ -296,19 +302,6 @@ class HandoffCoordinator:
                 self._handlers.note(f"{spec.name!r} did not correct it: {'; '.join(error.findings)}")
             else:
                 outgoing.corrected.append(returned)
-
-    def _returning(self, back: OutgoingHandoff, outgoing: OutgoingHandoff) -> StageInput | Handoff:
-        """Return the message by which a receiver hands the work back to its sender."""
-        if self._relay is None:
-            return back.given
-        sender, self._relay.sender = (
-            self._relay.sender,
-            Sender(agent_id=outgoing.spec.name, agent_version=outgoing.spec.version, execution_id=outgoing.handoff_id),
-        )
-        try:
-            return self.message_for(back, back.given)
-        finally:
-            self._relay.sender = sender
 
     async def _escalate(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition) -> None:
         """Wait until a person has decided about a handoff; on return it is to be sent again."""

@@ -120,12 +120,9 @@ class StageContext(Generic[BatonT]):
         tokens_read: What the prompt cost, once it was asked for.
         prompt_parts: What parts the prompt has, once it was asked for.
         last_heartbeat: The details of the last heartbeat; of a run before this one, until this one has given some.
-        declared: The fields of personal data that the stage declared.
         charged: What the stage has charged so far, earlier runs that raised or were lost included.
         models: What of it each model cost, in this run.
-        able: The tools that the stage declared.
-        forbids: The tools that it declared never to call.
-        whole: The inputs that its prompt must have whole.
+        spec: The stage's terms.
     """
 
     baton: BatonT
@@ -136,12 +133,9 @@ class StageContext(Generic[BatonT]):
     tokens_read: int = 0
     prompt_parts: list[PromptPart] = field(default_factory=list)
     last_heartbeat: tuple[Any, ...] = ()
-    declared: frozenset[str] = frozenset()
     charged: Spend = field(default_factory=Spend)
     models: dict[str, Spend] = field(default_factory=dict)
-    able: frozenset[str] = frozenset()
-    forbids: frozenset[str] = frozenset()
-    whole: frozenset[str] = frozenset()
+    spec: StageSpec = field(default_factory=partial(StageSpec, "stage"))
     _calls: Calls = field(default_factory=partial(Calls, "the stage", shows_arguments=False), init=False, repr=False)
     _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
     _around: Context = field(default_factory=copy_context, init=False, repr=False)
@@ -201,13 +195,10 @@ class StageContext(Generic[BatonT]):
             given=given,
             artifacts=access,
             parts=parts,
-            declared=spec.personal_data,
             last_heartbeat=_own(earlier),
             charged=told_spend(earlier),
-            able=spec.tools,
-            forbids=spec.forbids,
+            spec=spec,
             window=spec.window,
-            whole=spec.whole,
         )
 
     def check_calls(self) -> None:
@@ -227,7 +218,8 @@ class StageContext(Generic[BatonT]):
     def personal(self) -> PersonalDataAccess:
         """Where personal data is read and written, as far as the stage declared it; never in baton or output."""
         given = self.given
-        made = PersonalDataAccess(self.parts.vault, given.stage, self.declared, given.task_id, given.personal_data)
+        declared = self.spec.personal_data
+        made = PersonalDataAccess(self.parts.vault, given.stage, declared, given.task_id, given.personal_data)
         return self._first("personal", made)
 
     def sealed_personal_data(self) -> dict[str, JsonValue] | None:
@@ -259,8 +251,8 @@ class StageContext(Generic[BatonT]):
         Without a contract a stage may call the tools that it declared, and every tool if it declared none; never one
         that it forbids.
         """
-        allowed = (self.able or None) if self.contract is None else frozenset(self.contract.allowed_tools)
-        made = Toolbox(allowed, self.session, self.handoff_id, self._denied, forbidden=self.forbids)
+        allowed = (self.spec.tools or None) if self.contract is None else frozenset(self.contract.allowed_tools)
+        made = Toolbox(allowed, self.session, self.handoff_id, self._denied, forbidden=self.spec.forbids)
         return self._first("tools", made)
 
     @cached_property
@@ -386,10 +378,10 @@ class StageContext(Generic[BatonT]):
             ArtifactError: An artifact cannot be read.
         """
         self.window = window or self.window
-        for name in self.whole:
+        for name in self.spec.whole:
             self.input(name)
         texts = [
-            NamedText(Kind.INPUT, name, await self.input_text(name), required=name in self.whole)
+            NamedText(Kind.INPUT, name, await self.input_text(name), required=name in self.spec.whole)
             for name in self.inputs
         ]
         if params and self.params:

@@ -232,17 +232,12 @@ class Stage(Generic[GivenT, AnswerT]):
         self, result: StageResult, context: StageContext[Any], findings: list[str], began: float
     ) -> StageReturn:
         """Return the record of what the function answered, having begun at a time of the monotonic clock."""
-        given = context.given
         raw: dict[str, Any] = dict(result.baton_patch)
         artifacts = context.artifacts
         if artifacts.written and "artifacts" not in raw:
             raw["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in artifacts.refs]
-        return StageReturn(
-            stage=given.stage,
-            seq=given.seq,
-            attempt=given.attempt,
-            branch=given.branch,
-            after=given.after,
+        return StageReturn.to(
+            context.given,
             baton_patch=raw,
             findings=[*findings, *undeclared(raw, self.spec.writes), *_ill_formed(result)],
             output=result.output,

@@ -29,6 +29,7 @@ from baton.runs.client_events import (
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild
 from baton.runs.client_record import RunRecord
+from baton.safety.scan import found_at
 
 UNTOLD = "the history alone does not tell why; a worker does"
 """The details of a handoff that was never sent, or not as an activity."""
@@ -67,22 +68,12 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
 
 def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
     """Return the text that a finding is about, or None where it cannot be found."""
-    value: Any = message
-    key = ""
-    for token in pointer.split("/")[1:]:
-        step, key = token.replace("~1", "/").replace("~0", "~"), ""
-        position = step[1:-1] if step.startswith("{") and step.endswith("}") else ""
-        if isinstance(value, Mapping) and step in value:
-            value = value[step]
-        elif isinstance(value, Mapping) and position.isdecimal() and int(position) < len(value):
-            key = [*value][int(position)]
-            value = value[key]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
+    found = found_at(message, pointer)
+    if found is None:
+        return None
+    keys, value = found
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return f"{key}: {text}" if key else text
+    return f"{keys[-1]}: {text}" if keys and pointer.endswith("}") else text
 
 
 class _Read:

@@ -6,7 +6,6 @@ Waivers travel in the signed handoff, so no sender can write one for itself, and
 whose result is not signed.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,9 @@ from typing import Any, NamedTuple
 from pydantic import Field, model_validator
 
 from baton.core.verdict import Code, Finding, Verdict
+from baton.wire.json_values import digest_of, sha256
 from baton.wire.records import CompactRecord, Statement, Whole
+from baton.wire.schemas import steps_of
 
 MOST_FINDINGS = 50
 """A report lists so many findings, the strongest first, and counts the others."""
@@ -236,29 +237,25 @@ def _finding(suspicion: Suspicion, message: Any, leaf: Leaf, policy: ScanPolicy)
 def _shown(message: Any, leaf: Leaf) -> str:
     """Return the path of a text so that no key is quoted that could be an attack, or a secret."""
     shown, node = "", message
-    tokens = leaf.path.split("/")[1:]
-    for depth, token in enumerate(tokens, 1):
-        key = token.replace("~1", "/").replace("~0", "~")
+    keys = steps_of(leaf.path)
+    for depth, key in enumerate(keys, 1):
         if isinstance(node, dict):
-            is_plain = _PLAIN_NAME.fullmatch(token) and not (leaf.is_key and depth == len(tokens))
-            shown += f"/{token}" if is_plain else f"/{{{list(node).index(key)}}}"
+            is_plain = _PLAIN_NAME.fullmatch(key) and not (leaf.is_key and depth == len(keys))
+            shown += f"/{key}" if is_plain else f"/{{{list(node).index(key)}}}"
             node = node[key]
         else:
-            shown += f"/{token}"
-            node = node[int(token)]
+            shown += f"/{key}"
+            node = node[int(key)]
         if len(shown) > LONGEST_PATH:
             return shown[: LONGEST_PATH - 1] + "…"
     return shown
 
 
-def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
-    """Return the digest of the text at a finding's pointer, or None where it is not certain which text that is."""
-    if len(pointer) >= LONGEST_PATH:  # it may have been cut, and lead to something else
-        return None
+def found_at(message: Mapping[str, Any], pointer: str) -> tuple[list[str], Any] | None:
+    """Return what a finding's pointer leads to, and the keys that it names by their positions; None if nothing."""
     value: Any = message
     keys: list[str] = []
-    for token in pointer.split("/")[1:]:
-        step = token.replace("~1", "/").replace("~0", "~")
+    for step in steps_of(pointer):
         position = step[1:-1] if step.startswith("{") and step.endswith("}") else ""
         if isinstance(value, Mapping) and step in value:
             value = value[step]
@@ -269,10 +266,19 @@ def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
             value = value[int(step)]
         else:
             return None
+    return keys, value
+
+
+def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
+    """Return the digest of the text at a finding's pointer, or None where it is not certain which text that is."""
+    found = found_at(message, pointer) if len(pointer) < LONGEST_PATH else None  # a longer one may have been cut
+    if found is None:
+        return None
+    keys, value = found
     if not keys and not isinstance(value, str):
         return None
     text = json.dumps([*keys, value if isinstance(value, str) else None])
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return digest_of(sha256(text.encode()))
 
 
 def digests_of(message: Mapping[str, Any], findings: Iterable[Finding]) -> list[str]:

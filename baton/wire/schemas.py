@@ -100,3 +100,8 @@ Path = Sequence[str | int]
 def pointer(path: Path) -> str:
     """Return a place as a JSON pointer (RFC 6901)."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
+
+
+def steps_of(pointer: str) -> list[str]:
+    """Return the names of members, and positions, in a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]

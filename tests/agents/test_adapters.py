@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, cast
@@ -199,7 +200,7 @@ class TestReading:
         """Neither as a tool nor as files."""
         code = f"import os; assert 'BATON_FILES' not in os.environ; print({GOOD!r})"
         of = await with_artifact(40_000)
-        of.forbids = frozenset(["read_artifact"])
+        of.spec = replace(of.spec, forbids=frozenset(["read_artifact"]))
         await agent_stage(SubprocessAgent("plan", [sys.executable, "-c", code]), window=4_000)(of)
 
         assert "of 40,000 characters; the rest is not shown" in of.prompt

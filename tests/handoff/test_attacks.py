@@ -16,7 +16,7 @@ import rfc8785
 from baton.core.history import Spend
 from baton.core.verdict import Code, Disposition
 from baton.handoff.sealed import ED25519, HMAC_SHA256
-from baton.handoff.store_gate import Freshness, Gate
+from baton.handoff.store_gate import Gate, addressed_to
 from baton.handoff.store_signing import seal
 from baton.handoff.validation import Receipt
 from baton.keys.store_keyring import Keyring
@@ -69,7 +69,8 @@ class Desk:
     path: Path
 
     async def answer(self, raw: bytes, task_id: str | None = TASK_ID) -> tuple[Receipt, Mapping[str, Any]]:
-        return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id)
+        here = [addressed_to(ADDRESS)]
+        return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id, further=here)
 
     async def on_record(self, task_id: str = TASK_ID) -> list[AuditRecord]:
         """Return the records of a task, after making sure that they are whole."""
@@ -83,7 +84,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     """Return a receiver with a ledger of its own."""
     path = tmp_path / "ledger.db"
     async with Ledger(path, LedgerOptions(signer=KEYS.signer())) as ledger:
-        yield Desk(Gate(KEYS, ledger, freshness=Freshness(audience=ADDRESS), clock=lambda: NOW), path)
+        yield Desk(Gate(KEYS, ledger, clock=lambda: NOW), path)
 
 
 def sealed(message: Mapping[str, Any] = MESSAGE) -> bytes:

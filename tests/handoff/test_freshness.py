@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.handoff.validation import stale_or_misaddressed
+from baton.core.verdict import Code
+from baton.handoff.store_gate import addressed_to
+from baton.handoff.validation import stale
 
 NOW = datetime(2026, 6, 12, 10, tzinfo=UTC)
 HERE = "contract_review/score"
@@ -16,13 +18,11 @@ FRESH: dict[str, Any] = {
 }
 
 
-def asked(
-    message: dict[str, Any], *, audience: str | None = HERE, max_age: timedelta | None = timedelta(hours=1)
-) -> str | None:
-    return stale_or_misaddressed(message, NOW, audience, max_age, timedelta(seconds=60))
+def asked(message: dict[str, Any], *, max_age: timedelta | None = timedelta(hours=1)) -> str | None:
+    return stale(message, NOW, max_age, timedelta(seconds=60))
 
 
-class TestStaleOrMisaddressed:
+class TestStale:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
@@ -34,13 +34,10 @@ class TestStaleOrMisaddressed:
             pytest.param({"timestamp": "2026-06-12T08:59:59Z"}, "nothing older than 1:00:00", id="it is too old"),
             pytest.param({"timestamp": "2026-06-12T09:30:00"}, "timestamp is missing", id="its time has no offset"),
             pytest.param({"timestamp": 1781256600}, "timestamp is missing", id="its time is a number"),
-            pytest.param({"audience": "payments/score"}, "it is for 'payments/score'", id="it is for somebody else"),
-            pytest.param({"audience": "Contract_review/score"}, "it is for", id="the address differs in one letter"),
-            pytest.param({"audience": [HERE]}, "it is for", id="its address is a list"),
         ],
     )
-    def test_a_stale_or_misaddressed_message_is_named(self, changes: dict[str, Any], reason: str) -> None:
-        """A sealed message that was kept, or taken elsewhere, does not count for ever and everywhere."""
+    def test_a_stale_message_is_named(self, changes: dict[str, Any], reason: str) -> None:
+        """A sealed message that was kept does not count for ever."""
         found = asked(FRESH | changes)
 
         assert found is not None
@@ -59,15 +56,27 @@ class TestStaleOrMisaddressed:
         """The limits are part of what is allowed."""
         assert asked(FRESH | changes) is None
 
-    def test_a_receiver_with_an_address_takes_nothing_without_one(self) -> None:
-        """Otherwise a message for anybody could be sent to everybody."""
-        unaddressed = {"timestamp": FRESH["timestamp"]}
-
-        assert "names no audience" in str(asked(unaddressed))
-        assert asked(unaddressed, audience=None) is None
-
     def test_without_a_maximum_any_age_will_do(self) -> None:
         """A run may have slept for a year; then the message's own end decides."""
         old = {"timestamp": "2020-01-01T00:00:00Z"}
 
-        assert asked(old, audience=None, max_age=None) is None
+        assert asked(old, max_age=None) is None
+
+
+class TestAddressedTo:
+    @pytest.mark.parametrize(
+        "audience",
+        [
+            pytest.param("payments/score", id="somebody else"),
+            pytest.param("Contract_review/score", id="an address that differs in one letter"),
+            pytest.param([HERE], id="a list"),
+            pytest.param(None, id="nobody"),
+        ],
+    )
+    def test_a_message_for_another_receiver_is_a_replay(self, audience: object) -> None:
+        """A sealed message that was taken elsewhere does not count, nor does one for anybody."""
+        [finding] = addressed_to(HERE)(FRESH | {"audience": audience})
+
+        assert finding.code is Code.SIGNATURE_INVALID
+        assert addressed_to(HERE)({}) == [finding]
+        assert addressed_to(HERE)(FRESH) == []
