@@ -45,7 +45,8 @@ from activities.compliance_review.report import DATA, Review, ToolUse
 from activities.compliance_review.rules import Case, decide, undecided
 from activities.models import ask_model
 from baton import BatonPatch, StageContext
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.answers import AgentAnswer
+from baton.agents.port import AgentWork
 from baton.contract.records import EventType, HandoffContract, ToolDeniedError
 from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
 

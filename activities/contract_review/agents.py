@@ -29,7 +29,8 @@ from activities.contract_review.rules import analyse, numbered
 from activities.models import ask_model
 from activities.pages import check_folder
 from baton import Spend, estimate_tokens
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.answers import AgentAnswer
+from baton.agents.port import AgentWork
 from baton.wire.records import Record
 from baton.wire.text import mismatch
 

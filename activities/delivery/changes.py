@@ -15,7 +15,8 @@ from activities.delivery.repository import Checkout, GitError, Repository, git
 from activities.delivery.review import may_hold_secrets
 from activities.delivery.sandbox import Ran, Sandbox, environment_for, run_program
 from activities.models import ask_model
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.answers import AgentAnswer
+from baton.agents.port import AgentWork
 
 _COMMAND_SECONDS = 1_800.0
 _LONGEST_TAIL = 1_000

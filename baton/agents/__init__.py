@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from baton.agents.openai_agents import provider as provider
     from baton.agents.port import Agent as Agent
     from baton.agents.port import AgentLimits as AgentLimits
-    from baton.agents.port import AgentTerms as AgentTerms
     from baton.agents.port import AgentWork as AgentWork
     from baton.agents.port import BringsTools as BringsTools
     from baton.agents.port import KnowsWindow as KnowsWindow
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from baton.agents.tools import AgentTool as AgentTool
     from baton.errors import AgentError as AgentError
     from baton.errors import PatchError as PatchError
+    from baton.pipelines.activity_stage import AgentTerms as AgentTerms
     from baton.wire.money import Price as Price
     from baton.wire.money import Usage as Usage
 else:

@@ -15,12 +15,12 @@ with needs_extra("agent-files", __name__):
     import yaml
 
 from baton.agents.answers import AnswerForm
-from baton.agents.port import Agent, AgentTerms, agent_stage
+from baton.agents.port import Agent, agent_stage
 from baton.agents.tools import AgentTool, tools_of
 from baton.core.messages import StageResult
 from baton.errors import BatonError
 from baton.pipelines.activity_context import StageContext
-from baton.pipelines.activity_stage import Stage
+from baton.pipelines.activity_stage import AgentTerms, Stage
 
 HANDOFF_STYLE = "agent-handoff"
 """The output style of agents that answer with a handoff report."""

@@ -26,10 +26,11 @@ with needs_extra("langgraph", __name__):
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
+from baton.agents.answers import AgentAnswer
 from baton.agents.billing import in_time
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
 from baton.agents.langchain_watch import GuardCallback
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.port import AgentWork
 from baton.errors import AgentError, PatchError
 from baton.pipelines.prompt import READ_ARTIFACT, Reads
 from baton.wire.json_values import Json

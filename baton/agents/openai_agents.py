@@ -24,6 +24,7 @@ with needs_extra("openai-agents", __name__):
     from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
     from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
+from baton.agents.answers import AgentAnswer
 from baton.agents.billing import in_time, window_of
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
 from baton.agents.openai_agents_run import (
@@ -35,7 +36,7 @@ from baton.agents.openai_agents_run import (
     contract_input_filter,
     ended,
 )
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.port import AgentWork
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError, PatchError
 from baton.wire.money import Price

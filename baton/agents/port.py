@@ -33,21 +33,6 @@ from baton.pipelines.prompt import READ_ARTIFACT, Reads
 from baton.pipelines.reading import MOST_READ
 from baton.wire.json_values import Json
 
-__all__ = [
-    "HANDOFF_HEADER",
-    "Agent",
-    "AgentAnswer",
-    "AgentLimits",
-    "AgentTerms",
-    "AgentTool",
-    "AgentWork",
-    "AnswerForm",
-    "BringsTools",
-    "KnowsWindow",
-    "ReadsArtifacts",
-    "agent_stage",
-]
-
 HANDOFF_HEADER = "X-Baton-Handoff-Id"
 """The header by which every request to a provider names the handoff it is made under."""
 
@@ -427,22 +412,18 @@ def _limits(most: AgentLimits, spec: StageSpec) -> AgentLimits:
     )
 
 
-def _answered(answer: Any, agent: str) -> AgentAnswer:
-    """Return what an agent returned, which code of its author may have made."""
-    if isinstance(answer, AgentAnswer):
-        return answer
-    why = f"agent {agent!r} returned {type(answer).__name__}; return an AgentAnswer, also from `of_output`"
-    raise AgentError(why, permanent=True)
-
-
 def as_json(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
     """Return an agent's answer with parts that are JSON, which what its own framework returned need not be."""
-    made = _answered(answer, agent)
+    if not isinstance(answer, AgentAnswer):
+        why = f"agent {agent!r} returned {type(answer).__name__}; return an AgentAnswer, also from `of_output`"
+        raise AgentError(why, permanent=True)
+    patch = answer.patch
     try:
-        patch = made.patch if isinstance(made.patch, BatonPatch) else json_form(dict(made.patch or {}), "baton_patch")
-        return replace(made, patch=patch, output=json_form(made.output, "output"))
+        if not isinstance(patch, BatonPatch):
+            patch = json_form(dict(patch or {}), "baton_patch")
+        return replace(answer, patch=patch, output=json_form(answer.output, "output"))
     except PatchError:
-        work.charge(made.spend)
+        work.charge(answer.spend)
         raise
 
 

@@ -29,9 +29,9 @@ with needs_extra("agents", __name__):
     from pydantic_ai.toolsets import FunctionToolset
     from pydantic_ai.usage import RunUsage, UsageLimits
 
-from baton.agents.answers import cached_by_identity
+from baton.agents.answers import AgentAnswer, cached_by_identity
 from baton.agents.billing import window_of
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.port import AgentWork
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names_of_tools, reported, settings_under
 from baton.agents.tools import AgentTool
 from baton.wire.money import Price

@@ -27,8 +27,8 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from baton.agents.answers import read_answer
-from baton.agents.port import READER, AgentAnswer, AgentLimits, AgentTerms, AgentWork, agent_stage
+from baton.agents.answers import AgentAnswer, read_answer
+from baton.agents.port import READER, AgentLimits, AgentWork, agent_stage
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
     finished,
@@ -47,7 +47,7 @@ from baton.core.inputs import input_text, read_inputs, written_inputs
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
-from baton.pipelines.activity_stage import Stage, stage
+from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 from baton.pipelines.prompt import READ_ARTIFACT
 from baton.pipelines.reading import MOST_READ, note_of, page_of, unnamed
 from baton.pipelines.workflow import Pipeline

@@ -41,6 +41,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_core import PydanticSerializationError
 
+from baton.agents.answers import AgentAnswer
 from baton.agents.billing import UsageMeter
 from baton.agents.failures import (
     answered,
@@ -51,7 +52,7 @@ from baton.agents.failures import (
     stopped_error,
     unreadable,
 )
-from baton.agents.port import HANDOFF_HEADER, AgentAnswer, AgentWork
+from baton.agents.port import HANDOFF_HEADER, AgentWork
 from baton.agents.pydantic_ai_usage import counted
 from baton.agents.tools import as_text
 from baton.contract.activity import ToolAnswer

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from baton.agents.port import AgentAnswer, AgentWork, AnswerForm
+from baton.agents.answers import AgentAnswer, AnswerForm
+from baton.agents.port import AgentWork
 from baton.devserver.processes import group_bound_to_parent
 from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.pipelines.prompt import FILES, Reads

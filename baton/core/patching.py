@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.stages import checked_fields
+from baton.core.verdict import LONGEST_FINDING, MOST_FINDINGS
 from baton.errors import PatchError
 from baton.wire.json_values import digest, excess
 from baton.wire.text import faults
@@ -75,7 +76,6 @@ LARGEST_BYTES = 1024 * 1024
 """The most a baton may measure as JSON: hundreds of times what it is meant to, half of Temporal's limit."""
 
 FEWEST_BULLETS, MOST_BULLETS = 3, 8  # a soft limit: it warns and never refuses
-MOST_FINDINGS, LONGEST_FINDING = 20, 400  # findings go into the stage's next input, which must stay small
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import Field
 from baton.wire.records import CompactRecord
 
 MOST_FINDINGS, LONGEST_FINDING = 20, 400
-"""Findings go back to the sender and into the ledger, so their number and length are limited."""
+"""Findings go back to who made a patch or message, and into the ledger, so their number and length are limited."""
 MOST_ATTEMPTS = 3
 """How often a handoff is tried before it is rolled back and a person is asked."""
 PENDING_HANDOFF = "PENDING_HANDOFF"

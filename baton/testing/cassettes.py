@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
-from baton.agents.port import Agent, AgentAnswer, AgentWork, BringsTools, KnowsWindow, ReadsArtifacts, as_json
+from baton.agents.answers import AgentAnswer
+from baton.agents.port import Agent, AgentWork, BringsTools, KnowsWindow, ReadsArtifacts, as_json
 from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend

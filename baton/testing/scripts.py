@@ -14,7 +14,8 @@ from typing import Any, Self
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton.agents.port import AgentAnswer, AgentWork
+from baton.agents.answers import AgentAnswer
+from baton.agents.port import AgentWork
 from baton.core.baton import BatonPatch
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import Stage

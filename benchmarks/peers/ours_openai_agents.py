@@ -8,8 +8,8 @@ from agents import Agent, Model, ModelResponse, Usage
 from agents.items import TResponseStreamEvent
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
+from baton.agents import agent_stage
 from baton.agents.openai_agents import OpenAIAgent
-from baton.agents.port import agent_stage
 from benchmarks.peers.job import AGENTS, INSTRUCTIONS, answers
 
 

@@ -7,7 +7,7 @@ from pydantic_ai import Agent, ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from temporalio import activity
 
-from baton.agents.port import agent_stage
+from baton.agents import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from benchmarks.peers.job import AGENTS, INSTRUCTIONS, Answer, State, answers
 

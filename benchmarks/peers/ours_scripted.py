@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from baton.agents.port import AgentAnswer, AgentWork, agent_stage
+from baton.agents import AgentAnswer, AgentWork, agent_stage
 from benchmarks.peers.job import AGENTS, INSTRUCTIONS, answers
 from benchmarks.samples import to_json
 

@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic_ai.models.function import AgentInfo, FunctionModel
     from pydantic_ai.settings import ModelSettings
 
-    from baton.agents.port import AgentLimits
+    from baton.agents import AgentLimits
     from baton.agents.pydantic_ai_durable import DurableAgent, UnderContract
 
 from baton import ContinueAfter, ContractTerms, Pipeline

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from baton import Stage, StageContext
+from baton.agents import agent_stage
 from baton.agents.langgraph import LangGraphAgent
-from baton.agents.port import agent_stage
 from baton.contract.records import EventType, HandoffContract
 from baton.core.baton import Baton
 

@@ -30,12 +30,12 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton import Baton, StageContext, StageResult
+from baton.agents import Agent as Port
+from baton.agents import AgentLimits, AgentTool, AnswerForm, agent_stage
 from baton.agents.chat_completions import chat_agent
 from baton.agents.langchain_watch import read_artifact
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
-from baton.agents.port import Agent as Port
-from baton.agents.port import AgentLimits, AgentTool, AnswerForm, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.artifacts.records import ArtifactRef

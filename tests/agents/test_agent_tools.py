@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 from pydantic import BaseModel, ValidationError, validate_call
 
-from baton.agents.tools import AgentTool, as_text, tools_of
+from baton.agents import AgentTool
+from baton.agents.tools import as_text, tools_of
 from baton.contract.records import EventType, ToolDeniedError
 from tests.agents.material import context, contract, events, lookup
 

@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
 from baton import StageContext
-from baton.agents.port import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
+from baton.agents import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest
 from baton.contract.records import Confidence, EventType, ToolDeniedError

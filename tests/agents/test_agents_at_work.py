@@ -17,8 +17,8 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import WorkerParts
+from baton.agents import AgentTool, AnswerForm, agent_stage
 from baton.agents.chat_completions import chat_agent
-from baton.agents.port import AgentTool, AnswerForm, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.artifacts.store import MemoryArtifactStore

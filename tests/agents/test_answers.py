@@ -7,7 +7,8 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel, Field
 
-from baton.agents.answers import AnswerForm, answer_schema, how_to_answer, read_answer
+from baton.agents import AnswerForm
+from baton.agents.answers import answer_schema, how_to_answer, read_answer
 from baton.core.baton import Baton
 from baton.errors import PatchError
 

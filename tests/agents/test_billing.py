@@ -19,12 +19,11 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
 from baton import Stage
-from baton.agents import billing
+from baton.agents import AgentLimits, AgentTool, agent_stage, billing
 from baton.agents.billing import cost_of
 from baton.agents.chat_completions import chat_agent
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
-from baton.agents.port import AgentLimits, AgentTool, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.core.history import Spend
 from baton.wire.money import Price, Usage

@@ -9,8 +9,8 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from baton import Stage
+from baton.agents import AgentTool, agent_stage
 from baton.agents.chat_completions import chat_agent
-from baton.agents.port import AgentTool, agent_stage
 from baton.contract.records import EventType
 from baton.errors import ConfigurationError, PatchError
 from tests.agents.material import PATCH, context, events, lookup

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton import Baton, StageContext
-from baton.agents.answers import AnswerForm
+from baton.agents import AgentAnswer, AgentTool, AgentWork, AnswerForm
 from baton.agents.definitions import (
     MOST_BYTES,
     AgentFileError,
@@ -14,8 +14,6 @@ from baton.agents.definitions import (
     defined_stage,
     read_agent_file,
 )
-from baton.agents.port import AgentAnswer, AgentWork
-from baton.agents.tools import AgentTool
 from baton.report.rendering import render_report
 from tests.report.report_material import report
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
 from baton import Baton, StageContext, StageResult
+from baton.agents import AgentAnswer, AgentLimits, AgentWork, agent_stage
 from baton.agents.langgraph import LangGraphAgent
-from baton.agents.port import AgentAnswer, AgentLimits, AgentWork, agent_stage
 from baton.contract.records import EventType, HandoffContract, ToolDeniedError
 from baton.core.history import Spend
 from baton.errors import AgentError

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
 from baton import StageContext
+from baton.agents import AgentLimits, agent_stage
 from baton.agents.langgraph import LangGraphAgent
-from baton.agents.port import AgentLimits, agent_stage
 from baton.contract.records import EventType, ToolDeniedError
 from baton.errors import PatchError
 from tests.agents.material import node_stage

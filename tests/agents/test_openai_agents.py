@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
 from baton import Baton, StageContext, StageResult
+from baton.agents import AgentAnswer, agent_stage
 from baton.agents.openai_agents import OpenAIAgent
-from baton.agents.port import AgentAnswer, agent_stage
 from baton.contract.records import Confidence, EventType, Fact, HandoffContract, SourceProvenance, ToolDeniedError
 from baton.errors import ConfigurationError
 

@@ -12,8 +12,9 @@ import pytest
 from agents import Agent, ModelSettings, ToolOutputText
 
 from baton import StageContext
+from baton.agents import AgentTool, agent_stage
 from baton.agents.openai_agents import OpenAIAgent, provider
-from baton.agents.port import HANDOFF_HEADER, AgentTool, agent_stage
+from baton.agents.port import HANDOFF_HEADER
 from baton.core.history import Spend
 from baton.errors import PatchError
 from tests.agents.test_openai_agents import ANSWER, BATON, PATCH, contract, done, lookup

@@ -29,7 +29,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
 from baton import Stage
-from baton.agents.port import AgentAnswer, AgentTool, agent_stage
+from baton.agents import AgentAnswer, AgentTool, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.contract.records import EventType, ToolDeniedError
 from baton.core.history import Spend

@@ -9,9 +9,9 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from baton.agents import agent_stage
 from baton.agents.answers import MOST_REMEMBERED as MOST
 from baton.agents.answers import cached_by_identity
-from baton.agents.port import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from tests.agents.material import PATCH, context
 

@@ -9,7 +9,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from baton.agents.port import agent_stage
+from baton.agents import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.contract.records import EventType, ToolDeniedError
 from tests.agents.material import ANSWER, context, contract, events

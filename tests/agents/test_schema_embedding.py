@@ -12,8 +12,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from baton import Baton, StageContext, WorkerParts
+from baton.agents import agent_stage
 from baton.agents.answers import answer_schema, read_answer
-from baton.agents.port import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.schema_embedding import spelled_out
 from baton.contract.registry import OutputSchema, OutputSchemas

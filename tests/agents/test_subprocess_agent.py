@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from baton.agents.port import AgentAnswer, AgentLimits, AnswerForm, agent_stage
+from baton.agents import AgentAnswer, AgentLimits, AnswerForm, agent_stage
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.core.history import Spend
 from baton.errors import ConfigurationError, PatchError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from baton.agents.tools import AgentTool
+from baton.agents import AgentTool
 from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.activity import SessionLog, ToolAnswer, Toolbox
 from baton.contract.records import EventType

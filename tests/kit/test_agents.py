@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baton import Baton, BatonPatch, Spend, StageContext
-from baton.agents.port import AgentAnswer, AgentWork, agent_stage
+from baton.agents import AgentAnswer, AgentWork, agent_stage
 from baton.contract.records import EventType
 from baton.errors import PatchError
 from baton.testing import Cassette, CassetteMissError, Expect, RecordedAgent, ScriptedAgent, ScriptError, Scripts

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from activities.models import ask_model, configured_model
 from baton import Baton, Spend, StageContext
-from baton.agents.port import AgentLimits, AgentWork, AnswerForm
+from baton.agents import AgentLimits, AgentWork, AnswerForm
 from baton.errors import AgentError, PatchError
 from tests.chat_server import Reply, chat_server, completion
 
