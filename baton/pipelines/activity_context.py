@@ -534,8 +534,13 @@ class StageContext(Generic[BatonT]):
 
     def _tell_within(self, seconds: float) -> None:
         """Tell the server of what was charged and said, within so many seconds."""
-        if self._loop is not None and self._telling is None:
-            self._telling = self._loop.call_later(seconds, self._tell)
+        if self._loop is None:
+            return
+        if self._telling is not None:
+            if self._telling.when() <= self._loop.time() + seconds:
+                return
+            self._telling.cancel()
+        self._telling = self._loop.call_later(seconds, self._tell)
 
     def _tell(self) -> None:
         """Tell the server what was charged and said."""

@@ -17,8 +17,10 @@ from baton.core.messages import StageInput
 from baton.core.rendering import PromptTooLargeError, render
 from baton.core.stages import Retries
 from baton.errors import PipelineError
+from baton.pipelines import activity_context
 from baton.pipelines.activity_context import StageContext, WorkerParts, current_parts, worker_parts
 from baton.wire.text import estimate_tokens, fence
+from tests.support import LIMIT
 
 BATON = Baton(goal="Add login", decision_log=[f"d{n}" for n in range(9)], constraints=["No new service"])
 
@@ -148,6 +150,22 @@ class TestCharge:
         await environment.run(brief)
 
         assert (heartbeats, one.charged) == ([], Spend(micro_usd=500))
+
+    async def test_what_is_said_does_not_delay_a_bill(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a stage says may wait for more of it."""
+        monkeypatch.setattr(activity_context, "_STREAMED_WITHIN", 3_600.0)
+        told = asyncio.Event()
+        environment = ActivityEnvironment()
+        environment.on_heartbeat = lambda *details: told.set()
+
+        async def says_and_pays() -> None:
+            one = context(stream=True)
+            one.stream.text("Hello")
+            one.charge(Spend(micro_usd=500))
+            await asyncio.wait_for(told.wait(), LIMIT.total_seconds())
+            await one.settle()
+
+        await environment.run(says_and_pays)
 
     async def test_a_loop_of_its_own_in_a_thread_is_told_of_at_once(self) -> None:
         """It may have ended before a later moment comes, as that of an agent that is run without `await`."""
