@@ -129,16 +129,21 @@ class ArtifactAccess:
         ref = ArtifactRef(
             id=id, type=type, hash=hashlib.sha256(raw).hexdigest(), size=len(raw), path=path, summary=summary
         )
-        known = next((other for other in self.refs if other.id == id), None)
-        if known is not None and known.hash != ref.hash:
-            raise ArtifactConflictError(
-                f"artifact {id!r} already has the hash {known.short_hash}…, these bytes have {ref.short_hash}…; "
-                "artifacts are immutable, give the new version a new id"
-            )
+        self._is_new(ref)  # before bytes are stored that cannot have its id
         await put_when_possible(self.store, raw)
-        if known is None:
+        if self._is_new(ref):  # a stage may write several at once
             self.written.append(ref)
         return ref
+
+    def _is_new(self, ref: ArtifactRef) -> bool:
+        """Return whether there is no such artifact yet; other bytes under its id are refused."""
+        known = next((other for other in self.refs if other.id == ref.id), None)
+        if known is not None and known.hash != ref.hash:
+            raise ArtifactConflictError(
+                f"artifact {ref.id!r} already has the hash {known.short_hash}…, these bytes have {ref.short_hash}…; "
+                "artifacts are immutable, give the new version a new id"
+            )
+        return known is None
 
     @step
     async def read(self, id: str) -> bytes:

@@ -52,6 +52,17 @@ class TestWrite:
         assert await one.read(id) in (b"x", b"y")
         assert not await one.store.has(hashlib.sha256(b"z").hexdigest())
 
+    async def test_what_is_written_twice_at_once_is_there_once(self, tmp_path: Path) -> None:
+        """Two parts of a stage may come to the same, and two that differ are told apart."""
+        one = ArtifactAccess(LocalArtifactStore(tmp_path), [], [], estimate_tokens)
+        await asyncio.gather(*(one.write("plan", b"x", type="t") for _ in range(3)))
+        both = await asyncio.gather(
+            *(one.write("notes", data, type="t") for data in (b"y", b"z")), return_exceptions=True
+        )
+
+        assert sorted(ref.id for ref in one.written) == ["notes", "plan"]
+        assert sum(isinstance(one, ArtifactConflictError) for one in both) == 1
+
 
 class TestRead:
     async def test_an_unknown_id_is_an_error_that_names_the_known_ones(self) -> None:
