@@ -201,13 +201,6 @@ class Budget(CompactRecord):
             raise ValueError(f"a top-up of {micro_usd} millionths of a dollar; it must be above zero")
         return self._with(topped_up_micro_usd=self.topped_up_micro_usd + micro_usd)
 
-    def for_child(self, name: str) -> "Budget":
-        """Return the budget of a child pipeline: what is held under a reservation, and no more.
-
-        What the child spends is charged to the reservation as one bill when it is over.
-        """
-        return Budget(initial_micro_usd=self._reservation(name).held_micro_usd, then=self.then)
-
     def relayed(self, cost: CostTracking, *, comes_back: bool = False) -> "Budget":
         """Return the budget of a pipeline that receives the chain's money with a handoff: it continues the sender's.
 

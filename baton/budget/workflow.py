@@ -59,19 +59,20 @@ class BudgetAccount:
         """Charge what was spent by something for which nothing is set apart."""
         self.budget = self.budget.charge_unreserved(stage, spend)
 
-    def child_ended(self, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
+    def child_ended(self, seq: int, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
         """Charge a child's total cost and release what it did not use; credit the top-ups made to it first."""
+        key = _of_child(seq, name)
         if topped_up_micro_usd:
             self.top_up(topped_up_micro_usd)
-        if name not in self.budget.open:
-            self.budget = self.budget.open_unreserved(name, name)
-        self.charge(name, "child", spend)
-        self.settle(name)
+        if key not in self.budget.open:
+            self.budget = self.budget.open_unreserved(key, name)
+        self.charge(key, "child", spend)
+        self.settle(key)
 
-    def child_returned(self, name: str, result: PipelineResult) -> None:
+    def child_returned(self, seq: int, name: str, result: PipelineResult) -> None:
         """Charge what a child that completed cost, and continue with what it left."""
         spend = result.spend if result.billed is None else result.billed
-        self.child_ended(name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
+        self.child_ended(seq, name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
 
     def settle(self, name: str) -> None:
         """Give back what was set apart and not used."""
@@ -88,14 +89,17 @@ class BudgetAccount:
         self.budget = self.budget.relayed(cost, comes_back=comes_back)
         self.limited = self.limited or cost.spent_micro_usd + cost.remaining_micro_usd < NO_LIMIT_MICRO_USD
 
-    def for_child(self, name: str) -> Budget | None:
-        """Return the budget of a child: all that is free now, which is set apart until the child ends."""
+    def for_child(self, seq: int, name: str) -> Budget | None:
+        """Return the budget of a child: all that is free now, which is set apart until the child ends.
+
+        Another one of its name may run at the same time, as another step.
+        """
         if not self.limited:
             return None
         free = self.budget.free_micro_usd
         if lack := self.budget.shortage(name, free):  # a limit may allow it less
             free = max(0, free - lack.missing_micro_usd)
-        self.budget = self.budget.reserve(name, name, free) if free else self.budget
+        self.budget = self.budget.reserve(_of_child(seq, name), name, free) if free else self.budget
         return Budget(initial_micro_usd=free, then=self.budget.then)
 
     def taken_over(self, outcome: Outcome) -> None:
@@ -103,3 +107,8 @@ class BudgetAccount:
         spend = spent_in([outcome])
         if not self._continued and spend:
             self.charge_unreserved(outcome.name, spend)
+
+
+def _of_child(seq: int, name: str) -> str:
+    """Return the name of a child's reservation."""
+    return f"{seq}:{name}"

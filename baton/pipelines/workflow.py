@@ -405,17 +405,17 @@ class Pipeline:
                 params=dict(params or {}),
                 inputs=handed,
                 task_id=self.task_id,
-                budget=self._account.for_child(step),
+                budget=self._account.for_child(seq, step),
                 traceparent=self._start.traceparent,
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handoffs.for_child(),
             )
-            await self._room.take(given)
-            with refund_on_failure(self._account, step):
+            with refund_on_failure(self._account, seq, step):
+                await self._room.take(given)
                 result = await run_child(
                     kind, seq, step, given, task_queue, searchable=self._handlers.visibility.enabled
                 )
-            self._account.child_returned(step, result)
+            self._account.child_returned(seq, step, result)
             self._handlers.visibility.ran(LONG_ENOUGH)
             try:
                 patch = takes(self.state.baton, result)

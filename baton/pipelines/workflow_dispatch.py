@@ -141,13 +141,13 @@ async def run_child(
 
 
 @contextmanager
-def refund_on_failure(account: BudgetAccount, step: str) -> Iterator[None]:
+def refund_on_failure(account: BudgetAccount, seq: int, step: str) -> Iterator[None]:
     """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block."""
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
         told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageExecutionError) else (Spend(), 0)
-        account.child_ended(step, told[0], topped_up_micro_usd=told[1])
+        account.child_ended(seq, step, told[0], topped_up_micro_usd=told[1])
         raise
 
 

@@ -12,7 +12,9 @@ from baton.budget.records import (
     OnExhaustion,
     Reservation,
 )
+from baton.budget.workflow import BudgetAccount
 from baton.core.history import Spend
+from baton.core.messages import PipelineInput
 
 
 def budget(micro_usd: int = 1_000, **terms: Any) -> Budget:
@@ -22,6 +24,11 @@ def budget(micro_usd: int = 1_000, **terms: Any) -> Budget:
 
 def bill(micro_usd: int) -> Spend:
     return Spend(micro_usd=micro_usd, prompt_tokens=micro_usd * 2)
+
+
+def account_of(money: Budget) -> BudgetAccount:
+    """Return the account of a pipeline that was given a budget."""
+    return BudgetAccount(PipelineInput(goal="g", budget=money))
 
 
 class TestReserve:
@@ -71,7 +78,6 @@ class TestReserve:
             pytest.param(lambda one: one.settle("1").settle("1"), "nothing is reserved under '1'", id="settle twice"),
             pytest.param(lambda one: one.reserve("1", "x"), "'1' is reserved already", id="reserve twice"),
             pytest.param(lambda one: one.reserve("2", "x", 5_000), "ask shortage", id="reserve what is not there"),
-            pytest.param(lambda one: one.for_child("2"), "nothing is reserved under '2'", id="a child without money"),
             pytest.param(lambda one: one.top_up(0), "must be above zero", id="a top-up of nothing"),
         ],
     )
@@ -160,15 +166,32 @@ class TestShortage:
         assert lack.text == "'extract' needs 0.06 USD of the budget and 0.05 USD are free"
 
 
-class TestForChild:
-    def test_a_child_has_what_was_reserved_for_it(self) -> None:
-        """And what it did not spend comes back (S3-9-c)."""
-        parent = budget(1_000).reserve("4", "child", 300)
-        child = parent.for_child("4").charge_unreserved("work", Spend(micro_usd=120))
-        after = parent.charge("4", "child", child.spent).settle("4")
+class TestChildren:
+    def test_a_child_has_what_is_free_and_the_rest_comes_back(self) -> None:
+        """It pays from the one budget, and what it did not spend is free again (S3-9-c)."""
+        account = account_of(budget(1_000, set_aside_micro_usd=100, limits={"part": 300}))
+        child = account.for_child(4, "part")
+        assert child is not None
+        held = account.budget.free_micro_usd
+        account.child_ended(4, "part", Spend(micro_usd=120))
 
-        assert child.remaining_micro_usd == 180
-        assert (after.spent_micro_usd, after.free_micro_usd) == (120, 880)
+        assert (child.remaining_micro_usd, held) == (300, 600)
+        assert (account.budget.spent_micro_usd, account.budget.free_micro_usd) == (120, 780)
+
+    def test_two_of_one_name_run_at_the_same_time(self) -> None:
+        """The one that ends first frees nothing of the other's, and money that comes meanwhile is for the second."""
+        account = account_of(budget(1_000))
+        first = account.for_child(1, "part")
+        account.top_up(50)
+        second = account.for_child(2, "part")
+        assert first is not None
+        assert second is not None
+        account.child_ended(2, "part", Spend(micro_usd=20))
+
+        assert (first.remaining_micro_usd, second.remaining_micro_usd) == (1_000, 50)
+        assert account.budget.free_micro_usd == 30
+        account.child_ended(1, "part", Spend(micro_usd=400))
+        assert (account.budget.spent_micro_usd, account.budget.open) == (420, {})
 
 
 class TestRelay:

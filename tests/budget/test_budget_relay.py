@@ -121,7 +121,7 @@ class Chain:
             return
         self.keep(self.budget.reserve(name, agent, worth))
         if job.kind == "child":
-            child = self.budget.for_child(name)
+            child = Budget(initial_micro_usd=self.budget.open[name].held_micro_usd)
             for cost in job.costs:
                 child = kept(child.charge_unreserved("child", self.billed(agent, cost)))
             self.keep(self.budget.charge(name, "child", child.spent))
