@@ -164,11 +164,18 @@ def spec_of(stage: object) -> StageSpec:
     return stage.spec
 
 
+def name_set(names: Iterable[str], what: str) -> frozenset[str]:
+    """Return names as a set; a lone text is refused, which would be taken for the names of its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"{what}={names!r} is one text; write {what}=[{names!r}]")
+    return frozenset(names)
+
+
 def checked_fields(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
     """Return ``names`` as a set, after checking that the baton has such fields."""
     if names is None:
         return None
-    fields = frozenset(names)
+    fields = name_set(names, what)
     unknown = sorted(fields - kind.model_fields.keys())
     if unknown:
         raise ValueError(f"{what}={unknown}: {kind.__name__} has no such field; it has {', '.join(kind.model_fields)}")

@@ -24,7 +24,7 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.history import told_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.patching import short_findings, undeclared
-from baton.core.stages import Retries, StageSpec, checked_fields
+from baton.core.stages import Retries, StageSpec, checked_fields, name_set
 from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
     accepted,
@@ -99,9 +99,9 @@ class Stage(Generic[GivenT, AnswerT]):
                 **spec.__dict__,
                 "reads": checked_fields(spec.reads, self.baton_type, "reads"),
                 "writes": checked_fields(spec.writes, self.baton_type, "writes"),
-                "requires": frozenset(spec.requires),
-                "personal_data": frozenset(spec.personal_data),
-                "whole": frozenset(spec.whole),
+                "requires": name_set(spec.requires, "requires"),
+                "personal_data": name_set(spec.personal_data, "personal_data"),
+                "whole": name_set(spec.whole, "whole"),
                 "tools": tool_set(spec.tools, "tools"),
                 "forbids": tool_set(spec.forbids, "forbids", spec.tools),
             }

@@ -59,6 +59,9 @@ class Asking:
 
     def __post_init__(self) -> None:
         """Check what does not depend on the run."""
+        for name, given, kinds in (("who", self.who, Sequence), ("shows", self.shows, Sequence | Mapping)):
+            if isinstance(given, str) or not isinstance(given, kinds):
+                raise TypeError(f"approval {self.title!r}: {name} is a {type(given).__name__}; give a list")
         if self.then is not None:
             object.__setattr__(self, "stage", spec_of(self.then[0]).name)
             inputs = written_inputs(self.then[2]) if len(self.then) > 2 else {}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from temporalio.common import RetryPolicy
 
+from baton import stage
 from baton.core.baton import Baton
 from baton.core.stages import DECISIONS_HANDED, HasSpec, Retries, StageSpec, checked_fields, spec_of
 from tests.core.material import ReviewBaton, ref
@@ -79,6 +80,19 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "fewer decisions than none": ({"decisions": -1}, ValueError),
     "no window": ({"window": 0}, ValueError),
 }
+
+
+class TestNameSet:
+    @pytest.mark.parametrize("what", ["reads", "writes", "requires", "personal_data", "whole", "tools", "forbids"])
+    def test_a_lone_text_is_not_taken_for_its_letters(self, what: str) -> None:
+        """It is a set of names to a type checker as well, so only we can say so."""
+
+        async def plan(baton: Baton) -> None:
+            """Do nothing."""
+
+        given: dict[str, Any] = {what: "goal"}
+        with pytest.raises(TypeError, match=f"{what}='goal' is one "):
+            stage(**given)(plan)
 
 
 class TestTerms:

@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from baton.core.exhibits import Exhibit
-from baton.core.messages import Decided, Decision, Vote, Waiting
+from baton.core.messages import Decided, Decision, StageResult, Vote, Waiting
 from baton.pipelines.approvals import Docket
+from baton.pipelines.workflow_approvals import Asking
 
 AT = datetime(2026, 11, 27, tzinfo=UTC)
 CASES = 10_000
@@ -281,3 +282,20 @@ def test_no_question_is_answered_by_a_decision_that_was_not_made_on_it() -> None
         case.run()
         answered += len(case.answers)
     assert answered > CASES // 4  # the cases are no empty ones
+
+
+class TestAsking:
+    @pytest.mark.parametrize(
+        ("name", "given"),
+        [
+            pytest.param("who", "ann", id="a lone name"),
+            pytest.param("who", frozenset({"ann", "bob"}), id="names in no order"),
+            pytest.param("shows", "the draft", id="a lone text"),
+            pytest.param("shows", StageResult(output="the draft"), id="a lone result"),
+        ],
+    )
+    def test_what_is_no_list_is_refused(self, name: str, given: object) -> None:
+        """A text would be taken for its letters, a result for its members; and the order is part of what is signed."""
+        terms: dict[str, Any] = {name: given}
+        with pytest.raises(TypeError, match=f"approval 'legal': {name} is a .*; give a list"):
+            Asking("legal", timedelta(days=1), **terms)
