@@ -31,6 +31,7 @@ from baton.agents.billing import in_time
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
 from baton.agents.langchain_watch import GuardCallback
 from baton.agents.port import AgentWork
+from baton.core.stages import name_set
 from baton.errors import AgentError, PatchError
 from baton.pipelines.prompt import READ_ARTIFACT, Reads
 from baton.wire.json_values import Json
@@ -100,7 +101,7 @@ class LangGraphAgent:
         stream: bool = False,
     ) -> None:
         self.name = _name_of(node)
-        names = frozenset(uses)
+        names = name_set(uses, "uses")
         self.tool_names = names - {READ_ARTIFACT}
         self.reads: Reads | None = "tool" if READ_ARTIFACT in names else None  # its nodes have tools of their own
         self._into = into

@@ -38,6 +38,7 @@ from baton.agents.openai_agents_run import (
 )
 from baton.agents.port import AgentWork
 from baton.contract.records import ToolDeniedError
+from baton.core.stages import name_set
 from baton.errors import AgentError, PatchError
 from baton.wire.money import Price
 
@@ -105,7 +106,7 @@ class OpenAIAgent:
         self._native = answer == "native"
         self._of_output = of_output
         self._price = price
-        self._mcp_tools = frozenset(mcp_tools)
+        self._mcp_tools = name_set(mcp_tools, "mcp_tools")
         self._context = context
         self.stream = stream
 

@@ -34,6 +34,7 @@ from baton.agents.billing import window_of
 from baton.agents.port import AgentWork
 from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names_of_tools, reported, settings_under
 from baton.agents.tools import AgentTool
+from baton.core.stages import name_set
 from baton.wire.money import Price
 from baton.wire.text import mismatch
 
@@ -69,7 +70,8 @@ class PydanticAgent:
     uses: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a way of answering that there is not, before a stage fails by it."""
+        """Refuse a way of answering that there is not, before a stage fails by it; and a lone name."""
+        name_set(self.uses, "uses")
         if self.answer not in _SHAPES:
             raise ValueError(f"answer={self.answer!r}: expected one of {', '.join(_SHAPES)}")
 

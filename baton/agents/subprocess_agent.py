@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from baton.agents.answers import AgentAnswer, AnswerForm
 from baton.agents.port import AgentWork
+from baton.core.stages import name_set
 from baton.devserver.processes import group_bound_to_parent
 from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.pipelines.prompt import FILES, Reads
@@ -72,7 +73,8 @@ class SubprocessAgent:
     reads: ClassVar[Reads] = "files"
 
     def __post_init__(self) -> None:
-        """Refuse a command that is none."""
+        """Refuse a command that is none, and a lone name of a variable."""
+        name_set(self.environment, "environment")
         if isinstance(self.command, str) or not self.command:
             raise ValueError("command: a list of the program and its arguments is expected, for no shell reads it")
 

@@ -39,8 +39,10 @@ def written_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) ->
     Raises:
         InputError: A name cannot be used, a value cannot be handed on, or there are too many or too large ones.
     """
-    if not inputs:
+    if inputs is None:
         return {}
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"inputs is a {type(inputs).__name__}; give each a name, such as {{'draft': …}}")
     if len(inputs) > MOST_INPUTS:
         raise InputError(f"{len(inputs):,} inputs; a step takes at most {MOST_INPUTS}")
     given = {_checked(name): _handed(name, value) for name, value in inputs.items()}

@@ -25,7 +25,7 @@ from baton.core.messages import (
     StageReturn,
 )
 from baton.core.patching import PatchRules, patch_effect, short_findings
-from baton.core.stages import Calls, HasSpec, StageSpec, spec_of, step
+from baton.core.stages import Calls, HasSpec, StageSpec, name_set, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.pending import HandoffDecision, PendingHandoff
@@ -92,7 +92,7 @@ class Pipeline:
         """
         self._run_input = RunInput(start)
         self._start = start = self._run_input.start
-        rules = PatchRules(freeze_goal=freeze_goal, protected=frozenset(protected))
+        rules = PatchRules(freeze_goal=freeze_goal, protected=name_set(protected, "protected"))
         self.state = PipelineState(self._run_input.baton(baton_type), rules)
         self.task_id = self._run_input.task_id()
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}

@@ -553,3 +553,19 @@ class TestTools:
         with chat_server(completion(calls=[("nope", {})]), completion(GOOD)) as server:
             assert (await done(agent(server))).baton_patch == PATCH
             assert "nope" in json.dumps(server.asked[1].body["messages"][-1])
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            pytest.param(lambda: PydanticAgent(Agent(), uses="search"), id="Pydantic AI"),
+            pytest.param(lambda: OpenAIAgent(OpenAISdkAgent("plan"), mcp_tools="search"), id="OpenAI"),
+            pytest.param(lambda: LangGraphAgent(lambda state: state, uses="search"), id="LangGraph"),
+            pytest.param(lambda: SubprocessAgent("plan", ["true"], environment="KEY"), id="a program"),
+        ],
+    )
+    def test_a_lone_name_is_not_taken_for_its_letters(self, make: Callable[[], Port]) -> None:
+        """No tool has the name of a letter, and no worker a variable of it."""
+        with pytest.raises(TypeError, match=" is one text; write "):
+            make()

@@ -67,6 +67,13 @@ def test_it_is_refused(given: dict[str, Any], said: str) -> None:
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("given", [StageResult(output="x"), "x", ["x"], []])
+def test_each_has_a_name(given: Any) -> None:
+    """A result of a stage is given under one as well."""
+    with pytest.raises(InputError, match=f"inputs is a {type(given).__name__}; give each a name"):
+        written_inputs(given)
+
+
 def test_a_type_is_checked() -> None:
     """A model comes back as it was; another shape is refused without its values."""
     inputs = read_inputs(written_inputs({"style": Style(words=3), "plan": REF, "secret": "abc"}))
