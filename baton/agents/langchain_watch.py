@@ -114,12 +114,13 @@ class GuardCallback(BaseCallbackHandler):
         streamed = self._streamed.pop(run_id, usage)
         self._in_loop(self._charge, model, min(usage, streamed, key=lambda one: one.total))
 
-    def on_llm_error(self, error: BaseException, **kwargs: Any) -> None:
-        """Charge an answer that its client refused, where the error has it: one that was cut off is paid as well."""
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Charge an answer that was cut off, where its client's error has it, or of which a stream broke off."""
         answer = getattr(error, "completion", None)
         told = getattr(answer, "usage", None)
         told = told.model_dump() if isinstance(told, BaseModel) else getattr(told, "__dict__", told)
-        if isinstance(told, Mapping) and (usage := Usage.read(told)):
+        streamed = self._streamed.pop(run_id, None)
+        if usage := (Usage.read(told) if isinstance(told, Mapping) else None) or streamed:
             self._in_loop(self._charge, str(getattr(answer, "model", "")), usage)
 
     def on_tool_start(

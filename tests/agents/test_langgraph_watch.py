@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -10,9 +10,9 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.language_models.llms import BaseLLM
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 from langchain_core.output_parsers import PydanticToolsParser
-from langchain_core.outputs import ChatGeneration, ChatResult, Generation, LLMResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, Generation, LLMResult
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Send
@@ -131,6 +131,14 @@ class CutOff(GenericFakeChatModel):
         raise error
 
 
+class BreaksOff(GenericFakeChatModel):
+    """A model whose stream breaks off after it has told what the request used so far."""
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        yield ChatGenerationChunk(message=AIMessageChunk("20", usage_metadata=USAGE))
+        raise ConnectionError("it was reset")
+
+
 class TestBill:
     """What a request took is charged once, wherever it is told."""
 
@@ -162,6 +170,15 @@ class TestBill:
             await done(node_stage(lambda state: {"current_state": [chat.invoke("Plan")]}, name="node"), context)
 
         assert (context.charged.prompt_tokens, context.charged.completion_tokens) == (100, 10)
+
+    async def test_what_a_stream_told_before_it_broke_off_is_paid_as_well(self) -> None:
+        """Anthropic tells what it has read in the first piece."""
+        chat = BreaksOff(messages=iter(()))
+        context = StageContext.for_test(BATON)
+        with pytest.raises(ApplicationError, match="cannot be read"):
+            await done(node_stage(lambda state: {"current_state": [*chat.stream("Plan")]}, name="node"), context)
+
+        assert context.charged.prompt_tokens == 100
 
 
 class Verdict(BaseModel):
