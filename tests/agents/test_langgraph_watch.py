@@ -135,7 +135,7 @@ class BreaksOff(GenericFakeChatModel):
     """A model whose stream breaks off after it has told what the request used so far."""
 
     def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
-        yield ChatGenerationChunk(message=AIMessageChunk("20", usage_metadata=USAGE))
+        yield ChatGenerationChunk(message=AIMessageChunk(content="20", usage_metadata=USAGE))
         raise ConnectionError("it was reset")
 
 
