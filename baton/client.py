@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from baton.runs.client_handoffs import RunHandoffs as RunHandoffs
     from baton.runs.client_handoffs import read_handoffs as read_handoffs
     from baton.runs.client_handoffs import text_at as text_at
+    from baton.runs.client_handoffs import without_envelope as without_envelope
     from baton.runs.client_list import STATUSES as STATUSES
     from baton.runs.client_list import ListedRun as ListedRun
     from baton.runs.client_list import RunFilter as RunFilter

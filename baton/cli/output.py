@@ -17,6 +17,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from baton.wire.text import rough_length
+
 _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16
 _ENDLESS = 10_000
@@ -174,10 +176,7 @@ def ago(at: datetime | None, now: datetime) -> str:
     """Return how long ago something was, in the largest unit that fits."""
     if at is None:
         return ""
-    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
-        if now - at >= 2 * size or (unit == "min" and now - at >= size):
-            return f"{(now - at) // size} {unit} ago"
-    return "just now" if now - at < timedelta(seconds=2) else f"{(now - at).seconds} s ago"
+    return "just now" if now - at < timedelta(seconds=2) else f"{rough_length(now - at)} ago"
 
 
 STATUS_STYLES = {

@@ -23,7 +23,7 @@ from pydantic_core import to_jsonable_python
 
 from baton.wire.json_values import excess
 from baton.wire.money import dollars
-from baton.wire.text import length, quantity, stamp
+from baton.wire.text import length, quantity, rough_length, stamp
 
 MOST_CHARACTERS = 300_000
 """So much of a text is shown, which is more than an approval may show; the whole can be downloaded."""
@@ -276,13 +276,7 @@ def ago(at: datetime | None) -> Markup:
     """Return how long ago something was, in the largest unit that fits, with the time itself as its title."""
     if at is None:
         return Markup("")
-    since = max(timedelta(), datetime.now(UTC) - at)
-    for unit, size in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
-        if since >= 2 * size or (unit == "min" and since >= size):
-            told = f"{since // size} {unit}"
-            break
-    else:
-        told = f"{since.seconds} s"
+    told = rough_length(max(timedelta(), datetime.now(UTC) - at))
     utc = at.astimezone(UTC)
     return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(
         utc.isoformat(timespec="milliseconds"), stamp(utc), told

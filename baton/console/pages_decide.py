@@ -33,6 +33,7 @@ from baton.client import (
     resolve_handoff,
     run_inbox,
     text_at,
+    without_envelope,
 )
 from baton.console.content import Content, artifact_command, text_content
 from baton.console.forms import NOTHING_SENT, SchemaForm, Sent, fault_of_reason, parsed_json
@@ -45,19 +46,6 @@ from baton.wire.money import amount_of
 
 _LOOKS_EVERY = 1.0
 _READ_SECONDS = 5.0  # a page says sooner than a decision that no worker answers, and follows once one does
-_ENVELOPE = frozenset(
-    {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}
-    | {"signature", "keyId", "audience", "expiresAt", "trail", "step", "personalDataPayload"}
-)
-
-MEANINGS = {
-    HandoffAction.RELEASE: ("Release", "The finding is a false alarm: send it under my name; it is audited again."),
-    HandoffAction.TOP_UP: ("Top up", "Put money into the budget and send it."),
-    HandoffAction.REQUEUE: ("Requeue", "Send it again as it is."),
-    HandoffAction.EDIT: ("Edit", "Change the baton by a patch, and send what follows from it."),
-    HandoffAction.ABANDON: ("Abandon", "Give it up: the stage fails."),
-}
-"""What each decision about a handoff is called, and what it does."""
 
 
 @dataclass(frozen=True)
@@ -304,12 +292,12 @@ def _held_page(
         "pending": pending,
         "kind": kind_of(pending) if pending else "handoff",
         "findings": found,
-        "message": {name: value for name, value in (message or {}).items() if name not in _ENVELOPE and value},
+        "message": without_envelope(message or {}),
         "message_sent": message,
         "baton": held.read.run.baton.to_json_object(),
         "left": held.read.run.left_micro_usd,
         "ceiling": held.read.run.ceiling_micro_usd,
-        "actions": [(one.value, *MEANINGS[one]) for one in pending.actions] if pending else [],
+        "actions": [*pending.actions] if pending else [],
         **vars(sent),
         "given": {"action": "", "why": "", "usd": "", "patch": "{\n}", **given},
         "since": since,

@@ -20,25 +20,14 @@ from baton.cli.output import Command, ago, block, json_text, make_table, moment,
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.runs.client_handoffs import text_at
+from baton.runs.client_handoffs import text_at, without_envelope
 from baton.wire.money import dollars
 from baton.wire.text import fence
 
-_ENVELOPE = frozenset(
-    {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}
-    | {"signature", "keyId", "audience", "expiresAt", "trail", "step", "personalDataPayload"}
-)
 _LONGEST_EXCERPT = 2_000
 _FEWEST_SIGNS = 8
 _NAME_AT_LEAST = 18
 
-_MEANINGS = {
-    HandoffAction.RELEASE: "a false alarm: send it with my name, audited again",
-    HandoffAction.TOP_UP: "put money into the budget and send it",
-    HandoffAction.REQUEUE: "send it again as it is",
-    HandoffAction.EDIT: "change the baton by a patch and send what follows",
-    HandoffAction.ABANDON: "give it up: the stage fails",
-}
 _OPTIONS = {HandoffAction.TOP_UP: " --usd 5.00", HandoffAction.EDIT: " --patch @fix.json"}
 _DONE = {
     HandoffAction.RELEASE: "released",
@@ -180,8 +169,8 @@ def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -
     if message is None:
         heading = "The message is not in the run's history (it was never sent). Its baton:"
         return [plain(heading, "bold"), _fenced(json_text(baton))]
-    said = {name: value for name, value in message.items() if name not in _ENVELOPE and value not in ("", [], None)}
-    return [plain("The message as it was sent, without its envelope:", "bold"), _fenced(json_text(said))]
+    heading = "The message as it was sent, without its envelope:"
+    return [plain(heading, "bold"), _fenced(json_text(without_envelope(message)))]
 
 
 def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[RenderableType]:
@@ -194,7 +183,7 @@ def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[Rendera
     for action in pending.actions:
         word = action.value.replace("_", "-")
         line = f"baton inbox {word} {target} {pending.handoff_id[:_FEWEST_SIGNS]}{_OPTIONS.get(action, '')} --why '…'"
-        rows += [plain(f"  {_MEANINGS[action]}:", "dim"), Command(f"    {line}", "")]
+        rows += [plain(f"  {action.meaning}:", "dim"), Command(f"    {line}", "")]
     return rows
 
 

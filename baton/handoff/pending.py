@@ -23,15 +23,24 @@ class HandoffAction(StrEnum):
     """What a person decides about a handoff that waits."""
 
     REQUEUE = "requeue"
-    """Send it again as it is, for example once a receiver was repaired."""
     EDIT = "edit"
-    """Change the baton by a patch and send what follows from it."""
     RELEASE = "release"
-    """Say that a safety finding is a false alarm: it is sent with the reviewer's name, and audited again."""
     TOP_UP = "top_up"
-    """Put money into the budget and send it again."""
     ABANDON = "abandon"
-    """Give it up: the stage fails, and the pipeline's code continues from there."""
+
+    @property
+    def meaning(self) -> str:
+        """What it does, in a sentence without a full stop."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    HandoffAction.REQUEUE: "Send it again as it is, for example once its receiver was repaired",
+    HandoffAction.EDIT: "Change the baton by a patch and send what follows from it",
+    HandoffAction.RELEASE: "The safety finding is a false alarm: send it under my name; it is audited again",
+    HandoffAction.TOP_UP: "Put money into the budget and send it",
+    HandoffAction.ABANDON: "Give it up: its stage fails, and the pipeline's code continues from there",
+}
 
 
 class PendingHandoff(CompactRecord):

@@ -166,11 +166,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "warnings": entry.warnings,
                 "removed_constraints": entry.removed_constraints,
                 "conflicts": [one.model_dump(mode="json") for one in entry.conflicts],
-                "spend": {
-                    "micro_usd": entry.spend.micro_usd,
-                    "prompt_tokens": entry.spend.prompt_tokens,
-                    "completion_tokens": entry.spend.completion_tokens,
-                },
+                "spend": dict(entry.spend),
                 "digest": after.digest,
             }
         )

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -150,8 +150,8 @@ def _print_sums(session: Session, by: GroupBy, sums: dict[str, Spend]) -> None:
     """Write the sums and their total."""
     total = sum(sums.values(), start=Spend())
     if session.json:
-        rows = [{by.value: name, **_members(spend)} for name, spend in sums.items()]
-        session.write_json({"group_by": by.value, "rows": rows, "total": _members(total)})
+        rows = [{by.value: name, **dict(spend)} for name, spend in sums.items()]
+        session.write_json({"group_by": by.value, "rows": rows, "total": dict(total)})
         return
     table = make_table(by.value, "cost", "read", "written", right=_RIGHT)
     for name, spend in [*sums.items(), ("total", total)]:
@@ -165,7 +165,7 @@ def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spe
     """Write what the runs say beside what the provider says."""
     if session.json:
         told = [
-            {by.value: name, "runs": _members(mine), "provider": _members(other), "agrees": name not in wrong}
+            {by.value: name, "runs": dict(mine), "provider": dict(other), "agrees": name not in wrong}
             for name, mine, other in rows
         ]
         session.write_json({"group_by": by.value, "rows": told})
@@ -179,12 +179,3 @@ def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spe
         difference = plain(f"{sign}{dollars(abs(gap))}", style)
         table.add_row(plain(name, style), dollars(mine.micro_usd), dollars(other.micro_usd), difference, f"{tokens:+,}")
     session.show(table)
-
-
-def _members(spend: Spend) -> dict[str, Any]:
-    """Return an amount as JSON, whole."""
-    return {
-        "micro_usd": spend.micro_usd,
-        "prompt_tokens": spend.prompt_tokens,
-        "completion_tokens": spend.completion_tokens,
-    }

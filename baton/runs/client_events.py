@@ -24,8 +24,6 @@ from baton.wire.names import (
     MEMO_OUTCOME,
     MEMO_UNDONE,
     RESOLVE_HANDOFF,
-    ROLLED_BACK,
-    WAIT_FOR_WORKER,
 )
 from baton.wire.records import Record
 
@@ -131,11 +129,6 @@ def is_compression(event: HistoryEvent) -> bool:
     return event.activity_task_scheduled_event_attributes.activity_type.name == COMPRESS
 
 
-def is_wait_for_worker(event: HistoryEvent) -> bool:
-    """Return whether an event schedules the activity that waits for a worker which has what a stage needs."""
-    return event.activity_task_scheduled_event_attributes.activity_type.name == WAIT_FOR_WORKER
-
-
 def is_missing(event: HistoryEvent) -> bool:
     """Return whether an event tells that a worker lacked what a stage needs, which is not a failure of the stage."""
     failure = event.activity_task_failed_event_attributes.failure
@@ -145,11 +138,6 @@ def is_missing(event: HistoryEvent) -> bool:
 def is_refusal(event: HistoryEvent) -> bool:
     """Return whether an event is the answer of a stage that did not accept its handoff."""
     return event.activity_task_failed_event_attributes.failure.application_failure_info.type == HANDOFF_REFUSED
-
-
-def is_settlement(event: HistoryEvent) -> bool:
-    """Return whether an event schedules the activity that reads what a roll-back left."""
-    return event.activity_task_scheduled_event_attributes.activity_type.name == ROLLED_BACK
 
 
 def is_resolved_handoff(event: HistoryEvent) -> bool:

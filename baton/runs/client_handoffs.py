@@ -22,9 +22,7 @@ from baton.runs.client_events import (
     decoded,
     innermost,
     is_refusal,
-    open_timers,
     parsed,
-    pending_handoffs,
 )
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild
@@ -35,6 +33,11 @@ UNTOLD = "the history alone does not tell why; a worker does"
 """The details of a handoff that was never sent, or not as an activity."""
 UNKNOWN = "?"
 """An agent that the history does not name."""
+
+_ENVELOPE = frozenset(
+    {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}
+    | {"signature", "keyId", "audience", "expiresAt", "trail", "step", "personalDataPayload"}
+)
 
 Message = dict[str, Any]
 
@@ -63,7 +66,16 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     read = _Read(texts, await _signalled(events, client.data_converter))
     for event in events:
         read.take(event)
-    return RunHandoffs(run, [read.pending(one) for one in pending_handoffs(open_timers(events, texts))], read.messages)
+    return RunHandoffs(run, [read.pending(one) for one in run.pending_handoffs], read.messages)
+
+
+def without_envelope(message: Mapping[str, Any]) -> Message:
+    """Return what a message says: its members without those about its way, and without empty ones.
+
+    Args:
+        message: The message, as JSON.
+    """
+    return {name: value for name, value in message.items() if name not in _ENVELOPE and value not in ("", [], {}, None)}
 
 
 def text_at(message: Mapping[str, Any], pointer: str) -> str | None:

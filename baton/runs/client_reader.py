@@ -11,7 +11,7 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.billing import Bill, billed_before
-from baton.compression.rules import Compressed
+from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, told_spend, told_top_up
 from baton.core.messages import Missing, PipelineInput, PipelineResult, RollBacks, StageInput, StageReturn
@@ -26,11 +26,8 @@ from baton.runs.client_events import (
     detail,
     first_baton,
     innermost,
-    is_compression,
     is_missing,
     is_refusal,
-    is_settlement,
-    is_wait_for_worker,
     made_ready,
     open_timers,
     parsed,
@@ -43,7 +40,7 @@ from baton.runs.client_events import (
 )
 from baton.runs.client_executions import describe, history
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, streams_of
-from baton.wire.names import HANDOFF_CHUNK
+from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK, WAIT_FOR_WORKER
 
 
 async def read_run(client: Client, workflow_id: str, run_id: str | None = None) -> RunRecord:
@@ -176,18 +173,8 @@ class _Fold:
         """Parse what stages were sent and returned; a refused return is one whose step was sent out again."""
         for event in events:
             match event.WhichOneof("attributes"):
-                case "activity_task_scheduled_event_attributes" if is_compression(event):
-                    self._compressions[event.event_id] = step_of_summary(self._text(event))
-                case "activity_task_scheduled_event_attributes" if is_wait_for_worker(event):
-                    if missing := parsed(Missing, self._text(event)):
-                        self._waits_for[event.event_id] = missing.text
-                case "activity_task_scheduled_event_attributes" if is_settlement(event):
-                    self._settlements.add(event.event_id)
                 case "activity_task_scheduled_event_attributes":
-                    given = stage_input(self._text(event))
-                    if given is not None:
-                        self._given[event.event_id] = given
-                        self._sent[given.seq, given.attempt] = given.findings
+                    self._parse_scheduled(event)
                 case "activity_task_failed_event_attributes" if is_refusal(event):
                     if (returned := parsed(StageReturn, self._text(event))) and self._is_of_a_stage(event):
                         self._returned[event.event_id] = returned
@@ -200,6 +187,20 @@ class _Fold:
                     seq = self._compressions.get(event.activity_task_completed_event_attributes.scheduled_event_id)
                     if seq is not None and (made := parsed(Compressed, self._text(event))):
                         self._bill(event, seq, "", made.spend)
+
+    def _parse_scheduled(self, event: HistoryEvent) -> None:
+        """Parse what a stage was sent, or what one of Baton's own activities is for."""
+        name, text = event.activity_task_scheduled_event_attributes.activity_type.name, self._text(event)
+        if name == COMPRESS:
+            self._compressions[event.event_id] = step_of_summary(text)
+        elif name == ROLLED_BACK:
+            self._settlements.add(event.event_id)
+        elif name == WAIT_FOR_WORKER:
+            if missing := parsed(Missing, text):
+                self._waits_for[event.event_id] = missing.text
+        elif given := stage_input(text):
+            self._given[event.event_id] = given
+            self._sent[given.seq, given.attempt] = given.findings
 
     def _is_of_a_stage(self, event: HistoryEvent) -> bool:
         """Return whether an activity was sent what a stage is sent: any activity may return what looks like a patch."""

@@ -339,3 +339,11 @@ def length(seconds: float | timedelta | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def rough_length(passed: timedelta) -> str:
+    """Return a length of time in the largest unit of which there are two; a minute may be one."""
+    for unit, size, least in (("d", 86_400, 2), ("h", 3_600, 2), ("min", 60, 1)):
+        if passed.total_seconds() >= least * size:
+            return f"{int(passed.total_seconds()) // size} {unit}"
+    return f"{passed.seconds} s"
