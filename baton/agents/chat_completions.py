@@ -15,7 +15,7 @@ with needs_extra("agents", __name__):
     from pydantic_ai.providers.openai import OpenAIProvider
 
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.agents.pydantic_ai_usage import CountedChatModel
+from baton.agents.pydantic_ai_run import CountedChatModel
 from baton.errors import AgentError, ConfigurationError
 from baton.wire.money import Price
 from baton.wire.text import is_this_machine

@@ -20,8 +20,7 @@ from baton.agents.billing import UsageMeter
 from baton.agents.port import AgentWork
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
-from baton.pipelines.prompt import READ_ARTIFACT
-from baton.pipelines.reading import MOST_READ
+from baton.pipelines.prompt import MOST_READ, READ_ARTIFACT
 from baton.wire.money import Price, Usage
 
 _watching: ContextVar[Optional["GuardCallback"]] = ContextVar("baton_watching", default=None)

@@ -29,8 +29,7 @@ from baton.core.stages import DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
-from baton.pipelines.prompt import READ_ARTIFACT, Reads
-from baton.pipelines.reading import MOST_READ
+from baton.pipelines.prompt import MOST_READ, READ_ARTIFACT, Reads
 from baton.wire.json_values import Json
 
 HANDOFF_HEADER = "X-Baton-Handoff-Id"

@@ -48,8 +48,7 @@ from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
-from baton.pipelines.prompt import READ_ARTIFACT
-from baton.pipelines.reading import MOST_READ, note_of, page_of, unnamed
+from baton.pipelines.prompt import MOST_READ, READ_ARTIFACT, note_of, page_of, unnamed
 from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import Json
 from baton.wire.money import Price, micro_usd, usd

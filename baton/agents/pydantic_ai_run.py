@@ -1,11 +1,13 @@
 """One run of a Pydantic AI agent under a handoff: its tools checked, its cost charged, its session recorded."""
 
+import copy
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from openai.types.completion_usage import CompletionUsage
 from pydantic_ai import Agent, RunContext, models
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import (
@@ -34,6 +36,7 @@ from pydantic_ai.messages import (
     ToolReturn,
 )
 from pydantic_ai.models import Model, ModelRequestContext, StreamedResponse
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -53,7 +56,6 @@ from baton.agents.failures import (
     unreadable,
 )
 from baton.agents.port import HANDOFF_HEADER, AgentWork
-from baton.agents.pydantic_ai_usage import counted
 from baton.agents.tools import as_text
 from baton.contract.activity import ToolAnswer
 from baton.errors import AgentError, ConfigurationError, PatchError
@@ -335,3 +337,61 @@ def _of_request(error: ModelAPIError, who: str) -> AgentError:
         return answered(who, status, kind, permanent=permanent, retry_after=error.retry_after)
     why = f"{who} could not be reached or read ({kind})"
     return AgentError(why, permanent=permanent, waits=not permanent, retry_after=error.retry_after)
+
+
+ResponseT = TypeVar("ResponseT", bound=Any)
+
+
+def counted(model: Model) -> Model:
+    """Return Pydantic AI's chat model as one that reads usage by `Usage.read`; any other model as it is.
+
+    A server may restate the usage of the whole request in each chunk of a stream, or report reasoning beside the
+    output; the framework adds up the one and overlooks the other.
+    """
+    if type(model) is not OpenAIChatModel:
+        return model
+    made = copy.copy(model)
+    made.__class__ = CountedChatModel
+    return made
+
+
+class CountedChatModel(OpenAIChatModel):
+    """The chat model with Baton's reader of usage."""
+
+    def _map_usage(self, response: Any) -> RequestUsage:
+        return _read(response, super()._map_usage)
+
+    @property
+    def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
+        return _CountedStream
+
+
+class _CountedStream(OpenAIStreamedResponse):
+    """A streamed answer; usage in a chunk of this format is that of the whole request, wherever it stands."""
+
+    def _map_usage(self, response: Any) -> RequestUsage:
+        return _read(response, super()._map_usage)
+
+    def _add_usage(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
+        super()._add_usage(usage, reported=reported, cumulative=cumulative or reported)
+
+
+def _read(response: ResponseT, read: Callable[[ResponseT], RequestUsage]) -> RequestUsage:
+    """Return the usage in a response, as the framework reads it, with the counts that `Usage.read` finds."""
+    if response.usage is None:
+        return read(response)
+    told = response.usage.model_dump(exclude_none=True)
+    if (seen := Usage.read(told)) is None:
+        return RequestUsage(unmeasured_requests=1)
+    usage = read(response.model_copy(update={"usage": CompletionUsage.construct(**_in_whole_numbers(told))}))
+    usage.input_tokens, usage.output_tokens = seen.input, seen.output
+    usage.cache_read_tokens, usage.cache_write_tokens = seen.cached_input, seen.cache_write
+    usage.output_reasoning_tokens = seen.reasoning
+    return usage
+
+
+def _in_whole_numbers(told: Any) -> Any:
+    """Return counts that are spelled `1000.0` as whole numbers."""
+    if isinstance(told, dict):
+        return {name: _in_whole_numbers(one) for name, one in told.items()}
+    return int(told) if isinstance(told, float) and told.is_integer() else told

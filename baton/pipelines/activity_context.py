@@ -37,8 +37,18 @@ from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import written_onto
 from baton.personal.store import Vault
 from baton.pipelines.activity_stream import StageStream
-from baton.pipelines.prompt import Kind, Material, NamedText, Reads, assemble, prompt_tokens
-from baton.pipelines.reading import MOST_READ, note_of, page_of, unnamed
+from baton.pipelines.prompt import (
+    MOST_READ,
+    Kind,
+    Material,
+    NamedText,
+    Reads,
+    assemble,
+    note_of,
+    page_of,
+    prompt_tokens,
+    unnamed,
+)
 from baton.telemetry.metrics import PROMPT_LEFT_OUT, Metrics
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, estimate_tokens

@@ -1,7 +1,8 @@
 """What an agent's prompt holds: every part whole while the window has room, and one declared order of giving way.
 
 The model's window, less what the answer needs, is the only budget. What the agent can still read with `read_artifact`
-gives way first. Task, goal, constraints and required inputs never do: where they do not fit, there is no prompt.
+gives way first. Task, goal, constraints and required inputs never do: where they do not fit, there is no prompt. What
+is shown a part of is read page by page, and only what the handoff names.
 """
 
 import sys
@@ -9,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from baton.contract.compiler import importance
 from baton.contract.draft import render_contract
@@ -18,6 +19,7 @@ from baton.core.baton import Baton
 from baton.core.messages import PromptPart
 from baton.core.rendering import FEWEST_TOKENS, PromptTooLargeError, conversation, render
 from baton.handoff.records import Turn
+from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, fence, single_line
 
 READ_ARTIFACT = "read_artifact"
@@ -397,3 +399,43 @@ def _share(group: Iterable[_Piece], room: int, least: int) -> None:
         if piece.tokens > most:
             piece.shrink(most)
         room -= piece.tokens
+
+
+MOST_READ = 16_000
+"""The most characters that one call of `read_artifact` returns."""
+_MOST_NAMED = 20
+
+
+def unnamed(id: str, named: Iterable[str]) -> dict[str, Json]:
+    """Return the error for an agent that asked for what its handoff does not name."""
+    known = ", ".join(map(repr, sorted(named)[:_MOST_NAMED])) or "none"
+    return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
+
+
+def page_of(id: str, text: str | None, offset: int, limit: int) -> dict[str, Json]:
+    """Return a part of a text for an agent; an error where there is no text to be had.
+
+    Args:
+        id: By what name it was asked for.
+        text: The whole text.
+        offset: Where to begin, in characters.
+        limit: How many characters, at most `MOST_READ`.
+
+    Example:
+        >>> page_of("draft", "Batons travel.", 7, 6)
+        {'id': 'draft', 'characters': 14, 'offset': 7, 'text': 'travel', 'next': 13}
+    """
+    if text is None:
+        return {"error": f"the artifact {id!r} is not text, or is not in this worker's store"}
+    begin = min(max(offset, 0), len(text))
+    end = min(begin + min(max(limit, 1), MOST_READ), len(text))
+    rest = {"next": end} if end < len(text) else {}
+    return {"id": id, "characters": len(text), "offset": begin, "text": text[begin:end], **rest}
+
+
+def note_of(page: Mapping[str, Any]) -> str | None:
+    """Return what a session notes of a page that was read: the place, and not the text; None of an error."""
+    if "error" in page:
+        return None
+    begin, end = page["offset"], page["offset"] + len(page["text"])
+    return f"{READ_ARTIFACT} {page['id']}: characters {begin:,} to {end:,} of {page['characters']:,}"
