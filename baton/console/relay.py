@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from baton import Baton, HistoryEntry, Spend, StepKind
+from baton import HistoryEntry, Spend, StepKind
 from baton.client import (
     Change,
     Explanation,
@@ -118,7 +118,7 @@ def relay(
     begin = last if first is None else max(0, min(first, last))
     shown = steps[begin : begin + most]
     scale = _scale(run)
-    entries: dict[int, list[tuple[HistoryEntry, Baton]]] = {}
+    entries: dict[int, list[tuple[HistoryEntry, Mapping[str, Any]]]] = {}
     for entry, before in with_before(run):
         entries.setdefault(entry.seq, []).append((entry, before))
     spends = spend_by_step(run)
@@ -151,7 +151,9 @@ def _scale(run: RunRecord) -> Scale:
     return Scale(min([began, *(start for start, _ in work)]), max([ended, *(end for _, end in work)]), work)
 
 
-def _leg(run: RunRecord, step: Step, scale: Scale, entries: Sequence[tuple[HistoryEntry, Baton]], spend: Spend) -> Leg:
+def _leg(
+    run: RunRecord, step: Step, scale: Scale, entries: Sequence[tuple[HistoryEntry, Mapping[str, Any]]], spend: Spend
+) -> Leg:
     taken = step.status is StepStatus.TAKEN_OVER
     x = scale.at(step.began) if step.began and not taken else 0.0
     end = scale.at(step.ended or run.ended or datetime.now(UTC)) if step.began and not taken else 0.0

@@ -12,11 +12,10 @@ from rich.text import Text
 from baton.cli.output import grid, make_table, moment, plain, stack
 from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.client import RunRecord, Step, StepStatus, read_run
-from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind
 from baton.handoff.pending import HandoffDecision
 from baton.runs.cli_show import glyph, heading, repair_hints, verdict
-from baton.runs.client_changes import Change, changes, compare, remarks, with_before
+from baton.runs.client_changes import Before, Change, changes, compare, remarks, with_before
 from baton.runs.client_explanation import explain_run
 from baton.runs.client_record import NOW, START
 from baton.wire.money import dollars
@@ -68,9 +67,9 @@ def history_table(record: RunRecord) -> Any:
     return table
 
 
-def _merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Baton]]:
+def _merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Before]]:
     """Return the entries with the baton before each; a merge stands above the branches it was made of."""
-    pairs = with_before(record)
+    pairs = [*with_before(record)]
     places = {entry.seq: place for place, (entry, _) in enumerate(pairs) if entry.kind is StepKind.MERGE}
     order = [places.get(entry.seq, place) for place, (entry, _) in enumerate(pairs)]
     kinds = [entry.kind is not StepKind.MERGE for entry, _ in pairs]
@@ -94,7 +93,7 @@ def _kind(entry: HistoryEntry, step: Step | None) -> Text | None:
     return plain(f"{entry.kind.value}{by}", "dim")
 
 
-def _what(entry: HistoryEntry, before: Baton) -> list[Text]:
+def _what(entry: HistoryEntry, before: Before) -> list[Text]:
     """Return what an entry did, in words."""
     lines = [plain(f"“{entry.why}”", "italic")] if entry.why else []
     lines += change_lines([*changes(entry, before), *remarks(entry)])

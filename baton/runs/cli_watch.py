@@ -17,11 +17,10 @@ from temporalio.service import RPCError
 from baton.cli.output import WithinEdges, json_text, make_table, moment, plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind
 from baton.runs.cli_history import change_lines
 from baton.runs.cli_show import glyph, heading, repair_hints, verdict, waits_card
-from baton.runs.client_changes import changes, remarks, with_before
+from baton.runs.client_changes import Before, changes, remarks, with_before
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
 from baton.runs.client_standing import lacks, suspended
@@ -129,7 +128,7 @@ _LINES_SAID = 6
 _LONGEST_SHOWN = 80
 _NAME_WIDTH = 28
 
-Changes = dict[int, list[tuple[HistoryEntry, Baton]]]
+Changes = dict[int, list[tuple[HistoryEntry, Before]]]
 """What each step changed, with the baton before it, by the step's number."""
 
 _SIGNS = {
@@ -327,7 +326,7 @@ def _steps(run: RunRecord, done: Changes, most: int | None) -> Iterator[Renderab
     yield table
 
 
-def _summary(step: Step, mine: list[tuple[HistoryEntry, Baton]]) -> Text:
+def _summary(step: Step, mine: list[tuple[HistoryEntry, Before]]) -> Text:
     """Return what a step changed, on one line: what came before what went."""
     if step.failure and step.status is not StepStatus.DONE:
         return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")

@@ -1,7 +1,7 @@
 """What changed in a baton, entry by entry, for commands and pages to show."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -24,6 +24,10 @@ _ONE = {
     "acceptance": "acceptance",
 }
 """What one entry of each field is called."""
+
+
+Before = Mapping[str, JsonValue]
+"""The fields that an entry changed, as they were right before it."""
 
 
 @dataclass(frozen=True)
@@ -69,38 +73,42 @@ def told(baton: Baton) -> Baton:
     return baton.model_copy(update={"current_state": []}) if baton.current_state == STARTING else baton
 
 
-def with_before(run: RunRecord) -> list[tuple[HistoryEntry, Baton]]:
-    """Return each history entry of a run with the baton right before it.
+def with_before(run: RunRecord) -> Iterator[tuple[HistoryEntry, Before]]:
+    """Yield each history entry of a run with the fields that it changed, as they were right before it.
+
+    No baton is made for it: a run may have thousands of entries.
 
     Args:
         run: The run.
     """
-    history = run.history
-    befores = [run.state.initial, *(after for _, after in history)]
-    return [(entry, before) for (entry, _), before in zip(history, befores, strict=False)]
+    members = run.state.initial.to_json_object()
+    for entry in run.state.entries:
+        yield entry, {field: members.get(field) for field in entry.effective}
+        for field, value in entry.effective.items():
+            if field != "decision_log":  # which only grows, so that what it was makes no difference
+                members[field] = _after(members.get(field), value)
 
 
-def changes(entry: HistoryEntry, before: Baton) -> list[Change]:
-    """Return what a history entry changed in the baton before it: nothing for an approval or a sleep.
+def _after(old: JsonValue, value: JsonValue) -> JsonValue:
+    """Return a field after a change; members of an object that are left out stay (RFC 7396)."""
+    return merge_patch(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+
+
+def changes(entry: HistoryEntry, before: Before) -> list[Change]:
+    """Return what a history entry changed: nothing for an approval or a sleep.
 
     Args:
         entry: The entry.
-        before: The baton right before it.
+        before: The fields that it changed, as they were right before it.
     """
     if entry.kind in (StepKind.APPROVAL, StepKind.SLEEP):
         return []
     if entry.kind is StepKind.BRANCH:
         return [Change("", f"wrote {', '.join(entry.patch) or 'nothing'}")]
     lines: list[Change] = []
-    members = before.to_json_object()
     for field, value in entry.effective.items():
-        old = members.get(field)
-        if field == "decision_log":
-            lines += difference(field, [], value)
-        elif isinstance(old, dict) and isinstance(value, dict):  # members that are left out stay (RFC 7396)
-            lines += difference(field, old, merge_patch(old, value))
-        else:
-            lines += difference(field, old, value)
+        old = [] if field == "decision_log" else before.get(field)
+        lines += difference(field, old, _after(old, value))
     return lines
 
 

@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from baton.client import RunRecord
 from baton.core.baton import AnyBaton
-from baton.core.history import Conflict, HistoryEntry, StepKind
+from baton.core.history import Conflict, HistoryEntry, Outcome, StepKind
+from baton.core.messages import PipelineInput
+from baton.core.state import PipelineState
 from baton.runs.cli_history import change_lines
-from baton.runs.client_changes import changes, difference, remarks
+from baton.runs.client_changes import changes, difference, remarks, with_before
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -20,7 +23,7 @@ def entry(**members: Any) -> HistoryEntry:
 
 def lines(made: HistoryEntry, **before: Any) -> list[str]:
     """Return the lines that tell of an entry, after a baton with these fields."""
-    return [line.plain for line in change_lines(changes(made, AnyBaton.model_validate({"goal": "Old", **before})))]
+    return [line.plain for line in change_lines(changes(made, {"goal": "Old", **before}))]
 
 
 class TestChanges:
@@ -140,3 +143,25 @@ class TestRemarks:
 
         assert line.plain == "= test, review and audit wrote artifacts; merged by union"
         assert {span.style for span in line.spans} == {"dim"}
+
+
+class TestWithBefore:
+    def test_each_entry_has_the_fields_that_it_changed_as_the_batons_have_them(self) -> None:
+        """Without the batons, which a page of a long run has no time to make."""
+        patches = [
+            {"current_state": ["a"], "quality": {"lint": 1, "cov": {"ui": 2}}},
+            {"decision_log": ["x"], "quality": {"lint": None, "cov": {"api": 3}}},
+            {"current_state": ["b"], "quality": {"cov": None}, "goal": "New"},
+        ]
+        made = [entry(seq=seq, patch=patch) for seq, patch in enumerate(patches, start=1)]
+        start = PipelineInput(goal="Old", baton={"constraints": ["y"]})
+        state = PipelineState(start.first_baton(AnyBaton))
+        for order, one in enumerate(made):
+            state.restore(Outcome(seq=one.seq, order=order, name="plan", entries=[one]))
+        run = RunRecord("w", "r", "Delivery", start, state)
+        batons = [state.initial, *(baton for _, baton in run.history)]
+
+        for (one, before), baton in zip(with_before(run), batons, strict=False):
+            members = baton.to_json_object()
+            known = [field for field in one.effective if field != "decision_log"]
+            assert {field: before[field] for field in known} == {field: members.get(field) for field in known}
