@@ -1,23 +1,22 @@
 """An operator at a terminal: calls the installed `baton` as a process, and starts workers beside it."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.support.processes import working
+from tests.support.terminal import PATIENCE_SECONDS, Screen, on_a_terminal
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("baton")
 WORKER = Path(__file__).with_name("operated_worker.py")
-PATIENCE_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -67,43 +66,31 @@ class Operator:
         assert output == ""
         return beside
 
+    def at_a_terminal(self, *words: str) -> AbstractAsyncContextManager[Screen]:
+        """Call the command on a terminal of its own while the context is open."""
+        environment = {**self.environment, "TERM": "xterm-256color"}
+        return on_a_terminal(str(PROGRAM), *words, folder=self.folder, environment=environment)
+
     async def on_a_terminal(self, *words: str) -> str:
         """Call the command on a terminal of its own, and return all that it wrote to it."""
-        process, screen = await self._at_a_terminal(*words)
-        written = await asyncio.to_thread(_all_of, screen)
-        assert await process.wait() == 0
-        return written.decode()
+        async with self.at_a_terminal(*words) as screen:
+            assert await screen.code() == 0
+        return screen.written
 
     async def terminated_on_a_terminal(self, *words: str, once: str) -> tuple[int, str]:
         """Call the command on a terminal of its own, send SIGTERM once it wrote that, and return how all ended."""
-        process, screen = await self._at_a_terminal(*words)
-        written = await asyncio.to_thread(_until, screen, once)
-        process.send_signal(signal.SIGTERM)
-        written += await asyncio.to_thread(_all_of, screen)
-        return await process.wait(), written.decode()
+        async with self.at_a_terminal(*words) as screen:
+            await screen.until(once)
+            screen.process.send_signal(signal.SIGTERM)
+            return await screen.code(), screen.written
 
     async def hung_up(self, *words: str, once: str) -> int:
         """Call the command on a terminal of its own, close that once it wrote that, and return the exit code."""
-        process, screen = await self._at_a_terminal(*words)
-        await asyncio.to_thread(_until, screen, once)
-        os.close(screen)
-        process.send_signal(signal.SIGHUP)  # as the kernel does to the terminal's own session
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                return await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
-
-    async def _at_a_terminal(self, *words: str) -> tuple[asyncio.subprocess.Process, int]:
-        """Start the command on a terminal of its own, and return what it writes to."""
-        ours, theirs = os.openpty()
-        environment = {**self.environment, "TERM": "xterm-256color"}
-        process = await asyncio.create_subprocess_exec(
-            str(PROGRAM), *words, cwd=self.folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
-        return process, ours
+        async with self.at_a_terminal(*words) as screen:
+            await screen.until(once)
+            screen.close()
+            screen.process.send_signal(signal.SIGHUP)  # as the kernel does to the terminal's own session
+            return await screen.code()
 
     @asynccontextmanager
     async def started(self, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -153,20 +140,3 @@ async def heard(process: asyncio.subprocess.Process, true: Callable[[dict[str, A
             if true(news):
                 return news
     raise AssertionError("it ended before that was so")
-
-
-def _until(screen: int, once: str) -> bytes:
-    """Return what is written to a terminal up to a text, and what came with that."""
-    written = b""
-    while once.encode() not in written:
-        written += os.read(screen, 65536)
-    return written
-
-
-def _all_of(screen: int) -> bytes:
-    """Return all that is written to a terminal, until nobody has it open any more."""
-    written = b""
-    with open(screen, "rb", buffering=0) as file, contextlib.suppress(OSError):  # Linux ends it with an error
-        while part := file.read(65536):
-            written += part
-    return written

@@ -1,17 +1,15 @@
 """`baton.run` of a pipeline that waits for an approval: at a real terminal, without one, and beside other commands."""
 
 import asyncio
-import os
-import select
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 from baton.devserver import DevServer
 from tests.acceptance.operating import PROGRAM
+from tests.support.terminal import PATIENCE_SECONDS, Screen, on_a_terminal
 
 SCRIPT = """
 import asyncio
@@ -67,42 +65,6 @@ if __name__ == "__main__":
 
     asyncio.run(in_a_notebook()) if "notebook" in sys.argv else run()
 """
-PATIENCE_SECONDS = 60
-
-
-class Screen:
-    """A program on a terminal of its own."""
-
-    def __init__(self, fd: int, process: asyncio.subprocess.Process) -> None:
-        self.written = ""
-        self.process = process
-        self._fd = fd
-        self._seen = 0
-
-    async def until(self, text: str) -> str:
-        """Return what was written since the last call, up to a text."""
-        while (at := self.written.find(text, self._seen)) < 0:
-            try:
-                self.written += (await asyncio.to_thread(self._read)).decode()
-            except OSError:  # so Linux ends it
-                raise AssertionError(f"{text!r} was never written, but: {self.written[self._seen :]}") from None
-        before, self._seen = self._seen, at + len(text)
-        return self.written[before : self._seen]
-
-    def _read(self) -> bytes:
-        ready, _, _ = select.select([self._fd], [], [], PATIENCE_SECONDS)
-        if not ready:
-            raise AssertionError(f"nothing more was written after: {self.written[self._seen :]}")
-        return os.read(self._fd, 65536)
-
-    def type(self, text: str) -> None:
-        """Type something."""
-        os.write(self._fd, text.encode())
-
-    async def code(self) -> int:
-        """Return how the program ended."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            return await self.process.wait()
 
 
 @pytest.fixture
@@ -119,21 +81,9 @@ def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
     }
 
 
-@asynccontextmanager
-async def on_a_terminal(folder: Path, environment: dict[str, str], *words: str) -> AsyncIterator[Screen]:
+def the_script(folder: Path, environment: dict[str, str], *words: str) -> AbstractAsyncContextManager[Screen]:
     """Run the script on a terminal of its own."""
-    ours, theirs = os.openpty()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "article.py", *words, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    try:
-        yield Screen(ours, process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        os.close(ours)
+    return on_a_terminal(sys.executable, "article.py", *words, folder=folder, environment=environment)
 
 
 async def command(folder: Path, environment: dict[str, str], *words: str) -> None:
@@ -148,7 +98,7 @@ async def test_a_person_sees_fills_in_and_decides_where_the_pipeline_runs(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The run works on meanwhile; what was typed before the question answers nothing; a wrong form is asked again."""
-    async with on_a_terminal(tmp_path, environment) as screen:
+    async with the_script(tmp_path, environment) as screen:
         await screen.until("begins")
         screen.type("y\n")
         shown = await screen.until("[y/n, Ctrl-D leaves it open]: ")
@@ -170,7 +120,7 @@ async def test_a_person_sees_fills_in_and_decides_where_the_pipeline_runs(
 
 async def test_a_no_denies(environment: dict[str, str], tmp_path: Path) -> None:
     """And the run fails unless its code handles that."""
-    async with on_a_terminal(tmp_path, environment) as screen:
+    async with the_script(tmp_path, environment) as screen:
         await screen.until("leaves it open]: ")
         screen.type("n\n")
         await screen.until("why: ")
@@ -190,7 +140,7 @@ DECIDE = ("--yes", "--why", "fair", "--set", "amount=40", "--set", "note=rent")
 
 async def test_a_decision_made_elsewhere_ends_the_question(environment: dict[str, str], tmp_path: Path) -> None:
     """Also where a part of the answer was typed."""
-    async with on_a_terminal(tmp_path, environment) as screen:
+    async with the_script(tmp_path, environment) as screen:
         run = await run_of(screen)
         await screen.until("leaves it open]: ")
         screen.type("y\n")
@@ -203,7 +153,7 @@ async def test_a_decision_made_elsewhere_ends_the_question(environment: dict[str
 
 async def test_a_question_may_be_left_open(environment: dict[str, str], tmp_path: Path) -> None:
     """By Ctrl-D; the command that decides later is named."""
-    async with on_a_terminal(tmp_path, environment) as screen:
+    async with the_script(tmp_path, environment) as screen:
         run = await run_of(screen)
         await screen.until("leaves it open]: ")
         screen.type("\x04")
@@ -217,7 +167,7 @@ async def test_in_a_notebook_the_command_is_named_and_nobody_is_asked(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Where a loop runs already, even with a terminal."""
-    async with on_a_terminal(tmp_path, environment, "notebook") as screen:
+    async with the_script(tmp_path, environment, "notebook") as screen:
         await command(tmp_path, environment, "approve", await run_of(screen), *DECIDE)
         await screen.until("RESULT")
         assert "[y/n" not in screen.written

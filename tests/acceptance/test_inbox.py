@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -25,7 +24,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from baton.wire.names import QUERY_INBOX
-from tests.acceptance.operating import PATIENCE_SECONDS, PROGRAM, Operator
+from tests.acceptance.operating import Operator
 from tests.handoff import handoff_pipelines, handoff_stages
 from tests.handoff.handoff_pipelines import Forgets, FourAgents, Spends
 from tests.handoff.inbox_pipelines import PIPELINES, Tainted, TaintedTwice
@@ -95,46 +94,12 @@ async def answering(
 
     What happens `meanwhile` has happened once it is answered.
     """
-    loop = asyncio.get_running_loop()
-
-    def pondered() -> str:
+    async with operator.at_a_terminal(*words) as screen:
+        await screen.until("[y/N]")
         if meanwhile is not None:
-            asyncio.run_coroutine_threadsafe(meanwhile, loop).result()
-        return answer
-
-    ours, theirs = os.openpty()
-    process = await asyncio.create_subprocess_exec(
-        str(PROGRAM),
-        *words,
-        cwd=operator.folder,
-        env={**operator.environment, "TERM": "xterm-256color"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    written = await asyncio.to_thread(_converse, ours, pondered)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        return await process.wait(), written
-
-
-def _converse(screen: int, answer: Callable[[], str]) -> str:
-    """Answer the question once it is there, and return all that was written until nobody writes any more."""
-    written = b""
-    asked = False
-    with open(screen, "r+b", buffering=0) as file:
-        while True:
-            try:
-                part = file.read(65536)
-            except OSError:  # how Linux says that nobody has the terminal open any more
-                break
-            if not part:
-                break
-            written += part
-            if not asked and b"[y/N]" in written:
-                asked = True
-                file.write(answer().encode() + b"\n")
-    return written.decode()
+            await meanwhile
+        screen.type(f"{answer}\n")
+        return await screen.code(), screen.written
 
 
 class TestList:

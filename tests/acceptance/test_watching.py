@@ -10,9 +10,10 @@ import pytest
 from temporalio.client import Client
 
 from baton.devserver import DevServer
-from tests.acceptance.operating import PATIENCE_SECONDS, Operator
+from tests.acceptance.operating import Operator
 from tests.pipelines.test_streaming import TOKENS, Pace, begun, speaking, worker_of
 from tests.support import Handle
+from tests.support.terminal import PATIENCE_SECONDS
 
 SAID = "".join(TOKENS[:2])  # then the stage waits until the test lets it continue
 
