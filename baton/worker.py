@@ -148,13 +148,13 @@ _ELSEWHERE = frozenset(
 
 def unknown_settings(environment: Iterable[str]) -> list[str]:
     """Return a phrase on each `BATON_…` variable that nothing reads."""
-    known = [f"BATON_{name}" for name in sorted({*map(str.upper, Settings.model_fields), *_ELSEWHERE})]
-    near = {
-        name: difflib.get_close_matches(name, known, n=1)
-        for name in sorted(environment)
-        if name.startswith("BATON_") and name not in known
-    }
-    return [f"{name} is unknown{f' (did you mean {found[0]}?)' if found else ''}" for name, found in near.items()]
+    known = sorted({*map(str.upper, Settings.model_fields), *_ELSEWHERE})
+    given = [name.removeprefix("BATON_") for name in sorted(environment) if name.startswith("BATON_")]
+    near = {name: difflib.get_close_matches(name, known, n=1) for name in given if name not in known}
+    return [
+        f"BATON_{name} is unknown{f' (did you mean BATON_{found[0]}?)' if found else ''}"
+        for name, found in near.items()
+    ]
 
 
 async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> BatonPlugin:
