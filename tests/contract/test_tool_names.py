@@ -10,6 +10,7 @@ from baton.contract.records import ToolDeniedError
 from baton.contract.registry import AgentEntry, AgentRegistry, tool_set
 from baton.contract.workflow import ContractTerms
 from baton.core.baton import Baton, BatonPatch
+from baton.core.stages import StageSpec
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import stage
 
@@ -80,8 +81,7 @@ class TestStage:
         """In any spelling, and also where that leaves no tool at all."""
         for able, forbids in ((["email.send"], ["Email.Send"]), ([], ["email.send"])):
             context = StageContext.for_test(Baton(goal="Add login"))
-            object.__setattr__(context, "able", frozenset(able))
-            object.__setattr__(context, "forbids", frozenset(forbids))
+            context.spec = StageSpec("plan", tools=frozenset(able), forbids=frozenset(forbids))
             assert not context.tools.allows("email.send")
 
     def test_a_denied_call_does_not_run(self) -> None:
