@@ -240,9 +240,6 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: d
     if not isinstance(goal, str) or not goal.strip():
         told = f"say what is to be reached, with --goal or as `goal` in --baton{_misspelt(members)}"
         raise typer.BadParameter(told)
-    if misspelt := _misspelt(members, _SURELY):
-        own = "a pipeline whose own baton has such a member is started from a program"
-        raise typer.BadParameter(f"nothing was started{misspelt} If not: {own}", param_hint="--baton")
     try:
         start = PipelineInput(goal=goal, baton=members, params=params, inputs=inputs)
         start.first_baton(AnyBaton)
@@ -260,13 +257,10 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: d
     return start
 
 
-_LIKELY, _SURELY = 0.6, 0.85  # how near a name is to another, up to 1
-
-
-def _misspelt(members: Mapping[str, Any], least: float = _LIKELY) -> str:
+def _misspelt(members: Mapping[str, Any]) -> str:
     """Return a hint for members whose names are like those of every baton; a pipeline's own are not known here."""
     fields = Baton.model_fields
-    near = {name: difflib.get_close_matches(name, fields, 1, least) for name in members if name not in fields}
+    near = {name: difflib.get_close_matches(name, fields, 1) for name in members if name not in fields}
     return "".join(f"; --baton has {name!r}: did you mean {found[0]!r}?" for name, found in near.items() if found)
 
 
