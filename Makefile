@@ -7,7 +7,7 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-PYTEST_ARGS ?= -n 3 --dist worksteal --max-worker-restart=0
+PYTEST_ARGS ?= -n 2 --dist worksteal --max-worker-restart=0
 
 export PYTHON
 export PINS_ARGS
