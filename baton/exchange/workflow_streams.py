@@ -213,7 +213,8 @@ class Streams:
         for id, chunks in {**carried.get("chunks", {}), **carried.get("ended", {})}.items():
             for one in chunks:
                 self._stream(id).take(Chunk.from_json_object(one))
-        for id, faults in carried.get("faults", {}).items():
+        for id, (closed_with, faults) in carried.get("broken", {}).items():
+            self._stream(id).closed_with = closed_with
             self._stream(id).refuse(faults)
         self._answered: dict[str, tuple[str, Acknowledgement]] = {
             id: (reply_to, Acknowledgement.from_json_object(ack))
@@ -232,7 +233,7 @@ class Streams:
         return {
             "chunks": {id: chunks for id, chunks in kept.items() if id not in self._ended},
             "ended": {id: chunks for id, chunks in kept.items() if id in self._ended},
-            "faults": {id: [*stream.faults] for id, stream in self._streams.items() if stream.faults},
+            "broken": {id: [one.closed_with, [*one.faults]] for id, one in self._streams.items() if one.faults},
             "answered": {id: [reply_to, ack.to_json_object()] for id, (reply_to, ack) in self._answered.items()},
             "opening": self._opening.pending(),
         }

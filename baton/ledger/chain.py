@@ -227,7 +227,6 @@ class ChainWalk:
     signed: int = 0  # the last record whose signature was verified
     signs: bool = False  # whether any record has a signature
     unsigned: int = 0  # the first record without a signature that nothing else proves
-    completed: bool = False
 
     def __post_init__(self) -> None:
         self.hash = ChainLink.genesis(self.ledger, self.task_id).record_hash

@@ -385,9 +385,10 @@ class RunRecord:
         Raises:
             HistoryError: The step has not ended.
         """
-        if step.seq not in self.around:
+        around = self.around.get(step.seq)
+        if around is None:
             raise HistoryError(f"step {step.seq} ({step.name!r}) has not ended; its status is {step.status.value}")
-        return self.around[step.seq][1]
+        return around[1]
 
     def baton_before(self, step: Step) -> Baton:
         """Return the baton as it was right before a step took effect, what a person edited before it included."""

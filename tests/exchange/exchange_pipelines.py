@@ -397,6 +397,22 @@ class StreamsIn(Ponders):
 
 
 @workflow.defn
+class StreamsInLater:
+    """Receives a streamed handoff in a run that continues as new right before that, once an approval was given."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=10))
+        self.streams = Streams(Exchange(self.pipeline, agent="risk"))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.approve("begin", within=IN_TIME)
+        incoming = await self.streams.receive(ReceiverRequirements("risk", "1.0.0"), within=IN_TIME)
+        return self.pipeline.result(len(await incoming.rest(within=IN_TIME)))
+
+
+@workflow.defn
 class StreamsInAndGoesOn:
     """Receives a streamed handoff, then extracts so often that it continues as new."""
 
@@ -481,4 +497,5 @@ EXCHANGES: list[type] = [
     StreamsOut,
     StreamsIn,
     StreamsInAndGoesOn,
+    StreamsInLater,
 ]

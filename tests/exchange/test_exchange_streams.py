@@ -21,7 +21,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import HANDOFF_CHUNK
-from tests.exchange.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsOut
+from tests.exchange.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsInLater, StreamsOut
 from tests.exchange.test_handing import message
 from tests.handoff.handoff_stages import INJECTION
 from tests.patience import IN_TIME
@@ -43,6 +43,31 @@ async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Wo
     signals = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
     assert [one async for one in last.fetch_history_events() if one.event_type == signals] == []
     await assert_replays(last, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_sender_whose_stream_broke_is_answered_by_the_run_that_continues(
+    exchange: Worker, safeguards: Safeguards
+) -> None:
+    """What it closed the stream with came after the fault, and was forgotten with the run before: it got no answer."""
+    first, stream = await start(exchange, StreamsInLater.run, id=f"risk-{uuid.uuid4()}"), str(uuid.uuid4())
+    parts: list[dict[str, Any]] = [
+        {"seq": 1, "content": {"n": 1}},
+        {"seq": 1, "content": {"n": 2}},
+        {"seq": 2, "last": True, "whole": whole_digest([{"n": 1}])},
+    ]
+    for one in parts:
+        await first.signal(HANDOFF_CHUNK, Chunk(handoff_id=stream, at=datetime.now(UTC), **one))
+    await event(first, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, len(parts))
+    await asyncio.sleep(1)  # a shorter run does not continue as new
+    await approve(exchange.client, first, "begin")
+    await event(first, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW)
+    step = {STREAM: stream, "replyTo": f"legal-{uuid.uuid4()}"}
+    handoff = message(first.id).model_copy(update={"step": step})
+    await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring)
+
+    newest: Handle = exchange.client.get_workflow_handle(first.id, result_type=PipelineResult)
+    await event(newest, EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED, 2)  # handoff, and whole
+    assert "two different chunks have the number 1" in await failure(newest)
 
 
 async def test_the_rest_is_awaited(exchange: Worker) -> None:
