@@ -55,9 +55,9 @@ async def test_a_sender_whose_stream_broke_is_answered_by_the_run_that_continues
         {"seq": 1, "content": {"n": 2}},
         {"seq": 2, "last": True, "whole": whole_digest([{"n": 1}])},
     ]
-    for one in parts:
+    for number, one in enumerate(parts, start=1):
         await first.signal(HANDOFF_CHUNK, Chunk(handoff_id=stream, at=datetime.now(UTC), **one))
-    await event(first, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, len(parts))
+        await event(first, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, number)
     await asyncio.sleep(1)  # a shorter run does not continue as new
     await approve(exchange.client, first, "begin")
     await event(first, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW)
