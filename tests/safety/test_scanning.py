@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from baton.handoff.store_safeguards import Safeguards
 from baton.safety.detector import detect
 from baton.safety.scan import (
     MOST_FINDINGS,
@@ -279,3 +282,20 @@ def test_leaf_of_a_bare_string_is_the_whole_document() -> None:
     """A message that is nothing but a string has the empty pointer (RFC 6901)."""
     assert [(leaf.path, leaf.text, leaf.is_key) for leaf in leaves("x")] == [("", "x", False)]
     assert scan(ATTACK, detect).violations == [Unsafe("", "prompt_injection:override.en")]
+
+
+async def test_a_teams_own_detector_and_policy_stand_at_the_gate(tmp_path: Path) -> None:
+    """A worker's safeguards hand both on: what the shipped detector lets pass is rejected, by the team's limit."""
+
+    def ours(texts: Sequence[str]) -> list[Suspicion]:
+        return [
+            Suspicion(place, Category.PROMPT_INJECTION, ("ours.word",), 7)
+            for place, text in enumerate(texts)
+            if "our secret word" in text
+        ]
+
+    development = Safeguards.development(tmp_path)
+    for reject_at, unsafe in ((10, []), (6, ["prompt_injection:ours.word at /state"])):
+        safeguards = replace(development, detector=ours, policy=ScanPolicy(reject_at=reject_at))
+        async with safeguards.opened() as guarded:
+            assert guarded.gate.unsafe({"state": "They know our secret word"}) == unsafe
