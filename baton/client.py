@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from baton.runs.client_changes import FieldChange as FieldChange
     from baton.runs.client_changes import changes as changes
     from baton.runs.client_changes import compare as compare
+    from baton.runs.client_changes import for_display as for_display
     from baton.runs.client_changes import remarks as remarks
-    from baton.runs.client_changes import told as told
     from baton.runs.client_changes import with_before as with_before
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from baton.runs.client_personal import open_personal_data as open_personal_data
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
+    from baton.runs.client_record import Note as Note
     from baton.runs.client_record import RunRecord as RunRecord
     from baton.runs.client_record import RunStatus as RunStatus
     from baton.runs.client_record import Step as Step

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from baton import ArtifactRef, Baton, StepKind
-from baton.client import RunRecord, RunStatus, Step, compare, describe, remarks, standing, told
+from baton.client import RunRecord, RunStatus, Step, compare, describe, for_display, remarks, standing
 from baton.console.content import value_content
 from baton.console.relay import Message, relay, sent_by_step, works
 from baton.console.rendering import artifact_file, enclosed, file, follow, named, render, run_path, sources_of
@@ -64,7 +64,7 @@ async def run_values(sources: Sources, run: RunRecord, first: int | None, most: 
 
 def shown_fields(baton: Baton) -> list[tuple[str, Any]]:
     """Return the fields of a baton that have something to show."""
-    return [(name, value) for name, value in told(baton).to_json_object().items() if value]
+    return [(name, value) for name, value in for_display(baton).to_json_object().items() if value]
 
 
 async def show(request: Request) -> Response:

@@ -25,7 +25,7 @@ from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.messages import Waiting
 from baton.core.rendering import render
-from baton.runs.client_changes import told
+from baton.runs.client_changes import for_display
 from baton.runs.client_decide import shown_whole
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_standing import standing, standings
@@ -215,7 +215,7 @@ def baton_rows(baton: Baton) -> list[RenderableType]:
     """Return the baton for a terminal, its goal first: the lines of the markdown, with hanging indents."""
     table = grid()
     rows: list[RenderableType] = []
-    for line in baton_markdown(told(baton)).splitlines()[2:]:
+    for line in baton_markdown(for_display(baton)).splitlines()[2:]:
         if line.startswith("- "):
             table.add_row("·", plain(line[2:]))
             continue

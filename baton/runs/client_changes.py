@@ -64,7 +64,7 @@ class FieldChange:
     kept: int
 
 
-def told(baton: Baton) -> Baton:
+def for_display(baton: Baton) -> Baton:
     """Return a baton as people are shown it: without the current state while no stage has written one.
 
     Args:

@@ -154,7 +154,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Note:
-    """What an operator should know of a run."""
+    """What an operator should know of a run.
+
+    Attributes:
+        at: When it happened.
+        text: One line.
+    """
 
     at: datetime
     text: str
