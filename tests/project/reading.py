@@ -36,7 +36,6 @@ _SERVICES = (
     ["python", "deploy/codec_server.py"],
 )
 _SHELLS_OWN = {*"|<>;&$`"}
-_ABORTED = b"PyGILState_Release"  # at the very end of a program, once its work is done: docs/limits.md
 _HAVE_PORTS = ("console", "outside")
 
 
@@ -168,7 +167,7 @@ class Reader:
             stderr=asyncio.subprocess.PIPE,
         )
         printed, beside = await ended.communicate()
-        assert ended.returncode == 0 or _ABORTED in beside, f"{line}\n{printed.decode()}\n{beside.decode()}"
+        assert ended.returncode == 0, f"{line}\n{printed.decode()}\n{beside.decode()}"
         return printed.decode()
 
     async def _is_asked(self, run: str) -> None:
