@@ -49,7 +49,7 @@ DOCKER, CLOUD, POSTGRES, DRAWING = "needs Docker", "needs Temporal Cloud", "need
 NOT_RUN = {
     ("agents", "{"): "the settings of a coding agent; tests/cli/test_mcp.py is one",
     ("architecture", "cli, testing"): DRAWING,
-    ("benchmarks", "python -m benchmarks"): "takes twenty minutes and more",
+    ("benchmarks", "python -m benchmarks"): "takes forty minutes",
     ("compliance", "name ="): "a part of a policy; the command above it reads a whole one",
     ("deployment", "cp deploy/.env.example"): DOCKER,
     ("deployment", "services:"): DOCKER,
