@@ -140,7 +140,6 @@ _ELSEWHERE = frozenset(
         *("DELIVERY_SANDBOX", "DELIVERY_READABLE"),
         *("CODEC_TOKEN", "CODEC_ORIGINS", "CODEC_PORT", "CONSOLE_PORT"),  # compose and the codec server
         *("RETENTION", "METRICS_RETENTION", "SCRATCH"),
-        *("CHROMIUM", "SCREENSHOTS", "INJECTION_CORPORA"),  # tests and benchmarks
     ]
 )
 """The variables that others than a worker read, without `BATON_`."""

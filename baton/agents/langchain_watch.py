@@ -114,7 +114,7 @@ class GuardCallback(BaseCallbackHandler):
         self._in_loop(self._charge, model, min(usage, streamed, key=lambda one: one.total))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """Charge an answer that was cut off, where its client's error has it, or of which a stream broke off."""
+        """Charge an answer that was cut off: what its client's error says it cost, else what its stream reported."""
         answer = getattr(error, "completion", None)
         told = getattr(answer, "usage", None)
         told = told.model_dump() if isinstance(told, BaseModel) else getattr(told, "__dict__", told)

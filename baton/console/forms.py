@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, NoReturn
 
 from baton.wire.json_values import excess
+from baton.wire.schemas import pointer
 
 MOST_FIELDS = 100
 """How many fields a form shows; a schema with more is edited as JSON."""
@@ -342,7 +343,7 @@ def _field(
 
 def _written(path: Sequence[str]) -> str:
     """Return a path as the name of a field."""
-    return "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
+    return pointer(path)[1:]
 
 
 def _label(key: str, schema: Mapping[str, Any]) -> str:

@@ -270,7 +270,7 @@ class PipelineState:
         value: JsonValue = None,
         events: Sequence[dict[str, JsonValue]] = (),
     ) -> Outcome:
-        """Make the outcome of a step, of which the last entry tells, and take it over."""
+        """Make the outcome of a step from its entries, the last of which is its own, and take it over."""
         step, order = entries[-1], len(self.outcomes)
         outcome = Outcome(
             seq=step.seq,

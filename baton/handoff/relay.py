@@ -296,7 +296,7 @@ class Relay:
         receivers: Sequence[str] = (),
         sender: Sender | None = None,
     ) -> Handoff:
-        """Return the handoff that begins a stage; from whoever hands on next, unless another sender is given."""
+        """Return the handoff that begins a stage, sent by the stage before it unless another sender is given."""
         expires = self.terms.expires
         goal = str(given.baton.get("goal", spec.name))
         state = AgentState(

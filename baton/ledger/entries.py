@@ -30,6 +30,8 @@ from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, Aud
 from baton.wire.json_values import digest, digest_of, pae
 from baton.wire.money import micro_usd, usd
 from baton.wire.records import CamelRecord
+from baton.wire.schemas import pointer as pointer_of
+from baton.wire.schemas import steps_of
 
 PERSONAL_DATA = "/personalDataPayload"
 """Where a handoff message carries personal data (§12.3)."""
@@ -68,7 +70,7 @@ def in_clear(message: dict[str, Any], policy: RedactionPolicy) -> list[str]:
 
 def may_be_in_clear(message: bytes, policy: RedactionPolicy) -> bool:
     """Return whether a message may have a member that the policy names: most need no parsing to see that none has."""
-    names = [_unescaped(name) for field in policy.fields for name in field.split("/")[1:2]]
+    names = [name for field in policy.fields for name in steps_of(field)[:1]]
     if "*" in names or b"\\u" in message or b"\\/" in message:  # an escape may spell a name otherwise
         return True
     return any(json.dumps(name, ensure_ascii=False).encode() in message for name in names)
@@ -92,10 +94,10 @@ def is_commitment(value: Any) -> bool:
 def _targets(message: Any, policy: RedactionPolicy) -> Iterator[tuple[Any, Any, str]]:
     """Yield the holder, the name in it, and the pointer of each value that is still in clear."""
     for field in sorted(policy.fields):
-        for holder, name, pointer in _at(message, field.split("/")[1:], ""):
+        for holder, name, pointer in _at(message, steps_of(field), ""):
             value = holder[name]
             if isinstance(value, dict) and not _is_safe(value, policy):
-                inner = [(value, member, f"{pointer}/{_escaped(member)}") for member in value]
+                inner = [(value, member, pointer + pointer_of([member])) for member in value]
             else:
                 inner = [(holder, name, pointer)]
             yield from (found for found in inner if not _is_safe(found[0][found[1]], policy))
@@ -107,14 +109,13 @@ def _at(holder: Any, path: list[str], pointer: str) -> Iterator[tuple[Any, Any, 
         return
     head, *rest = path
     if isinstance(holder, dict):
-        wanted = _unescaped(head)
-        names: list[Any] = list(holder) if head == "*" else [wanted] if wanted in holder else []
+        names: list[Any] = list(holder) if head == "*" else [head] if head in holder else []
     elif isinstance(holder, list):
         names = [place for place in range(len(holder)) if head in ("*", str(place))]
     else:
         return
     for name in names:
-        here = f"{pointer}/{_escaped(str(name))}"
+        here = pointer + pointer_of([name])
         if rest:
             yield from _at(holder[name], rest, here)
         else:
@@ -124,14 +125,6 @@ def _at(holder: Any, path: list[str], pointer: str) -> Iterator[tuple[Any, Any, 
 def _is_safe(value: Any, policy: RedactionPolicy) -> bool:
     """Return whether a value tells nothing about anybody."""
     return value in (None, {}, []) or is_commitment(value) or policy.is_sealed(value)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
-
-
-def _unescaped(name: str) -> str:
-    return name.replace("~1", "/").replace("~0", "~")
 
 
 def _copied(value: Any) -> Any:

@@ -260,7 +260,7 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: d
 def _misspelt(members: Mapping[str, Any]) -> str:
     """Return a hint for members whose names are like those of every baton; a pipeline's own are not known here."""
     fields = Baton.model_fields
-    near = {name: difflib.get_close_matches(name, fields, 1) for name in members if name not in fields}
+    near = {name: difflib.get_close_matches(name, fields, n=1) for name in members if name not in fields}
     return "".join(f"; --baton has {name!r}: did you mean {found[0]!r}?" for name, found in near.items() if found)
 
 

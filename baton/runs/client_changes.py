@@ -108,7 +108,7 @@ def changes(entry: HistoryEntry, before: Before) -> list[Change]:
     lines: list[Change] = []
     for field, value in entry.effective.items():
         old = [] if field == "decision_log" else before.get(field)
-        lines += difference(field, old, _after(old, value))
+        lines += difference(field, _ONE.get(field, field.replace("_", " ")), old, _after(old, value))
     return lines
 
 
@@ -116,14 +116,14 @@ def compare(left: Baton, right: Baton) -> list[FieldChange]:
     """Return the fields in which two batons differ.
 
     Args:
-        left: The baton of which entries went.
-        right: The baton to which entries came.
+        left: The first baton; what only it has went.
+        right: The second baton; what only it has came.
     """
     old, new = left.to_json_object(), right.to_json_object()
     return [
-        FieldChange(name, [*_difference(name, "", old.get(name), new.get(name))], _kept(old.get(name), new.get(name)))
+        FieldChange(name, [*difference(name, "", old.get(name), new.get(name))], _kept(old.get(name), new.get(name)))
         for name in {**old, **new}
-        if old.get(name) != new.get(name)
+        if not same_json(old.get(name), new.get(name))
     ]
 
 
@@ -131,20 +131,15 @@ def _kept(old: JsonValue, new: JsonValue) -> int:
     return sum(one in old for one in new) if isinstance(old, list) and isinstance(new, list) else 0
 
 
-def difference(field: str, before: JsonValue, after: JsonValue) -> Iterator[Change]:
-    """Yield each entry of a field that came or went; of a single value, the old and the new one."""
-    yield from _difference(field, _ONE.get(field, field.replace("_", " ")), before, after)
-
-
-def _difference(field: str, name: str, before: JsonValue, after: JsonValue) -> Iterator[Change]:
-    """Yield what `difference` does, of what stands under ``name`` in a field."""
+def difference(field: str, name: str, before: JsonValue, after: JsonValue) -> Iterator[Change]:
+    """Yield each entry of a field that came or went, under a name; of a single value, the old and the new one."""
     if same_json(before, after):
         return
     if isinstance(before, dict | None) and isinstance(after, dict | None) and (before or after):
         old_members, new_members = before or {}, after or {}
         for key in {**old_members, **new_members}:
             path = f"{name}.{key}" if name else key
-            yield from _difference(field, path, old_members.get(key), new_members.get(key))
+            yield from difference(field, path, old_members.get(key), new_members.get(key))
         return
     if isinstance(before, list | None) and isinstance(after, list | None):
         old, new = before or [], after or []

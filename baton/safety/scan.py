@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from baton.core.verdict import Code, Finding, Verdict
 from baton.wire.json_values import digest_of, sha256
 from baton.wire.records import CompactRecord, Statement, Whole
-from baton.wire.schemas import steps_of
+from baton.wire.schemas import pointer, steps_of
 
 MOST_FINDINGS = 50
 """A report lists so many findings, the strongest first, and counts the others."""
@@ -75,12 +75,12 @@ class Leaf(NamedTuple):
     @property
     def path(self) -> str:
         """A JSON pointer (RFC 6901) to the member."""
-        tokens: list[str] = []
+        steps: list[str | int] = []
         place = self.place
         while place:
-            place, token = place
-            tokens.append("/" + str(token).replace("~", "~0").replace("/", "~1"))
-        return "".join(reversed(tokens))
+            place, step = place
+            steps.append(step)
+        return pointer(steps[::-1])
 
 
 # The place of a value: the place of what holds it, and its key or index.

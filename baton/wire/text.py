@@ -342,7 +342,7 @@ def length(seconds: float | timedelta | None) -> str:
 
 
 def rough_length(passed: timedelta) -> str:
-    """Return a length of time in the largest unit of which there are two; a minute may be one."""
+    """Return a length of time in one unit, such as `3 h`: days or hours from two on, minutes from one."""
     for unit, size, least in (("d", 86_400, 2), ("h", 3_600, 2), ("min", 60, 1)):
         if passed.total_seconds() >= least * size:
             return f"{int(passed.total_seconds()) // size} {unit}"

@@ -285,7 +285,7 @@ class TestDeciding:
         """Whether a pipeline's baton has a member is known to its worker alone, which answers at once."""
         said, code = b"", 0
         while not code:  # a worker that is slow to answer is not waited for
-            async with at_work.started("run", "Delivery", "-g", "Go", "--baton", '{"constrained": ["a"]}') as running:
+            async with at_work.started("run", "Delivery", "-g", "Go", "--baton", '{"constraint": ["a"]}') as running:
                 _, said = await running.communicate()
                 code = running.returncode or 0
 

@@ -113,7 +113,7 @@ class TestChanges:
 class TestDifference:
     def test_another_order_is_no_change_of_entries(self) -> None:
         """Nothing came and nothing went, and that is what is said."""
-        assert [str(one) for one in difference("constraints", ["a", "b"], ["b", "a"])] == [
+        assert [str(one) for one in difference("constraints", "constraint", ["a", "b"], ["b", "a"])] == [
             "= constraint: another order"
         ]
 
