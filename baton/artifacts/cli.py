@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from baton.artifacts.records import ArtifactRef
-from baton.cli.options import ForceOption, check_new
+from baton.cli.options import ForceOption, refuse_overwrite
 from baton.cli.output import make_table, plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.errors import PipelineError
@@ -57,7 +57,7 @@ async def save(
     """Save an artifact as a file in the current folder."""
     artifact = await _artifact(session, run, id)
     file = output or Path(_file_name(artifact))
-    check_new(file, force, "--output")
+    refuse_overwrite(file, force, "--output")
     file.write_bytes(await _content(session, artifact))
     if session.json:
         session.write_json({"file": str(file), "hash": artifact.hash})

@@ -33,23 +33,23 @@ def main() -> NoReturn:
         code = stop.code
     except BatonError as error:  # a command that cannot be loaded, for want of an extra
         print(f"baton: {error}", file=sys.stderr)
-        code = ExitCode.NO
+        code = ExitCode.FAILURE
     except KeyboardInterrupt:  # while a command was still being loaded, or its usage told
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader of the output has gone
-        code = ExitCode.NO
+        code = ExitCode.FAILURE
     except OSError as error:  # the output has no room
         print(f"baton: {error}", file=sys.stderr)
-        code = ExitCode.NO
+        code = ExitCode.FAILURE
     except Exception:  # a bug: show where
         traceback.print_exc()
-        code = ExitCode.NO
+        code = ExitCode.FAILURE
     if isinstance(code, str):
         print(code, file=sys.stderr)
     if code == _TERMINATED:  # the parent process sees that it was the signal
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
-    leave(code if isinstance(code, int) else ExitCode.NO if code else ExitCode.OK)
+    leave(code if isinstance(code, int) else ExitCode.FAILURE if code else ExitCode.OK)
 
 
 def _unwind(number: int, frame: Any) -> NoReturn:

@@ -18,11 +18,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from baton import __version__
-from baton.cli.options import MEANINGS, GlobalOptions, with_groups
+from baton.cli.options import EXIT_CODES_HELP, GlobalOptions, with_groups
 
 
 @dataclass(frozen=True)
-class Listed:
+class CommandEntry:
     """One command: its name, where it is, and its panel of `--help`; a name of two words is in a group."""
 
     name: str
@@ -67,57 +67,57 @@ GROUPS = {
 """The groups of commands, with what `--help` says of them."""
 
 COMMANDS = (
-    Listed("new", "new.cli", _START),
-    Listed("add stage", "new.cli", _START),
-    Listed("add pipeline", "new.cli", _START),
-    Listed("dev", "cli.dev", _START),
-    Listed("console", "cli.dev", _START),
-    Listed("run", "runs.cli_run", _START),
-    Listed("schedule add", "runs.cli_run", _START),
-    Listed("schedule list", "runs.cli_run", _START),
-    Listed("schedule delete", "runs.cli_run", _START),
-    Listed("mcp", "exchange.cli", _START),
-    Listed("outside serve", "exchange.cli", _START),
-    Listed("list", "runs.cli_list", _LOOK),
-    Listed("show", "runs.cli_show", _LOOK),
-    Listed("history", "runs.cli_history", _LOOK),
-    Listed("diff", "runs.cli_history", _LOOK),
-    Listed("explain", "runs.cli_history", _LOOK),
-    Listed("report", "cli.dev", _LOOK),
-    Listed("bill", "runs.cli_list", _LOOK),
-    Listed("watch", "runs.cli_watch", _LOOK),
-    Listed("artifact list", "artifacts.cli", _LOOK),
-    Listed("artifact cat", "artifacts.cli", _LOOK),
-    Listed("artifact save", "artifacts.cli", _LOOK),
-    Listed("approve", "runs.cli_decide", _DECIDE),
-    Listed("cancel", "runs.cli_rollback", _DECIDE),
-    Listed("deny", "runs.cli_decide", _DECIDE),
-    Listed("rollback", "runs.cli_rollback", _DECIDE),
-    Listed("fork", "runs.cli_run", _DECIDE),
-    Listed("inbox list", "handoff.cli_inbox", _DECIDE),
-    Listed("inbox show", "handoff.cli_inbox", _DECIDE),
-    Listed("inbox release", "handoff.cli_inbox", _DECIDE),
-    Listed("inbox requeue", "handoff.cli_inbox", _DECIDE),
-    Listed("inbox edit", "handoff.cli_inbox", _DECIDE),
-    Listed("inbox top-up", "handoff.cli_inbox", _DECIDE),
-    Listed("inbox abandon", "handoff.cli_inbox", _DECIDE),
-    Listed("replay", "runs.cli_replay", _CHECK),
-    Listed("export", "runs.cli_replay", _CHECK),
-    Listed("schema", "cli.schema", _CHECK),
-    Listed("doctor", "cli.doctor", _CHECK),
-    Listed("audit trace", "ledger.cli", _PROVE),
-    Listed("audit verify", "ledger.cli", _PROVE),
-    Listed("audit export", "ledger.cli", _PROVE),
-    Listed("audit checkpoint", "ledger.cli", _PROVE),
-    Listed("audit archive", "ledger.cli", _PROVE),
-    Listed("audit migrate", "ledger.cli", _PROVE),
-    Listed("erase", "personal.cli", _PROVE),
-    Listed("keys new", "keys.cli", _PROVE),
-    Listed("keys decider", "keys.cli", _PROVE),
-    Listed("keys list", "keys.cli", _PROVE),
-    Listed("keys rotate", "keys.cli", _PROVE),
-    Listed("keys rewrap", "ledger.cli", _PROVE),
-    Listed("keys public", "keys.cli", _PROVE),
+    CommandEntry("new", "new.cli", _START),
+    CommandEntry("add stage", "new.cli", _START),
+    CommandEntry("add pipeline", "new.cli", _START),
+    CommandEntry("dev", "cli.dev", _START),
+    CommandEntry("console", "cli.dev", _START),
+    CommandEntry("run", "runs.cli_run", _START),
+    CommandEntry("schedule add", "runs.cli_run", _START),
+    CommandEntry("schedule list", "runs.cli_run", _START),
+    CommandEntry("schedule delete", "runs.cli_run", _START),
+    CommandEntry("mcp", "exchange.cli", _START),
+    CommandEntry("outside serve", "exchange.cli", _START),
+    CommandEntry("list", "runs.cli_list", _LOOK),
+    CommandEntry("show", "runs.cli_show", _LOOK),
+    CommandEntry("history", "runs.cli_history", _LOOK),
+    CommandEntry("diff", "runs.cli_history", _LOOK),
+    CommandEntry("explain", "runs.cli_history", _LOOK),
+    CommandEntry("report", "cli.dev", _LOOK),
+    CommandEntry("bill", "runs.cli_list", _LOOK),
+    CommandEntry("watch", "runs.cli_watch", _LOOK),
+    CommandEntry("artifact list", "artifacts.cli", _LOOK),
+    CommandEntry("artifact cat", "artifacts.cli", _LOOK),
+    CommandEntry("artifact save", "artifacts.cli", _LOOK),
+    CommandEntry("approve", "runs.cli_decide", _DECIDE),
+    CommandEntry("cancel", "runs.cli_rollback", _DECIDE),
+    CommandEntry("deny", "runs.cli_decide", _DECIDE),
+    CommandEntry("rollback", "runs.cli_rollback", _DECIDE),
+    CommandEntry("fork", "runs.cli_run", _DECIDE),
+    CommandEntry("inbox list", "handoff.cli_inbox", _DECIDE),
+    CommandEntry("inbox show", "handoff.cli_inbox", _DECIDE),
+    CommandEntry("inbox release", "handoff.cli_inbox", _DECIDE),
+    CommandEntry("inbox requeue", "handoff.cli_inbox", _DECIDE),
+    CommandEntry("inbox edit", "handoff.cli_inbox", _DECIDE),
+    CommandEntry("inbox top-up", "handoff.cli_inbox", _DECIDE),
+    CommandEntry("inbox abandon", "handoff.cli_inbox", _DECIDE),
+    CommandEntry("replay", "runs.cli_replay", _CHECK),
+    CommandEntry("export", "runs.cli_replay", _CHECK),
+    CommandEntry("schema", "cli.schema", _CHECK),
+    CommandEntry("doctor", "cli.doctor", _CHECK),
+    CommandEntry("audit trace", "ledger.cli", _PROVE),
+    CommandEntry("audit verify", "ledger.cli", _PROVE),
+    CommandEntry("audit export", "ledger.cli", _PROVE),
+    CommandEntry("audit checkpoint", "ledger.cli", _PROVE),
+    CommandEntry("audit archive", "ledger.cli", _PROVE),
+    CommandEntry("audit migrate", "ledger.cli", _PROVE),
+    CommandEntry("erase", "personal.cli", _PROVE),
+    CommandEntry("keys new", "keys.cli", _PROVE),
+    CommandEntry("keys decider", "keys.cli", _PROVE),
+    CommandEntry("keys list", "keys.cli", _PROVE),
+    CommandEntry("keys rotate", "keys.cli", _PROVE),
+    CommandEntry("keys rewrap", "ledger.cli", _PROVE),
+    CommandEntry("keys public", "keys.cli", _PROVE),
 )
 """Every command, in the order of `--help`."""
 
@@ -125,7 +125,7 @@ COMMANDS = (
 class _Deferred(TyperCommand):
     """A command that is known by name and help, and imported once it is called."""
 
-    listed: Listed
+    listed: CommandEntry
 
     @cached_property
     def _command(self) -> Any:
@@ -163,7 +163,7 @@ class _Schedules(_ListsByDefault):
         return super().parse_args(ctx, ["add", *args] if adds and not ctx.resilient_parsing else args)
 
 
-def _register(app: typer.Typer, listed: Listed) -> None:
+def _register(app: typer.Typer, listed: CommandEntry) -> None:
     """Make the command known to the application."""
     stands_in = type(f"_Deferred_{listed.function}", (_Deferred,), {"listed": listed})
     panel = None if listed.group else listed.panel
@@ -181,7 +181,7 @@ def make_app() -> typer.Typer:
     app = typer.Typer(
         name="baton",
         help="Durable multi-agent pipelines on Temporal: start, watch, decide, repair.",
-        epilog=MEANINGS,
+        epilog=EXIT_CODES_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import typer
 from temporalio.client import Client
 
-from baton.cli.options import ForceOption, check_new
+from baton.cli.options import ForceOption, refuse_overwrite
 from baton.cli.output import make_table, plain
-from baton.cli.session import KEYS_FOLDER, RunArgument, Session, Target, command, user
+from baton.cli.session import KEYS_FOLDER, RunArgument, Session, Target, command, current_user
 from baton.cli.supervision import (
     WorkerProgram,
     absolute_store,
@@ -98,8 +98,8 @@ async def console(
         raise typer.BadParameter(f"{url!r} is not an address such as https://baton.example.org", param_hint="--url")
     if people is not None and url is None:
         raise typer.BadParameter("say by which address browsers reach the proxy", param_hint="--url")
-    links = None if people else Links(user(), _role(role, "--role"), used=lambda path: _print_link(session, base, path))
-    access = Access(links=links, proxy=_proxy(people) if people else None, url=url)
+    links = Links(current_user(), _role(role, "--role"), used=lambda path: _print_link(session, base, path))
+    access = Access(links=None, proxy=_proxy(people), url=url) if people else Access(links=links, url=url)
     sources = sources_of(session, ui, evidence_of(session, ledger, name, keys))
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     async with serve_console(sources, access, host=host, port=port) as bound:
@@ -107,7 +107,7 @@ async def console(
         for number in _STOPPING:
             with contextlib.suppress(NotImplementedError):  # on Windows
                 loop.add_signal_handler(number, ended.set)
-        _print_link(session, base, links.path if links else "/")
+        _print_link(session, base, "/" if people else links.path)
         await ended.wait()
 
 
@@ -122,7 +122,7 @@ async def report(
 
     It loads nothing and prints well: for a ticket, a regulator, an archive.
     """
-    check_new(output, force, "--output")
+    refuse_overwrite(output, force, "--output")
     target = Target.of(run)
     with session.progress("reading the history"):
         text = await run_report(sources_of(session), target.workflow_id, target.run_id)
@@ -286,7 +286,7 @@ async def _serve(session: Session, setup: _Setup) -> None:
         with session.progress("starting the server"):
             server = DevServer(replace(setup.server, ui_port=ui_port, codec_endpoint=endpoint))
             await running.enter_async_context(server)
-        links = Links(user(), used=lambda path: session.note(f"console, the next browser: {address}{path}"))
+        links = Links(current_user(), used=lambda path: session.note(f"console, the next browser: {address}{path}"))
         sources = _sources(session, setup, server)
         console = serve_console(sources, Access(links=links), host=HOST, port=_console_port(setup.console_port))
         address = await running.enter_async_context(console)

@@ -113,17 +113,17 @@ async def doctor(
     if not has_server:
         raise typer.Exit(ExitCode.UNREACHABLE)
     if any(one.mark is Mark.FAIL for one in findings):
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncIterator[Finding]:
     """Yield what every check finds; without a server those that need one are left out."""
     for finding in installation():
         yield finding
-    yield settings(os.environ)
-    yield await store(session.options.store, open_store)
-    yield keys(os.environ)
-    yield await ledger()
+    yield check_settings(os.environ)
+    yield await check_store(session.options.store, open_store)
+    yield check_keys(os.environ)
+    yield await check_ledger()
     try:
         place = session.connection.settings()
         client = await session.client()
@@ -134,7 +134,7 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
         yield Finding("encryption", Mark.FAIL, f"the server was not asked, for the keys cannot be used: {error}")
         return
     yield Finding("server", Mark.OK, f"{place['target_host']} answers")
-    yield trust(place)
+    yield check_protection(place)
     for check, asking in _of_the_server(client, task_queue, fix=fix):
         yield await _in_time(check, asking)
 
@@ -142,14 +142,14 @@ async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncI
 def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[str, Awaitable[Finding]]]:
     """Return the checks that ask the server."""
     return [
-        ("namespace", namespace(client)),
-        ("search attributes", search_attributes(client, fix=fix)),
-        ("workers", workers(client, task_queue)),
-        ("suspended runs", suspended(client)),
-        ("blocked runs", blocked(client)),
-        ("waiting for you", waiting(client)),
-        ("runs", runs(client)),
-        ("ledger records", records(client)),
+        ("namespace", check_namespace(client)),
+        ("search attributes", check_search_attributes(client, fix=fix)),
+        ("workers", check_workers(client, task_queue)),
+        ("suspended runs", check_suspended_runs(client)),
+        ("blocked runs", check_blocked_runs(client)),
+        ("waiting for you", check_waiting_runs(client)),
+        ("runs", check_payloads(client)),
+        ("ledger records", check_ledger_records(client)),
     ]
 
 
@@ -190,14 +190,14 @@ def installation() -> Iterator[Finding]:
         yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", missing)
 
 
-def settings(environment: Iterable[str]) -> Finding:
+def check_settings(environment: Iterable[str]) -> Finding:
     """Check that something reads each `BATON_…` variable."""
     if unknown := unknown_settings(environment):
         return Finding("settings", Mark.WARN, f"ignored: {', '.join(unknown)}", "unset them, or correct their names")
     return Finding("settings", Mark.OK, "each BATON_… variable is known")
 
 
-async def store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
+async def check_store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
     """Check that the artifact store takes bytes and returns them; a few bytes stay there."""
     try:
         opened = open_store(where)
@@ -228,7 +228,7 @@ def no_room(folder: Path) -> str | None:
     return None
 
 
-def trust(settings: dict[str, Any]) -> Finding:
+def check_protection(settings: dict[str, Any]) -> Finding:
     """Check how the connection is protected."""
     host = host_of(settings["target_host"])
     if settings.get("api_key"):
@@ -245,7 +245,7 @@ def trust(settings: dict[str, Any]) -> Finding:
     )
 
 
-async def namespace(client: Client) -> Finding:
+async def check_namespace(client: Client) -> Finding:
     """Check that the namespace is there, and how long it keeps runs that ended."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     answer = await client.workflow_service.describe_namespace(request, retry=True)
@@ -255,7 +255,7 @@ async def namespace(client: Client) -> Finding:
     return Finding("namespace", Mark.OK, found)
 
 
-async def search_attributes(client: Client, *, fix: bool) -> Finding:
+async def check_search_attributes(client: Client, *, fix: bool) -> Finding:
     """Check that the namespace has Baton's search attributes, and with ``fix`` add those it lacks."""
     check = "search attributes"
     try:
@@ -300,7 +300,7 @@ async def _add(client: Client, names: Sequence[str]) -> None:
         )
 
 
-async def workers(client: Client, task_queue: str) -> Finding:
+async def check_workers(client: Client, task_queue: str) -> Finding:
     """Check that workers poll the task queue, and are given runs."""
     answer = await described_queue(client, task_queue)
     if finding := _given_no_runs(answer, task_queue) or await _stranded(client, task_queue):
@@ -316,7 +316,7 @@ async def workers(client: Client, task_queue: str) -> Finding:
     return Finding("workers", Mark.FAIL, found, "start one, and see in its log why the last one ended")
 
 
-async def given_no_runs(client: Client, task_queue: str) -> Finding | None:
+async def check_routing(client: Client, task_queue: str) -> Finding | None:
     """Return that no build of the workers is given runs, so that none begins; None where runs do."""
     return _given_no_runs(await described_queue(client, task_queue), task_queue)
 
@@ -357,7 +357,7 @@ async def _stranded(client: Client, task_queue: str) -> Finding | None:
     return None
 
 
-async def runs(client: Client) -> Finding:
+async def check_payloads(client: Client) -> Finding:
     """Check that the payloads of the newest run, an open one if there is one, can be read here."""
     listed = await list_runs(client, RunFilter(children=True), 1)
     if not listed:
@@ -382,7 +382,7 @@ async def count(client: Client, query: str) -> int:
         raise
 
 
-async def suspended(client: Client) -> Finding:
+async def check_suspended_runs(client: Client) -> Finding:
     """Check that workers can continue the open runs."""
     check = "suspended runs"
     wanted = RunFilter(status=SUSPENDED, children=True, every=True)
@@ -397,7 +397,7 @@ async def suspended(client: Client) -> Finding:
     )
 
 
-async def blocked(client: Client) -> Finding:
+async def check_blocked_runs(client: Client) -> Finding:
     """Check that the steps of open runs do not fail again and again, and that workers answer."""
     check, turn = "blocked runs", asyncio.Semaphore(_AT_ONCE)
     open_runs = "ExecutionStatus = 'Running'"
@@ -434,7 +434,7 @@ def _reason(run: Execution) -> str | None:
     return f"a worker was given it {tries} times without an answer" if tries >= _UNUSUAL_TRIES else None
 
 
-async def waiting(client: Client) -> Finding:
+async def check_waiting_runs(client: Client) -> Finding:
     """Say how many runs wait for somebody: for a decision about a handoff, for an answer, or while paused."""
     check = "waiting for you"
     handoffs, asking = await count(client, WAITING_RUNS), await count(client, ASKING_RUNS)
@@ -451,7 +451,7 @@ async def waiting(client: Client) -> Finding:
     return Finding(check, Mark.WARN, ", ".join(found for found, _ in there), "; ".join(remedies))
 
 
-def keys(environment: Mapping[str, str]) -> Finding:
+def check_keys(environment: Mapping[str, str]) -> Finding:
     """Check that a worker started here would have a current key for each purpose."""
     try:
         if not (is_production(environment) or Keyring.is_at_hand(environment, KEYS_FOLDER)):
@@ -467,7 +467,7 @@ def keys(environment: Mapping[str, str]) -> Finding:
     return Finding("keys", Mark.OK, "a current one for each purpose")
 
 
-async def ledger() -> Finding:
+async def check_ledger() -> Finding:
     """Check that the ledger that the environment names can be opened and written, and is of this release."""
     where = ledger_place(None)
     if isinstance(where, Path) and (found := _of_file(where)):
@@ -484,7 +484,7 @@ async def ledger() -> Finding:
         return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")
 
 
-async def records(client: Client) -> Finding:
+async def check_ledger_records(client: Client) -> Finding:
     """Check that the ledger has the records for which the newest run on record got receipts."""
     check, where = "ledger records", ledger_place(None)
     for listed in await list_runs(client, RunFilter(children=True), _RUNS_READ):

@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     """Done."""
-    NO = 1
+    FAILURE = 1
     """What was asked about failed, was refused or denied, or does not exist."""
     USAGE = 2
     """The command line cannot be understood."""
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     """Ctrl-C."""
 
 
-MEANINGS = (
+EXIT_CODES_HELP = (
     "Exit codes: 0 done; 1 what was asked about failed, was refused or denied, or does not exist; "
     "2 wrong usage; 3 no server answers; 4 unverified (no proof either way); 130 Ctrl-C."
 )
@@ -41,7 +41,7 @@ MEANINGS = (
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Write over a file that is there.")]
 
 
-def check_new(file: Path, force: bool, hint: str) -> None:
+def refuse_overwrite(file: Path, force: bool, hint: str) -> None:
     """Refuse to overwrite a file without --force."""
     if file.exists() and not force:
         raise typer.BadParameter(f"{str(file)!r} is there already; --force writes over it", param_hint=hint)

@@ -99,12 +99,12 @@ class Command:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield its lines."""
         if options.overflow == "fold":
-            yield from (Text(line, self._style) for line in continued(self.plain, options.max_width))
+            yield from (Text(line, self._style) for line in break_command(self.plain, options.max_width))
         else:
             yield Text(self.plain, self._style, no_wrap=True, overflow="ignore")
 
 
-class WithinEdges:
+class FoldedPage:
     """A page no wider or longer than the terminal, because it is overwritten again and again."""
 
     def __init__(self, page: RenderableType) -> None:
@@ -115,7 +115,7 @@ class WithinEdges:
         yield from console.render(self._page, options.update(overflow="fold"))
 
 
-def continued(command: str, width: int) -> list[str]:
+def break_command(command: str, width: int) -> list[str]:
     """Return a command in lines of some width, broken between words as a shell takes it."""
     if cell_len(command) <= width:
         return [command]
@@ -145,7 +145,7 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
     return table
 
 
-def grid() -> Table:
+def make_grid() -> Table:
     """Return an empty table of two columns: a sign, and a text that hangs beside it."""
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=1)
@@ -153,7 +153,7 @@ def grid() -> Table:
     return table
 
 
-def without_breaks(table: Table, console: Console, keep: int) -> Table:
+def fit_columns(table: Table, console: Console, keep: int) -> Table:
     """Leave out a table's last columns, down to the first ``keep``, where the terminal is too narrow."""
     endless = console.options.update(max_width=_ENDLESS)
     while console.is_terminal and len(table.columns) > keep:
@@ -163,7 +163,7 @@ def without_breaks(table: Table, console: Console, keep: int) -> Table:
     return table
 
 
-def moment(at: datetime | None, beside: datetime | None = None) -> str:
+def format_time(at: datetime | None, beside: datetime | None = None) -> str:
     """Return a time of this machine's zone: the day too, where it is not the day of ``beside``."""
     if at is None:
         return ""
@@ -172,7 +172,7 @@ def moment(at: datetime | None, beside: datetime | None = None) -> str:
     return f"{local:%H:%M:%S}" if same_day else f"{local:%Y-%m-%d %H:%M:%S}"
 
 
-def ago(at: datetime | None, now: datetime) -> str:
+def format_age(at: datetime | None, now: datetime) -> str:
     """Return how long ago something was, in the largest unit that fits."""
     if at is None:
         return ""

@@ -83,7 +83,7 @@ class Session:
         """Return a connected client."""
         encrypt = encryption_wanted(os.environ)
         plugin = BatonPlugin(self.parts, searchable=searchable, keyring=self.keyring, encrypt=encrypt)
-        identity = f"{user()}@{socket.gethostname()} (baton)"
+        identity = f"{current_user()}@{socket.gethostname()} (baton)"
         with self.progress("connecting"):
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
@@ -142,7 +142,7 @@ class Session:
             raise typer.BadParameter(f"{where}, so {otherwise}; confirm with --yes", param_hint="--yes")
         if not self._ask(question):
             self.note(otherwise)
-            raise typer.Exit(ExitCode.NO)
+            raise typer.Exit(ExitCode.FAILURE)
 
     def _ask(self, question: str) -> bool:
         """Return a person's answer; no answer is a no."""
@@ -158,7 +158,7 @@ class Session:
             signal.signal(signal.SIGINT, loops_own)
 
 
-def user() -> str:
+def current_user() -> str:
     """Return who this is, for the histories: BATON_USER, or the operating system's user."""
     named = os.environ.get("BATON_USER")
     if named:
@@ -169,9 +169,9 @@ def user() -> str:
         return "unknown"
 
 
-def who_is(who: str | None) -> str:
+def resolve_user(who: str | None) -> str:
     """Return under what name a person does something: the one that they gave, or that of `user`."""
-    name = who or user()
+    name = who or current_user()
     if unnamed := name_refusal(name):
         raise typer.BadParameter(unnamed, param_hint="--who")
     return name
@@ -222,7 +222,7 @@ def _run(session: Session, work: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(work)
     except Exception as error:
-        verdict = verdict_on(error)
+        verdict = describe_error(error)
         if verdict is None:
             raise
         code, message = verdict
@@ -230,19 +230,22 @@ def _run(session: Session, work: Coroutine[Any, Any, None]) -> None:
         raise typer.Exit(code) from None
 
 
-def verdict_on(error: Exception) -> tuple[ExitCode, str] | None:
+def describe_error(error: Exception) -> tuple[ExitCode, str] | None:
     """Return the exit code and the line for what a command raised."""
     if isinstance(error, ServerError):
         return ExitCode.UNREACHABLE, str(error)
     if isinstance(error, BatonError):
-        return ExitCode.NO, str(error)
+        return ExitCode.FAILURE, str(error)
     if isinstance(error, WorkflowAlreadyStartedError):
-        return ExitCode.NO, f"a run with the id {error.workflow_id!r} is open already; watch it, or choose another --id"
+        return (
+            ExitCode.FAILURE,
+            f"run {error.workflow_id!r} is open already; watch it, or choose another --id",
+        )
     if isinstance(error, WorkflowQueryFailedError) and _NONDETERMINISM in str(error):
         remedy = "start a worker whose code fits, then try again (`baton replay` tells whether code does)"
-        return ExitCode.NO, f"the worker's code does not fit the run: {error}; {remedy}"
+        return ExitCode.FAILURE, f"the worker's code does not fit the run: {error}; {remedy}"
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
-        return ExitCode.NO, f"the run cannot be asked: {error}"
+        return ExitCode.FAILURE, f"the run cannot be asked: {error}"
     if isinstance(error, RPCError):
         return _verdict_on_call(error)
     return None
@@ -255,11 +258,11 @@ def _verdict_on_call(error: RPCError) -> tuple[ExitCode, str]:
         if message.startswith("Namespace"):
             return ExitCode.UNREACHABLE, f"{message}; name another with --namespace, or create it"
         if message.startswith("workflow not found"):
-            return ExitCode.NO, f"there is no such run: {message}; `baton list` shows those there are"
-        return ExitCode.NO, message
+            return ExitCode.FAILURE, f"there is no such run: {message}; `baton list` shows those there are"
+        return ExitCode.FAILURE, message
     if error.status in _OUT_OF_REACH:
         return ExitCode.UNREACHABLE, f"the server cannot be used ({error.status.name.lower()}): {message}"
-    return ExitCode.NO, f"the server refused ({error.status.name.lower()}): {message}"
+    return ExitCode.FAILURE, f"the server refused ({error.status.name.lower()}): {message}"
 
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -318,7 +321,7 @@ class Target:
         return f"{self.workflow_id}/{self.run_id}" if self.run_id else self.workflow_id
 
 
-def json_object(given: str, option: str) -> dict[str, Any]:
+def parse_json_object(given: str, option: str) -> dict[str, Any]:
     """Return the JSON object that an option gives: written out, or in a file that is named after an @."""
     named = given[:80]
     try:
@@ -335,14 +338,14 @@ def json_object(given: str, option: str) -> dict[str, Any]:
     return value
 
 
-def one_or_all(run: str | None, every: bool) -> "Target | None":
+def parse_selection(run: str | None, every: bool) -> "Target | None":
     """Return the run that is named, or None for all that are selected."""
     if every is (run is not None):
         raise typer.BadParameter("name one RUN, or give --all and what selects the runs", param_hint="RUN")
     return None if run is None else Target.of(run)
 
 
-def micro_usd_of(given: str, option: str) -> int:
+def parse_usd(given: str, option: str) -> int:
     """Return an amount of US dollars in millionths."""
     try:
         return amount_of(given)

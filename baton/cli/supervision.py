@@ -216,7 +216,7 @@ def _program(pipeline: str) -> Sequence[str]:
 
 
 @contextlib.asynccontextmanager
-async def served_here(session: Session, pipeline: str, task_queue: str) -> AsyncIterator[Session]:
+async def local_server(session: Session, pipeline: str, task_queue: str) -> AsyncIterator[Session]:
     """Yield a session with a server of its own, in memory, where a worker has the pipeline; both end with the block."""
     program = _program(pipeline)
     async with contextlib.AsyncExitStack() as running:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from baton.cli.session import Session, command, user
+from baton.cli.session import Session, command, current_user
 from baton.errors import BatonError
 from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
@@ -106,7 +106,7 @@ async def mcp(
         tools: HandoffTools = server.HandoffTools(
             OutsideAgents(client, guarded.gate),
             named,
-            holder or os.environ.get("BATON_HOLDER") or f"{user()}@{socket.gethostname()}:{os.getpid()}",
+            holder or os.environ.get("BATON_HOLDER") or f"{current_user()}@{socket.gethostname()}:{os.getpid()}",
             session.parts.artifacts,
             agent_version,
         )

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.options import ExitCode
-from baton.cli.output import Command, moment, plain
+from baton.cli.output import Command, format_time, plain
 from baton.cli.session import (
     AllOption,
     LimitOption,
@@ -27,10 +27,10 @@ from baton.cli.session import (
     WhyOption,
     YesOption,
     command,
-    json_object,
-    micro_usd_of,
-    one_or_all,
-    who_is,
+    parse_json_object,
+    parse_selection,
+    parse_usd,
+    resolve_user,
 )
 from baton.client import WaitingHandoff, read_run, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes
@@ -94,7 +94,7 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
         session.show(
             Text.assemble(
                 plain(workflow_id, "bold"),
-                *(" asks: ", plain(asked.name, "bold yellow"), "  ", (f"since {moment(asked.since)}", "dim")),
+                *(" asks: ", plain(asked.name, "bold yellow"), "  ", (f"since {format_time(asked.since)}", "dim")),
             ),
             *asked_rows(workflow_id, asked),
             Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(asked.name)} --why '…'"),
@@ -154,7 +154,7 @@ def _decision(action: HandoffAction, help: str) -> Callable[..., None]:
         limit: LimitOption = 100,
     ) -> None:
         wanted = _Wanted(action, why, who, yes=yes)
-        target = one_or_all(run, every)
+        target = parse_selection(run, every)
         if target is None:
             await _resolve_all(session, wanted, code, pipeline, limit)
         elif code or pipeline:
@@ -205,7 +205,7 @@ async def edit(
     The edit is in the run's history with your name and reason. A patch that does not fit the baton is refused
     before anything is decided.
     """
-    wanted = _Wanted(HandoffAction.EDIT, why, who, yes=yes, edit=json_object(patch, "--patch"))
+    wanted = _Wanted(HandoffAction.EDIT, why, who, yes=yes, edit=parse_json_object(patch, "--patch"))
     await _resolve(session, Target.of(run), handoff, wanted)
 
 
@@ -220,7 +220,7 @@ async def top_up(
     yes: YesOption = False,
 ) -> None:
     """Put money into a run's budget, and send the handoff that waits for it."""
-    wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=micro_usd_of(usd, "--usd"))
+    wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=parse_usd(usd, "--usd"))
     await _resolve(session, Target.of(run), handoff, wanted)
 
 
@@ -239,7 +239,7 @@ class _Wanted:
         """Refuse a missing reason, and a name that cannot be recorded."""
         if not self.why.strip():
             raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
-        who_is(self.who)
+        resolve_user(self.who)
 
     def decision(self, pending: PendingHandoff) -> HandoffDecision:
         """Return the decision about a handoff, as the person was shown it."""
@@ -247,7 +247,7 @@ class _Wanted:
             return HandoffDecision(
                 handoff_id=pending.handoff_id,
                 action=self.action,
-                who=who_is(self.who),
+                who=resolve_user(self.who),
                 why=self.why,
                 edit=None if self.edit is None else dict(self.edit),
                 micro_usd=self.micro_usd,
@@ -379,7 +379,7 @@ async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipe
         if row["refused"]:
             session.say(f"{row['workflow_id']}: {row['refused']}", "red")
     if any(refused):
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 def _spelt(code: str) -> str:

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import Command, ago, block, json_text, make_table, moment, plain, stack
+from baton.cli.output import Command, block, format_age, format_time, json_text, make_table, plain, stack
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -52,8 +52,8 @@ def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
         table.add_row(
             plain(one.workflow_id, "bold"),
             str(pending.seq) if pending else "?",
-            ago(pending.since, now) if pending else "",
-            moment(pending.until, now) if pending else "",
+            format_age(pending.since, now) if pending else "",
+            format_time(pending.until, now) if pending else "",
             why,
         )
     table.columns[-1].min_width = min(max(words), _NAME_AT_LEAST)
@@ -82,7 +82,7 @@ def handoff_page(
 
 def handoff_card(one: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
     """Return why a handoff waits, with all findings and the texts that were found unsafe."""
-    until = f", until {moment(pending.until)}" if pending.until else ""
+    until = f", until {format_time(pending.until)}" if pending.until else ""
     sent = f", sent {pending.attempts} times" if pending.attempts > 1 else ""
     rows: list[RenderableType] = [
         Text.assemble(
@@ -91,7 +91,7 @@ def handoff_card(one: WaitingHandoff, pending: PendingHandoff, message: Mapping[
             plain(f"{pending.sender} → {pending.receiver}", "bold"),
         ),
         Text.assemble(plain(reason(pending), "bold red"), f" ({pending.fate.value}): ", plain(pending.details)),
-        plain(f"waits since {moment(pending.since)}{until}{sent}", "dim"),
+        plain(f"waits since {format_time(pending.since)}{until}{sent}", "dim"),
         plain(f"handoff {pending.handoff_id}", "dim"),
     ]
     for finding in pending.findings:

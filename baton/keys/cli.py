@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from baton.cli.options import ExitCode
-from baton.cli.output import make_table, moment, plain, without_breaks
+from baton.cli.output import fit_columns, format_time, make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
 from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import (
@@ -145,7 +145,7 @@ async def public(
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         session.say(f"cannot write {str(output)!r}: {error.strerror}", "red")
-        raise typer.Exit(ExitCode.NO) from error
+        raise typer.Exit(ExitCode.FAILURE) from error
 
 
 def _file(keys: Path | None) -> Path:
@@ -177,11 +177,11 @@ def _show(session: Session, file: Path | None, keys: list[Key], *, development: 
         return
     table = make_table("Key", "Purpose", "Retired", "Made", whole=["Key"])
     for key in keys:
-        retired = moment(key.retired_at) if key.retired_at else "current"
+        retired = format_time(key.retired_at) if key.retired_at else "current"
         style = "dim" if key.retired_at else ""
-        row = (key.id, key.purpose.value, retired, moment(key.created_at))
+        row = (key.id, key.purpose.value, retired, format_time(key.created_at))
         table.add_row(*(plain(text, style) for text in row))
-    session.show(without_breaks(table, session.out, keep=3))
+    session.show(fit_columns(table, session.out, keep=3))
     if development:
         session.note("these are development keys; BATON_ENV=production refuses them")
 

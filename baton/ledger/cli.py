@@ -12,8 +12,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.options import ExitCode, ForceOption, check_new
-from baton.cli.output import json_text, make_table, moment, plain, stack
+from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
+from baton.cli.output import format_time, json_text, make_table, plain, stack
 from baton.cli.session import Session, command
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainReport, Verdict
@@ -96,7 +96,7 @@ def ledger_page(report: LedgerReport, where: str) -> RenderableType:
 def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
     """Return the verdict on a bundle, with the tasks that it is of: its name may say another one."""
     vouched = [f"signed by key {report.signed_by}"] if report.signed_by else []
-    made = [f"made {moment(report.created_at)}"] if report.created_at else []
+    made = [f"made {format_time(report.created_at)}"] if report.created_at else []
     others = report.tasks - _NAMED
     named = ", ".join(report.task_ids[:_NAMED]) + (f" and {quantity(others, 'task')} more" if others > 0 else "")
     proved = [f"{quantity(len(report.witnessed), 'task')} proved to stand in a checkpoint"] if report.witnessed else []
@@ -118,7 +118,7 @@ def trace_page(trace: Trace) -> RenderableType:
         why = " ".join(one for one in (header.reason, _first_line(header.details)) if one)
         table.add_row(
             str(header.sequence),
-            moment(header.recorded_at, began),
+            format_time(header.recorded_at, began),
             _what(header),
             dollars(header.cost.spent_micro_usd) if header.cost else "",
             stack(*(plain(one) for one in (_who(header), why) if one)),
@@ -126,7 +126,7 @@ def trace_page(trace: Trace) -> RenderableType:
     output = trace.output
     return stack(
         chain_page(trace.report),
-        plain(f"  begun {moment(began)}", "dim") if began else None,
+        plain(f"  begun {format_time(began)}", "dim") if began else None,
         "",
         table,
         "",
@@ -187,7 +187,7 @@ _EXITS = {
     Verdict.VALID: ExitCode.OK,
     Verdict.UNANCHORED: ExitCode.UNVERIFIED,
     Verdict.UNVERIFIED: ExitCode.UNVERIFIED,
-    Verdict.INVALID: ExitCode.NO,
+    Verdict.INVALID: ExitCode.FAILURE,
 }
 
 TaskArgument = Annotated[
@@ -222,7 +222,7 @@ async def trace(
     else:
         session.show(trace_page(found))
     if found.report.verdict is Verdict.INVALID:
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 @command
@@ -306,7 +306,7 @@ async def export(
     """
     if bool(task) is everything:
         raise typer.BadParameter("name the tasks, or say --all", param_hint="TASK|RUN")
-    check_new(output, force, "--output")  # what was given to others is kept
+    refuse_overwrite(output, force, "--output")  # what was given to others is kept
     known = Keys.of(keys)
     async with opened(session, ledger, name, signer=known.signer) as open_ledger:
         tasks = None if everything else [await task_of(session, open_ledger, one) for one in task or []]

@@ -85,4 +85,4 @@ def _upgrade(session: Session) -> None:
         session.show(Command("git diff"), Command("python -m pytest"))
     if done.conflicts:
         session.note(f"settle the conflicts that are marked in {', '.join(done.conflicts)}")
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)

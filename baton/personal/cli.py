@@ -13,8 +13,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from baton.cli.options import ExitCode
-from baton.cli.output import make_table, moment, plain, stack
-from baton.cli.session import Session, YesOption, command, user
+from baton.cli.output import format_time, make_table, plain, stack
+from baton.cli.session import Session, YesOption, command, current_user
 from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import LedgerOption
 from baton.ledger.cli_sources import opened as ledger_at
@@ -86,7 +86,7 @@ async def erase(
         raise typer.BadParameter("--hold, --release and --dry-run exclude each other")
     if hold is not None and not why.strip():
         raise typer.BadParameter("say why; the reason stays in the vault's journal", param_hint="--why")
-    who = by or user()
+    who = by or current_user()
     name = _read_name() if subject == "-" else subject
     if "\n" in name:
         raise typer.BadParameter("name one data subject, on one line of the input", param_hint="SUBJECT")
@@ -129,7 +129,7 @@ async def _erase(session: Session, vault: Vault, name: str, request_id: str, who
     else:
         session.show(_told(report))
     if not report:
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 async def _hold(session: Session, vault: Vault, name: str, who: str, why: str, hold: bool) -> None:
@@ -183,9 +183,9 @@ def _told(report: Erasure) -> RenderableType:
     if report.status != ERASED:
         return plain(f"the vault holds no data of {report.subject}; nothing was erased")
     keys, places = report.removed.get("keys", 0), report.removed.get("places", 0)
-    when = f"already at {moment(report.at)}, by request {report.request_id}" if report.repeated else report.request_id
+    when = f"already at {format_time(report.at)}, by request " if report.repeated else ""
     return stack(
-        Text.assemble(("erased", "green"), " ", plain(report.subject, "bold"), plain(f" ({when})")),
+        Text.assemble(("erased", "green"), " ", plain(report.subject, "bold"), plain(f" ({when}{report.request_id})")),
         plain(f"  {quantity(keys, 'key')} destroyed, {quantity(places, 'place')} forgotten"),
         plain(f"  recorded now in {quantity(len(report.task_ids), 'task')}"),
     )

@@ -18,8 +18,18 @@ from rich.text import Text
 from temporalio.client import Client
 
 from baton.artifacts.store import ArtifactStore
-from baton.cli.output import block, moment, plain, printable, stack
-from baton.cli.session import RunArgument, Session, Target, WhoOption, WhyOption, YesOption, command, user, who_is
+from baton.cli.output import block, format_time, plain, printable, stack
+from baton.cli.session import (
+    RunArgument,
+    Session,
+    Target,
+    WhoOption,
+    WhyOption,
+    YesOption,
+    command,
+    current_user,
+    resolve_user,
+)
 from baton.client import OpenApproval, RunRecord, StepStatus, decide, open_approvals_of
 from baton.core.baton import AnyBaton
 from baton.core.exhibits import EXCERPT
@@ -109,7 +119,7 @@ async def _decide(session: Session, run: str, approval: str | None, word: _Word)
     if not word.why.strip():
         raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
     signer = read_file(word.key) if word.key else None
-    by = who_is(word.who or (signer.owner if signer else None))
+    by = resolve_user(word.who or (signer.owner if signer else None))
     client = await session.client()
     with session.progress("asking the run"):
         asked = await answer_of(client, target.workflow_id, asked_now(client, target, approval))
@@ -200,13 +210,13 @@ async def asked_now(client: Client, target: Target, approval: str | None) -> Ope
 async def asked_card(store: ArtifactStore | None, target: Target, asked: OpenApproval) -> RenderableType:
     """Return what is asked, in the order in which one reads it: baton first, question last."""
     waiting = asked.waiting
-    until = f", until {moment(waiting.until)}" if waiting.until else ""
+    until = f", until {format_time(waiting.until)}" if waiting.until else ""
     return stack(
         baton_card(AnyBaton.model_validate(asked.baton)),
         "",
         Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
         *asked_rows(target.workflow_id, await _with_contents(store, waiting)),
-        plain(f"  step {waiting.seq}, since {moment(waiting.since)}{until}", "dim"),
+        plain(f"  step {waiting.seq}, since {format_time(waiting.since)}{until}", "dim"),
         plain(f"  baton {digest(asked.baton)[:19]}…", "dim"),
     )
 
@@ -229,9 +239,8 @@ def outcome(decided: Decided) -> Text:
     verb, style = ("approved", "green") if decided.approved else ("denied", "red")
     left = f"; {decided.missing} more must approve" if decided.missing else ""
     why = f"{left}: {decided.why}" if decided.why else left
-    return Text.assemble(
-        (verb, style), " ", plain(decided.approval, "bold"), plain(f" by {decided.who} at {moment(decided.at)}{why}")
-    )
+    by = plain(f" by {decided.who} at {format_time(decided.at)}{why}")
+    return Text.assemble((verb, style), " ", plain(decided.approval, "bold"), by)
 
 
 if sys.platform != "win32":
@@ -332,7 +341,7 @@ class LiveView:
         ).startswith("y")
         answer = await filled_in(asked.waiting, {}, self._typed) if approved else None
         why = await self._typed("why")
-        decision = asked.decision(approved=approved, who=user(), why=why, answer=answer)
+        decision = asked.decision(approved=approved, who=current_user(), why=why, answer=answer)
         self._is_sent = True
         try:
             decided = await answer_of(

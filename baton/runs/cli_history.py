@@ -9,7 +9,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.output import grid, make_table, moment, plain, stack
+from baton.cli.output import format_time, make_grid, make_table, plain, stack
 from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.history import HistoryEntry, StepKind
@@ -57,7 +57,7 @@ def history_table(record: RunRecord) -> Any:
             "" if step is None or is_branch else glyph(step),
             "" if is_branch or step is None else str(entry.seq),
             stack(_name(entry), _kind(entry, step)),
-            "" if is_branch else moment(_ended(entry, step), record.began),
+            "" if is_branch else format_time(_ended(entry, step), record.began),
             "" if step is None or is_branch else length(_took(step)),
             hanging(_what(entry, before)),
         )
@@ -108,7 +108,7 @@ def _decided(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text
     """Return in a line who decided what about a handoff that waited, and why."""
     amount = f" by {dollars(decision.micro_usd)}" if decision.micro_usd else ""
     why = f": “{decision.why}”" if decision.why else ""
-    told = f"{moment(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
+    told = f"{format_time(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
     return plain(f"{told}, handoff {decision.handoff_id[:8]}{why}", "yellow")
 
 
@@ -126,7 +126,7 @@ def _unfinished(step: Step, record: RunRecord) -> list[Any]:
             Text.assemble(plain(step.name, "bold"), (attempts, "yellow")),
             None if step.kind is StepKind.STAGE else Text(step.kind.value, "dim"),
         ),
-        moment(step.ended or step.began, record.began),
+        format_time(step.ended or step.began, record.began),
         length(_took(step)),
         what,
     ]
@@ -246,7 +246,7 @@ def _line(change: Change) -> Text:
 
 def hanging(lines: Iterable[Text]) -> Table:
     """Return the lines, each with its sign in a column of its own, so that long ones stay apart."""
-    table = grid()
+    table = make_grid()
     for line in lines:
         signed = line.plain[1:2] == " "
         table.add_row(line[:1] if signed else "", line[2:] if signed else line)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from baton.cli.options import ExitCode
-from baton.cli.output import STATUS_STYLES, ago, make_table, plain, without_breaks
+from baton.cli.output import STATUS_STYLES, fit_columns, format_age, make_table, plain
 from baton.cli.session import Session, command
 from baton.core.history import Spend
 from baton.runs.client_bill import GroupBy, charges, exported, paired, summed
@@ -76,11 +76,11 @@ def _print(session: Session, runs: list[ListedRun]) -> None:
             plain(run.pipeline),
             plain(run.status, STATUS_STYLES.get(run.status, "")),
             plain(run.stage or ""),
-            ago(run.began, now),
+            format_age(run.began, now),
             length(between(run.began, run.ended or now)),
             plain(run.run_id, "dim"),
         )
-    session.show(without_breaks(table, session.out, keep=3))
+    session.show(fit_columns(table, session.out, keep=3))
 
 
 _RIGHT = ("cost", "read", "written", "provider", "difference")
@@ -135,7 +135,7 @@ async def bill(
     wrong = [name for name, mine, other in rows if _differ(mine, other)]
     _print_pairs(session, by, rows, wrong)
     if wrong:
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 def _differ(mine: Spend, other: Spend) -> bool:

@@ -17,7 +17,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Plugin, Replayer
 from temporalio.workflow import NondeterminismError
 
-from baton.cli.options import ExitCode, ForceOption, check_new
+from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
 from baton.cli.output import plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.codec.conversion import data_converter
@@ -98,7 +98,7 @@ async def replay(
     else:
         _print(session, verdicts)
     if not all(one.fits for one in verdicts):
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 @command
@@ -118,7 +118,7 @@ async def export(
     target = Target.of(run)
     to_output = str(file) == "-"
     if not to_output:
-        check_new(file, force, "FILE")
+        refuse_overwrite(file, force, "FILE")
     client = await session.client()
     with session.progress("reading the history"):
         history = await client.get_workflow_handle(target.workflow_id, run_id=target.run_id).fetch_history()

@@ -25,8 +25,8 @@ from baton.cli.session import (
     WhyOption,
     YesOption,
     command,
-    one_or_all,
-    who_is,
+    parse_selection,
+    resolve_user,
 )
 from baton.client import RollbackPoint, RolledBackRun, Step, find_point, roll_back
 from baton.errors import HistoryError, PipelineError
@@ -71,7 +71,7 @@ async def rollback(
     are asked for again, and children that were started later are terminated. What stages did outside is not undone.
     With --all, every failed run is rolled back that has the stage.
     """
-    target, by = one_or_all(run, every), who_is(who)
+    target, by = parse_selection(run, every), resolve_user(who)
     client = await session.client()
     with session.progress("reading the history"):
         if target is not None:
@@ -132,7 +132,7 @@ async def _roll_back_all(
     else:
         session.show(plain(f"{quantity(len(points) - failed, 'run')} rolled back to before {to}", "green"))
     if failed:
-        raise typer.Exit(ExitCode.NO)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 def _report(session: Session, workflow_id: str, done: RolledBackRun) -> None:
@@ -203,7 +203,7 @@ async def cancel(
 
     Shows the run and asks for confirmation; without a terminal, --yes is required. Needs a worker to take effect.
     """
-    target, by = Target.of(run), who_is(who)
+    target, by = Target.of(run), resolve_user(who)
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)

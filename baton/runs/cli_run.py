@@ -29,9 +29,9 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.records import Budget
-from baton.cli.doctor import given_no_runs
+from baton.cli.doctor import check_routing
 from baton.cli.options import OptionGroup
-from baton.cli.output import Command, ago, make_table, plain
+from baton.cli.output import Command, format_age, make_table, plain
 from baton.cli.session import (
     STAGE_HELP,
     PatchOption,
@@ -40,9 +40,9 @@ from baton.cli.session import (
     Target,
     WhoOption,
     command,
-    json_object,
-    micro_usd_of,
-    who_is,
+    parse_json_object,
+    parse_usd,
+    resolve_user,
 )
 from baton.client import fork as fork_run
 from baton.core.baton import AnyBaton, Baton
@@ -88,7 +88,7 @@ class StartOptions(OptionGroup):
 
     def pipeline_input(self) -> PipelineInput:
         """Return the pipeline's input."""
-        members = json_object(self.baton, "--baton") if self.baton else {}
+        members = parse_json_object(self.baton, "--baton") if self.baton else {}
         goal = self.goal or members.pop("goal", None)
         params = _named(self.param or [], "--param", "KEY=JSON")
         inputs = _named(self.input or [], "--input", "NAME=TEXT or NAME=@FILE")
@@ -100,7 +100,7 @@ class StartOptions(OptionGroup):
         )
         if self.budget is None:
             return start
-        return start.model_copy(update={"budget": Budget(initial_micro_usd=micro_usd_of(self.budget, "--budget"))})
+        return start.model_copy(update={"budget": Budget(initial_micro_usd=parse_usd(self.budget, "--budget"))})
 
 
 @command
@@ -135,7 +135,7 @@ async def run(
     workflow_id = id or f"{slug(pipeline)}-{uuid4().hex[:8]}"
     if here:
         # Imported only now: it brings the embedded server, which no other start needs.
-        async with import_module("baton.cli.supervision").served_here(session, pipeline, task_queue) as own:
+        async with import_module("baton.cli.supervision").local_server(session, pipeline, task_queue) as own:
             client = await own.client()
             handle = await _started(own, client, pipeline, start, workflow_id, task_queue)
             await _report(own, client, handle, pipeline, watch=True)
@@ -144,7 +144,7 @@ async def run(
     with session.progress("starting"):
         handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
         has_worker = await has_pollers(client, task_queue)
-        waits = await given_no_runs(client, task_queue)
+        waits = await check_routing(client, task_queue)
         begins = has_worker and not waits and not watch  # a watcher sees it anyway
         first = await answered_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
     if not has_worker:
@@ -187,8 +187,8 @@ async def fork(
     The stages before are not executed again. A patch changes the baton right before the stage. The old run is
     not changed.
     """
-    target, by = Target.of(run), who_is(who)
-    edit = json_object(patch, "--patch") if patch else None
+    target, by = Target.of(run), resolve_user(who)
+    edit = parse_json_object(patch, "--patch") if patch else None
     client = await session.client()
     with session.progress("forking"):
         handle = await fork_run(
@@ -415,4 +415,4 @@ def _last(row: dict[str, Any]) -> Text:
     """Return the last run and how long ago it began."""
     if row["last"] is None:
         return Text("none yet", style="dim")
-    return Text.assemble(plain(row["last"]), "  ", ago(row["last_at"], datetime.now(UTC)))
+    return Text.assemble(plain(row["last"]), "  ", format_age(row["last_at"], datetime.now(UTC)))

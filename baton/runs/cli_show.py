@@ -12,9 +12,9 @@ from baton.cli.output import (
     STATUS_STYLES,
     Command,
     block,
-    grid,
+    format_time,
     json_text,
-    moment,
+    make_grid,
     plain,
     quoted,
     stack,
@@ -148,12 +148,12 @@ def verdict(step: Step) -> str:
 
 def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     """Return who the run is and how it stands: four lines at most, and its notes."""
-    found = [*standings(run, waits, moment)]
+    found = [*standings(run, waits, format_time)]
     status = found[0].status
     began, took = run.first_began or run.began, length(run.took)
     facts = [
-        f"since {moment(began)}" if run.ended is None else moment(began),
-        *([f"reset {moment(run.reset, run.began)}"] if run.reset else []),
+        f"since {format_time(began)}" if run.ended is None else format_time(began),
+        *([f"reset {format_time(run.reset, run.began)}"] if run.reset else []),
         f"for {took}" if run.ended is None else f"took {took}",
         quantity(len(run.steps), "step"),
         *(spent(run.billed) or ["$0.00 spent"]),
@@ -213,7 +213,7 @@ def baton_card(baton: Baton) -> RenderableType:
 
 def baton_rows(baton: Baton) -> list[RenderableType]:
     """Return the baton for a terminal, its goal first: the lines of the markdown, with hanging indents."""
-    table = grid()
+    table = make_grid()
     rows: list[RenderableType] = []
     for line in baton_markdown(for_display(baton)).splitlines()[2:]:
         if line.startswith("- "):
@@ -221,7 +221,7 @@ def baton_rows(baton: Baton) -> list[RenderableType]:
             continue
         if table.row_count:
             rows.append(table)
-            table = grid()
+            table = make_grid()
         label, _, rest = line.removeprefix("**").partition(":**")
         rows.append(Text.assemble(plain(f"{label}:" if label else "", "bold"), plain(rest)))
     return [*rows, table] if table.row_count else rows
@@ -230,7 +230,7 @@ def baton_rows(baton: Baton) -> list[RenderableType]:
 def waits_card(run: RunRecord, waits: Waits) -> RenderableType:
     """Return what the run waits for, and the commands that help; what suspends it is said in its heading."""
     rows: list[RenderableType] = []
-    for one in standings(run, waits, moment):
+    for one in standings(run, waits, format_time):
         if one.status != SUSPENDED:
             rows.append(plain(one.sentence, "yellow" if one.needs_you else ""))
             rows += asked_rows(run.workflow_id, one.asked) if one.asked else []

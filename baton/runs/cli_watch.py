@@ -14,7 +14,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.output import WithinEdges, json_text, make_table, moment, plain
+from baton.cli.output import FoldedPage, format_time, json_text, make_table, plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.history import HistoryEntry, StepKind
@@ -159,7 +159,7 @@ def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
     for one in news:
         denied = one.kind is NewsKind.STEP_DONE and one.step is not None and one.step.approved is False
         sign, style = _SIGNS[NewsKind.STEP_FAILED if denied else one.kind]
-        at = f"{moment(one.at, datetime.now(UTC))} "
+        at = f"{format_time(one.at, datetime.now(UTC))} "
         yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_said(one, run)))
         for entry in one.entries:
             if entry.kind is not StepKind.BRANCH:
@@ -266,7 +266,7 @@ class Page:
         """Return the page as it is now, cut to what the terminal can show."""
         if self.run is None:
             return plain(f"the server is out of reach ({self._lost})" if self._lost else "reading the history …", "dim")
-        return WithinEdges(self._page(self.run, self._room(self.run)))
+        return FoldedPage(self._page(self.run, self._room(self.run)))
 
     def whole(self) -> RenderableType:
         """Return the page with all steps."""
@@ -274,7 +274,7 @@ class Page:
 
     def _room(self, run: RunRecord) -> int:
         """Return how many steps the terminal can show beside the rest of the page."""
-        rest = self._console.render_lines(WithinEdges(self._page(run, 0)), pad=False)
+        rest = self._console.render_lines(FoldedPage(self._page(run, 0)), pad=False)
         return max(_FEWEST_ROWS, self._console.size.height - len(rest) - 2)
 
     def _page(self, run: RunRecord, most: int | None) -> RenderableType:

@@ -15,7 +15,7 @@ from temporalio.common import VersioningBehavior
 
 from baton import WorkerParts
 from baton.artifacts.store import open_store
-from baton.cli.doctor import given_no_runs
+from baton.cli.doctor import check_routing
 from baton.client import read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
@@ -320,7 +320,7 @@ class TestDeciding:
         """Whoever watches would see nothing, without end."""
         client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin(safeguards="off")])
         async with versioned(client, "unchosen", "one", VersioningBehavior.PINNED):
-            while not await given_no_runs(client, "unchosen"):  # noqa: ASYNC110 - its first poll has to arrive
+            while not await check_routing(client, "unchosen"):  # noqa: ASYNC110 - its first poll has to arrive
                 await asyncio.sleep(0.1)
             _, said = await operator.both("run", "Delivery", "-g", "Add login", "--task-queue", "unchosen")
 

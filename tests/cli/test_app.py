@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from baton import __version__
-from baton.cli.app import COMMANDS, Listed, make_app
+from baton.cli.app import COMMANDS, CommandEntry, make_app
 from baton.cli.session import KEYS_FOLDER
 from baton.keys.store_keyring import Keyring
 
@@ -122,7 +122,7 @@ class TestHelp:
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
     @pytest.mark.parametrize("listed", COMMANDS, ids=lambda one: one.name)
-    def test_the_list_says_of_a_command_what_its_own_help_says_first(self, listed: Listed) -> None:
+    def test_the_list_says_of_a_command_what_its_own_help_says_first(self, listed: CommandEntry) -> None:
         """The map of the commands is written apart from them, and may not say something else."""
         function = getattr(import_module(f"baton.{listed.module}"), listed.function)
 
@@ -137,7 +137,7 @@ class TestHelp:
         assert all(len(f"{line} {after.split()[0]}") > 76 for line, after in pairwise(lines))
 
     @pytest.mark.parametrize("listed", COMMANDS, ids=lambda one: one.name)
-    def test_every_command_takes_the_common_options(self, listed: Listed) -> None:
+    def test_every_command_takes_the_common_options(self, listed: CommandEntry) -> None:
         """`--json` and the connection can stand behind any command."""
         shown = baton(*listed.name.split(), "--help")
 

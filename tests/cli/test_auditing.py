@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from baton.cli.output import moment
+from baton.cli.output import format_time
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
@@ -49,9 +49,10 @@ class TestTrace:
         page = StringIO()
         Console(file=page, width=columns, color_system=None, force_terminal=True).print(trace_page(trace))
 
-        for part in ("take-snapshot →", "review-performance", "SCHEMA_INVALID", "$0.01", "handoff", moment(NOW)[11:]):
+        time = format_time(NOW)[11:]
+        for part in ("take-snapshot →", "review-performance", "SCHEMA_INVALID", "$0.01", "handoff", time):
             assert part in page.getvalue()
-        assert page.getvalue().count(moment(NOW)[:10]) == 1
+        assert page.getvalue().count(format_time(NOW)[:10]) == 1
 
     def test_as_json_every_record_comes_with_its_message(self, baton: Desk) -> None:
         """The reasoning and the data behind a decision are there for a program, too (S3-6.2-c, S3-6.2-f)."""

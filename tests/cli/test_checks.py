@@ -10,7 +10,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
-from baton.cli.doctor import Finding, Mark, _in_time, settings, store, trust
+from baton.cli.doctor import Finding, Mark, _in_time, check_protection, check_settings, check_store
 
 
 class TestTrust:
@@ -26,13 +26,13 @@ class TestTrust:
     )
     def test_an_open_way_to_another_machine_is_warned_of(self, settings: dict[str, Any], mark: Mark) -> None:
         """Without TLS whoever is on the way reads batons and decides."""
-        assert trust(settings).mark is mark
+        assert check_protection(settings).mark is mark
 
 
 class TestSettings:
     def test_a_variable_that_nothing_reads_is_named_with_what_it_resembles(self) -> None:
         """It was ignored without a word, and the default was used."""
-        found = settings(["BATON_LEDGR", "BATON_KEY_SEAL", "BATON_ZZZ", "BATON_USER", "LEDGR"])
+        found = check_settings(["BATON_LEDGR", "BATON_KEY_SEAL", "BATON_ZZZ", "BATON_USER", "LEDGR"])
 
         assert found.mark is Mark.WARN
         assert "BATON_LEDGR is unknown (did you mean BATON_LEDGER?)" in found.found
@@ -47,13 +47,13 @@ class TestSettings:
         read = {name for file in files for name in re.findall(r"\bBATON_[A-Z_]*[A-Z]", file.read_text("utf-8"))}
 
         assert "BATON_LEDGER" in read
-        assert settings(read).mark is Mark.OK, settings(read).found
+        assert check_settings(read).mark is Mark.OK, check_settings(read).found
 
 
 class TestStore:
     async def test_a_folder_that_can_be_written_is_fine(self, tmp_path: Path) -> None:
         """It is written to, because only that proves it."""
-        assert (await store(str(tmp_path / "artifacts"), open_store)).mark is Mark.OK
+        assert (await check_store(str(tmp_path / "artifacts"), open_store)).mark is Mark.OK
 
     @pytest.mark.parametrize(
         ("where", "mark"),
@@ -68,7 +68,7 @@ class TestStore:
         file = tmp_path / "file"
         file.touch()
 
-        found = await store(where.format(file=file), open_store)
+        found = await check_store(where.format(file=file), open_store)
 
         assert found.mark is mark
         assert found.remedy
@@ -76,12 +76,12 @@ class TestStore:
     async def test_one_without_room_fails(self, tmp_path: Path) -> None:
         """It is written to each time: what an earlier check put there proves nothing."""
         where = str(tmp_path / "artifacts")
-        assert (await store(where, open_store)).mark is Mark.OK
+        assert (await check_store(where, open_store)).mark is Mark.OK
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as a disk that is full
         try:
-            full = await store(where, open_store)
+            full = await check_store(where, open_store)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, ignored)

@@ -13,7 +13,16 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
-from baton.cli.doctor import Finding, Mark, blocked, namespace, records, runs, waiting, workers
+from baton.cli.doctor import (
+    Finding,
+    Mark,
+    check_blocked_runs,
+    check_ledger_records,
+    check_namespace,
+    check_payloads,
+    check_waiting_runs,
+    check_workers,
+)
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
@@ -31,21 +40,21 @@ from tests.support import GOAL, LIMIT, start, until_waiting
 
 async def seen(client: Client, queue: str) -> Finding:
     """Return what is found once the worker's first poll has reached the server; the test's timeout bounds it."""
-    while (found := await workers(client, queue)).found.startswith("none"):  # noqa: ASYNC110 - it has to be asked
+    while (found := await check_workers(client, queue)).found.startswith("none"):  # noqa: ASYNC110 - it has to be asked
         await asyncio.sleep(0.1)
     return found
 
 
 async def test_a_namespace_tells_how_long_it_keeps_runs(client: Client) -> None:
     """The development server keeps them for one day, which is said as people say it."""
-    assert (await namespace(client)).found == "'default' keeps runs that ended for 1 day"
+    assert (await check_namespace(client)).found == "'default' keeps runs that ended for 1 day"
 
 
 async def test_one_that_is_there_is_fine(client: Client) -> None:
     """A queue that nobody works for is named with a remedy."""
     async with pipeline_worker(client, [Lines], STAGES) as worker:
         assert (await seen(client, worker.task_queue)).mark is Mark.OK
-    idle = await workers(client, "idle-queue")
+    idle = await check_workers(client, "idle-queue")
     assert (idle.mark, idle.found) == (Mark.WARN, "none asks the task queue 'idle-queue' for work")
 
 
@@ -55,7 +64,7 @@ async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
     handle = await client.start_workflow(
         Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
     )
-    while (found := await workers(client, name)).mark is Mark.WARN:  # noqa: ASYNC110 - the index comes later
+    while (found := await check_workers(client, name)).mark is Mark.WARN:  # noqa: ASYNC110 - the index comes later
         await asyncio.sleep(0.05)
     await handle.terminate()
 
@@ -67,7 +76,7 @@ async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(own_server: 
     client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
     async with pipeline_worker(client, [Stumbles], LINEAR_STAGES) as worker:
         handle = await start(worker, Stumbles.run, stumbles=10_000)
-        while (found := await blocked(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt
+        while (found := await check_blocked_runs(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt
             await asyncio.sleep(0.05)
         await handle.terminate()
 
@@ -81,7 +90,7 @@ async def test_runs_that_wait_for_an_approval_are_counted(own_server: DevServer)
     async with pipeline_worker(client, [Gated], LINEAR_STAGES) as worker:
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        while (found := await waiting(client)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
+        while (found := await check_waiting_runs(client)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
             await asyncio.sleep(0.05)
         await handle.terminate()
 
@@ -99,14 +108,14 @@ async def test_a_ledger_that_lacks_what_runs_were_told_is_a_failure(
     monkeypatch.setenv("BATON_LEDGER", str(safeguards.ledger))
     async with pipeline_worker(client, [Linear], LINEAR_STAGES) as worker:
         await (await start(worker, Linear.run)).result()
-    while (whole := await records(client)).found == "no run here is on record":  # noqa: ASYNC110 - the index comes later
+    while (whole := await check_ledger_records(client)).found == "no run here is on record":  # noqa: ASYNC110 - the index comes later
         await asyncio.sleep(0.05)
     for file in tmp_path.glob("ledger.db*"):  # noqa: ASYNC240 - a folder of a test
         file.unlink()
-    gone = await records(client)
+    gone = await check_ledger_records(client)
     async with Ledger(safeguards.ledger):
         pass
-    empty = await records(client)
+    empty = await check_ledger_records(client)
 
     assert [whole.mark, gone.mark, empty.mark] == [Mark.OK, Mark.FAIL, Mark.FAIL]
 
@@ -170,9 +179,9 @@ async def test_keys_that_do_not_read_the_runs_are_told(server: DevServer, store:
         Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
     )
     try:
-        while (read := await runs(writer)).found != f"the payloads of {name!r} can be read":  # noqa: ASYNC110
+        while (read := await check_payloads(writer)).found != f"the payloads of {name!r} can be read":  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # until it is in the index
-        opaque = await runs(stranger)
+        opaque = await check_payloads(stranger)
     finally:
         await handle.terminate()
     assert read.mark is Mark.OK

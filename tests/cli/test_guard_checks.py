@@ -26,7 +26,7 @@ def is_empty(folder: Path) -> bool:
 class TestKeys:
     def test_none_are_made_by_looking(self, folder: Path) -> None:
         """A worker makes them, on a developer's machine."""
-        found = guard_checks.keys({})
+        found = guard_checks.check_keys({})
 
         assert (found.mark, found.found.partition(";")[0]) == (Mark.OK, "none yet")
         assert "a worker with safeguards" in found.found
@@ -34,15 +34,15 @@ class TestKeys:
 
     def test_those_of_a_developers_machine_are_called_that(self, folder: Path) -> None:
         """In production they are refused, and so are none."""
-        assert guard_checks.keys({"BATON_ENV": "production"}).mark is Mark.FAIL
+        assert guard_checks.check_keys({"BATON_ENV": "production"}).mark is Mark.FAIL
         Keyring.development(Path(".baton"), {})
 
-        assert "developer's machine" in guard_checks.keys({}).found
-        assert guard_checks.keys({"BATON_ENV": "production"}).mark is Mark.FAIL
+        assert "developer's machine" in guard_checks.check_keys({}).found
+        assert guard_checks.check_keys({"BATON_ENV": "production"}).mark is Mark.FAIL
 
     def test_a_file_that_is_not_there_is_told_with_its_remedy(self, folder: Path) -> None:
         """Before a worker ends of it."""
-        found = guard_checks.keys({"BATON_KEYS": "keys.toml"})
+        found = guard_checks.check_keys({"BATON_KEYS": "keys.toml"})
 
         assert (found.mark, "keys.toml" in found.found) == (Mark.FAIL, True)
         assert "make them with `baton keys new keys.toml`" in found.found
@@ -50,7 +50,7 @@ class TestKeys:
     def test_a_purpose_without_a_current_key_is_told(self, folder: Path) -> None:
         """A worker would seal, and could encrypt nothing."""
         write_file(folder / "one.toml", KeyFile((Key.generate(Purpose.SEAL, datetime.now(UTC)),)), replace=False)
-        found = guard_checks.keys({"BATON_KEYS": str(folder / "one.toml")})
+        found = guard_checks.check_keys({"BATON_KEYS": str(folder / "one.toml")})
 
         assert (found.mark, "no current key to" in found.found) == (Mark.FAIL, True)
 
@@ -58,7 +58,7 @@ class TestKeys:
 class TestLedger:
     async def test_none_is_made_by_looking(self, folder: Path) -> None:
         """A worker makes it."""
-        assert (await guard_checks.ledger()).mark is Mark.OK
+        assert (await guard_checks.check_ledger()).mark is Mark.OK
         assert is_empty(folder)
 
     async def test_one_of_another_name_is_told(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +66,10 @@ class TestLedger:
         async with Ledger(folder / "ledger.db", LedgerOptions(name="ours")):
             pass
         monkeypatch.setenv("BATON_LEDGER", "ledger.db")
-        assert (await guard_checks.ledger()).mark is Mark.FAIL
+        assert (await guard_checks.check_ledger()).mark is Mark.FAIL
 
         monkeypatch.setenv("BATON_LEDGER_NAME", "ours")
-        assert (await guard_checks.ledger()).mark is Mark.OK
+        assert (await guard_checks.check_ledger()).mark is Mark.OK
 
     @pytest.mark.parametrize("where", ["file/ledger.db", "nosuch://ledger"])
     async def test_what_is_none_is_told(self, folder: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
@@ -78,7 +78,7 @@ class TestLedger:
         (folder / "file" / "ledger.db").write_bytes(b"no database" * 100)
         monkeypatch.setenv("BATON_LEDGER", where)
 
-        found = await guard_checks.ledger()
+        found = await guard_checks.check_ledger()
 
         assert (found.mark, bool(found.remedy)) == (Mark.FAIL, True)
 
@@ -88,6 +88,6 @@ class TestLedger:
             await ledger.append(entry(0))
         Keyring.development(Path(".baton"), {})
 
-        found = await guard_checks.ledger()
+        found = await guard_checks.check_ledger()
 
         assert (found.mark, "BATON_KEYS" in (found.remedy or "")) == (Mark.FAIL, True)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
 from baton.cli.options import GlobalOptions
-from baton.cli.output import moment
+from baton.cli.output import format_time
 from baton.cli.session import Session
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
@@ -197,7 +197,7 @@ class TestPages:
         one = pending()
         [_, line] = shown(inbox_table([of_run(one)], NOW)).splitlines()
 
-        until = moment(one.until, NOW)
+        until = format_time(one.until, NOW)
         cells = [cell.strip() for cell in line.split("  ") if cell]
         assert cells == ["run-1", "2", "3 h ago", until, "extract → score, SAFETY_VIOLATION"]
 

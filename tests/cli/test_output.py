@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from baton.cli.output import ago, make_console, make_table, moment, printable, without_breaks
+from baton.cli.output import fit_columns, format_age, format_time, make_console, make_table, printable
 from baton.wire.text import between, length
 
 
@@ -46,15 +46,15 @@ class TestTimes:
         """The day is told once, at the top."""
         began = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
-        assert moment(began + timedelta(seconds=5), began).count(":") == 2
-        assert "-" not in moment(began + timedelta(seconds=5), began)
-        assert moment(began + timedelta(days=2), began).startswith("2026-11-2")
+        assert format_time(began + timedelta(seconds=5), began).count(":") == 2
+        assert "-" not in format_time(began + timedelta(seconds=5), began)
+        assert format_time(began + timedelta(days=2), began).startswith("2026-11-2")
 
     def test_what_is_not_known_is_left_out(self) -> None:
         """A step that has not begun has no time to tell."""
         now = datetime(2026, 11, 21, tzinfo=UTC)
 
-        assert (moment(None), ago(None, now), length(between(None, now))) == ("", "", "")
+        assert (format_time(None), format_age(None, now), length(between(None, now))) == ("", "", "")
 
 
 class TestMakeTable:
@@ -88,6 +88,6 @@ class TestWithoutBreaks:
         table.add_row("project-init-b10b0063", "project_init", "COMPLETED", "3 min ago")
         file = StringIO()
         console = Console(file=file, width=width, highlight=False, force_terminal=terminal, color_system=None)
-        console.print(without_breaks(table, console, keep=2))
+        console.print(fit_columns(table, console, keep=2))
 
         assert file.getvalue().splitlines()[1].rstrip() == line

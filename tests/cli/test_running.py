@@ -6,7 +6,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.cli.options import ExitCode
-from baton.cli.session import verdict_on
+from baton.cli.session import describe_error
 from baton.errors import HistoryError, PatchError, ServerError
 
 
@@ -18,13 +18,16 @@ def call(status: RPCStatusCode, message: str) -> RPCError:
 class TestVerdictOn:
     ERRORS = (
         pytest.param(ServerError("none there"), ExitCode.UNREACHABLE, "none there", id="no server"),
-        pytest.param(HistoryError("no step 'x'"), ExitCode.NO, "no step 'x'", id="no such step"),
-        pytest.param(PatchError(["a: no", "b: no"]), ExitCode.NO, "a: no; b: no", id="a refused patch"),
+        pytest.param(HistoryError("no step 'x'"), ExitCode.FAILURE, "no step 'x'", id="no such step"),
+        pytest.param(PatchError(["a: no", "b: no"]), ExitCode.FAILURE, "a: no; b: no", id="a refused patch"),
         pytest.param(
-            WorkflowAlreadyStartedError("id-1", "P"), ExitCode.NO, "'id-1' is open already", id="an id in use"
+            WorkflowAlreadyStartedError("id-1", "P"), ExitCode.FAILURE, "'id-1' is open already", id="an id in use"
         ),
         pytest.param(
-            call(RPCStatusCode.NOT_FOUND, "workflow not found for ID: x"), ExitCode.NO, "baton list", id="no such run"
+            call(RPCStatusCode.NOT_FOUND, "workflow not found for ID: x"),
+            ExitCode.FAILURE,
+            "baton list",
+            id="no such run",
         ),
         pytest.param(
             call(RPCStatusCode.NOT_FOUND, "Namespace n is not found."),
@@ -38,18 +41,20 @@ class TestVerdictOn:
         ),
         pytest.param(
             WorkflowQueryFailedError("[TMPRL1100] Nondeterminism error: plan is not review"),
-            ExitCode.NO,
+            ExitCode.FAILURE,
             "plan is not review; start a worker whose code fits",
             id="code that does not fit",
         ),
-        pytest.param(WorkflowQueryFailedError("no such query"), ExitCode.NO, "cannot be asked", id="another question"),
-        pytest.param(call(RPCStatusCode.INVALID_ARGUMENT, "bad"), ExitCode.NO, "refused", id="a refused call"),
+        pytest.param(
+            WorkflowQueryFailedError("no such query"), ExitCode.FAILURE, "cannot be asked", id="another question"
+        ),
+        pytest.param(call(RPCStatusCode.INVALID_ARGUMENT, "bad"), ExitCode.FAILURE, "refused", id="a refused call"),
     )
 
     @pytest.mark.parametrize(("error", "code", "said"), ERRORS)
     def test_every_known_error_has_a_code_and_a_line(self, error: Exception, code: ExitCode, said: str) -> None:
         """A script can tell "no" from "nobody there"."""
-        verdict = verdict_on(error)
+        verdict = describe_error(error)
 
         assert verdict is not None
         assert verdict[0] is code
@@ -58,4 +63,4 @@ class TestVerdictOn:
 
     def test_a_bug_has_none(self) -> None:
         """What nobody expected keeps its traceback."""
-        assert verdict_on(KeyError("x")) is None
+        assert describe_error(KeyError("x")) is None

@@ -138,7 +138,7 @@ async def test_doctor_tells_of_one_that_a_worker_may_not_write(
     allow(folder, folders)
     monkeypatch.setenv("BATON_LEDGER", str(path))
     with somebody():
-        found = await guard_checks.ledger()
+        found = await guard_checks.check_ledger()
 
     assert (found.mark, "cannot be written by this user" in found.found) == (Mark.FAIL, True)
 

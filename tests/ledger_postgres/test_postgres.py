@@ -260,7 +260,7 @@ class TestUnavailable:
                 pass
         monkeypatch.setenv("BATON_LEDGER", urls.writer)
         monkeypatch.chdir(tmp_path)  # where no keys are
-        found = await guard_checks.ledger()
+        found = await guard_checks.check_ledger()
         assert (found.mark, why in found.found) == (Mark.FAIL, True)
         async with Ledger(urls.writer, LedgerOptions(create=False)) as auditors:
             assert (await auditors.verify_all(verifier=KEYS)).records == 1

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from baton import Baton, BatonPatch, ConfigurationError, PipelineInput, Safeguards, stage
 from baton.cli.app import make_app
-from baton.cli.doctor import Mark, blocked, suspended
+from baton.cli.doctor import Mark, check_blocked_runs, check_suspended_runs
 from baton.client import RunRecord, RunStatus, read_run
 from baton.core.messages import Overview, PipelineStatus
 from baton.devserver import DevServer
@@ -269,7 +269,7 @@ class TestShown:
                 await suspended_now(handle)
                 while not (listed := await list_runs(client, RunFilter(status="SUSPENDED"), 10)):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-                doctor, stopped = await suspended(client), await blocked(client)
+                doctor, stopped = await check_suspended_runs(client), await check_blocked_runs(client)
                 page = await handle.query("baton_details", result_type=str)
                 heard: list[str] = []
                 async for update in follow(client, handle.id):

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from baton import Baton, BatonPatch, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.doctor import Mark, suspended
+from baton.cli.doctor import Mark, check_suspended_runs
 from baton.client import RunRecord, RunStatus, read_run
 from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
@@ -99,7 +99,7 @@ class TestSuspended:
             async with asyncio.timeout(LIMIT.total_seconds()):
                 while not (listed := await list_runs(client, wanted, 10)):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            doctor = await suspended(client)
+            doctor = await check_suspended_runs(client)
 
         assert run.status is RunStatus.RUNNING
         assert (doctor.mark, doctor.found.startswith("1 run")) == (Mark.FAIL, True)

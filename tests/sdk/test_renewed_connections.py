@@ -9,7 +9,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from baton.cli.doctor import namespace, search_attributes
+from baton.cli.doctor import check_namespace, check_search_attributes
 from baton.devserver import DevServer, DevServerOptions
 from baton.runs.client_waiting import described_queue
 from tests.support.tampering import signal_raw
@@ -42,6 +42,6 @@ async def test_the_first_call_on_an_old_connection_is_made_on_a_new_one() -> Non
         handle = await (await Client.connect(server.address)).start_workflow("Any", id="any", task_queue="nobody")
 
         assert list((await described_queue(queues, "nobody")).pollers) == []
-        assert (await namespace(checks)).found.startswith("'default' keeps runs")
-        assert "refuses" not in (await search_attributes(attributes, fix=False)).found
+        assert (await check_namespace(checks)).found.startswith("'default' keeps runs")
+        assert "refuses" not in (await check_search_attributes(attributes, fix=False)).found
         await signal_raw(signals, handle, "told", b"1")
