@@ -87,7 +87,7 @@ class SettingError(BatonError):
 
 
 @contextmanager
-def blamed(variable: str) -> Iterator[None]:
+def naming_variable(variable: str) -> Iterator[None]:
     """Say of a value that is refused inside which variable it came from."""
     try:
         yield
@@ -159,21 +159,21 @@ def unknown_settings(environment: Iterable[str]) -> list[str]:
 async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> BatonPlugin:
     """Return the plugin of a worker, with everything its stages need; what is wrong with the settings is found here."""
     _, counter = best_counter()
-    with blamed("BATON_ARTIFACTS"):
+    with naming_variable("BATON_ARTIFACTS"):
         store = open_store(settings.artifacts)
         await store.put(b"")  # so that a store which cannot be written is not found out by a stage
     if settings.deciders:
-        with blamed("BATON_DECIDERS"):
+        with naming_variable("BATON_DECIDERS"):
             Deciders.from_file(settings.deciders)
     parts = WorkerParts(
         artifacts=store, counter=counter, schemas=OutputSchemas(served.schemas), deciders=settings.deciders
     )
     safeguards = None
     if settings.seals:
-        with blamed("BATON_KEYS"):
+        with naming_variable("BATON_KEYS"):
             keyring = Keyring.find_out(os.environ)  # on a developer's machine they are made in .baton on first use
         safeguards = settings.with_keys(keyring, store)
-        with blamed("BATON_LEDGER"):
+        with naming_variable("BATON_LEDGER"):
             async with safeguards.opened():  # what is wrong with them is said before anything is taken on
                 pass
     return BatonPlugin(
@@ -404,10 +404,10 @@ def _modules(place: str) -> list[ModuleType]:
         if error.name and name.startswith(error.name):
             raise SettingError(f"there is no module {name!r} ({place})") from error
         raise
-    return with_those_below(module)
+    return with_submodules(module)
 
 
-def with_those_below(module: ModuleType) -> list[ModuleType]:
+def with_submodules(module: ModuleType) -> list[ModuleType]:
     """Return a module and, where it is a package, all modules in it but `__main__`."""
     below = pkgutil.walk_packages(getattr(module, "__path__", []), f"{module.__name__}.")
     return [module, *(import_module(found.name) for found in below if not found.name.endswith("__main__"))]

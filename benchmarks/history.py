@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from baton.client import RunStatus, read_run
 from baton.compression.store_tokens import best_counter
-from baton.core.stages import DECISIONS_HANDED
+from baton.core.stages import DEFAULT_DECISIONS
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
 from benchmarks.report import Findings
@@ -96,7 +96,7 @@ async def _ran(crew: Crew, baton: dict[str, Any], stages: int) -> Chain:
         size += described.raw_description.workflow_execution_info.history_size_bytes
         run_id = record.previous_run_id
     _, count = best_counter()
-    handed = start.first_baton().restricted(None, DECISIONS_HANDED)
+    handed = start.first_baton().restricted(None, DEFAULT_DECISIONS)
     return Chain(stages, count(to_json(handed.to_json_object())), handle.id, run_ids, size)
 
 

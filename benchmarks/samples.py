@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from baton.core.stages import DECISIONS_HANDED
+from baton.core.stages import DEFAULT_DECISIONS
 from benchmarks.prose import (
     ACCEPTANCE,
     ARTIFACTS,
@@ -50,7 +50,7 @@ def large() -> dict[str, Any]:
         >>> 3_900 < len(to_json(large())) < 4_200
         True
     """
-    return _baton(states=8, decisions=DECISIONS_HANDED - STAGES, others=10)
+    return _baton(states=8, decisions=DEFAULT_DECISIONS - STAGES, others=10)
 
 
 def thousand_tokens() -> dict[str, Any]:
@@ -71,10 +71,10 @@ def thousand_handed() -> dict[str, Any]:
     """Return a baton of which stages are handed 1,000 tokens: its log is no longer than what they are handed.
 
     Example:
-        >>> len(thousand_handed()["decision_log"]) == DECISIONS_HANDED
+        >>> len(thousand_handed()["decision_log"]) == DEFAULT_DECISIONS
         True
     """
-    return _baton(states=7, decisions=DECISIONS_HANDED, others=10)
+    return _baton(states=7, decisions=DEFAULT_DECISIONS, others=10)
 
 
 def patch(seq: int, bullets: int) -> dict[str, list[str]]:

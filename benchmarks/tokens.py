@@ -19,7 +19,7 @@ from baton.contract.workflow import MAX_CONTRACT_TOKENS
 from baton.core.baton import Baton, BatonPatch
 from baton.core.messages import StageInput
 from baton.core.patching import apply_patch
-from baton.core.stages import DECISIONS_HANDED
+from baton.core.stages import DEFAULT_DECISIONS
 from baton.report.records import HandoffReport, ReportContext, ReportDecision, ReportFindings, Status
 from baton.report.rendering import render_report
 from baton.wire.text import fence
@@ -130,7 +130,7 @@ async def _inherited(
 ) -> Inherited:
     """Return what a stage inherits: everything as a pipeline hands it on."""
     counter = exact_counter()
-    handed = baton.restricted(None, DECISIONS_HANDED)
+    handed = baton.restricted(None, DEFAULT_DECISIONS)
     earlier = len(baton.decision_log) - len(handed.decision_log)
     given = StageInput(
         stage=f"stage{seq}", seq=seq, task_id="task", baton=handed.to_json_object(), earlier_decisions=earlier

@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 from baton.agents.schema_embedding import spelled_out
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
-from baton.core.patching import short_findings
+from baton.core.patching import shorten_findings
 from baton.errors import MalformedMessageError, PatchError
 from baton.handoff.store_gate import SchemaGate
 from baton.report.rendering import FORMAT
@@ -140,7 +140,7 @@ def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None =
     if not findings and schema is not None:
         findings = [f"the answer does not fit its schema: {one.text}" for one in _gate(schema)(dict(value))]
     if findings:
-        raise PatchError(short_findings(sorted(findings)))
+        raise PatchError(shorten_findings(sorted(findings)))
     return AgentAnswer(patch=dict(patch), output=value.get("output"))
 
 
@@ -229,7 +229,7 @@ def json_form(value: Any, name: str) -> Any:
             [f"{name} cannot be written as JSON ({error}); use texts, numbers, lists and objects"]
         ) from None
     if endless := list(_not_finite(made, name)):
-        raise PatchError(short_findings(endless))
+        raise PatchError(shorten_findings(endless))
     return made
 
 

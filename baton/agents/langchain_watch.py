@@ -20,7 +20,7 @@ from baton.agents.billing import UsageMeter
 from baton.agents.port import AgentWork
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
-from baton.pipelines.prompt import MOST_READ, READ_ARTIFACT
+from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT
 from baton.wire.money import Price, Usage
 
 _watching: ContextVar[Optional["GuardCallback"]] = ContextVar("baton_watching", default=None)
@@ -215,12 +215,12 @@ class GuardCallback(BaseCallbackHandler):
             raise
 
 
-def _read(id: str, offset: int = 0, limit: int = MOST_READ) -> Any:
+def _read(id: str, offset: int = 0, limit: int = MAX_READ) -> Any:
     """Read a part of an artifact, input or fact that your context names, from a character on."""
     return _run().read_in_thread({"id": id, "offset": offset, "limit": limit})
 
 
-async def _aread(id: str, offset: int = 0, limit: int = MOST_READ) -> Any:
+async def _aread(id: str, offset: int = 0, limit: int = MAX_READ) -> Any:
     """Read likewise, in the event loop."""
     return await _run().read({"id": id, "offset": offset, "limit": limit})
 

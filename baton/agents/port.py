@@ -29,7 +29,7 @@ from baton.core.stages import DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
-from baton.pipelines.prompt import MOST_READ, READ_ARTIFACT, Reads
+from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, Reads
 from baton.wire.json_values import Json
 
 HANDOFF_HEADER = "X-Baton-Handoff-Id"
@@ -362,7 +362,7 @@ def _reader(context: StageContext[Any]) -> AgentTool:
     return replace(READER, function=read)
 
 
-def _read_artifact(id: str, offset: int = 0, limit: int = MOST_READ) -> tuple[str, int, int]:
+def _read_artifact(id: str, offset: int = 0, limit: int = MAX_READ) -> tuple[str, int, int]:
     """Read a part of an artifact, input or fact that your context names, from a character on."""
     return id, offset, limit
 

@@ -43,12 +43,12 @@ from baton.contract.activity import cut
 from baton.contract.records import ToolDeniedError
 from baton.core.baton import Baton
 from baton.core.history import Spend
-from baton.core.inputs import input_text, read_inputs, written_inputs
+from baton.core.inputs import decode_inputs, encode_inputs, input_text
 from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
-from baton.pipelines.prompt import MOST_READ, READ_ARTIFACT, note_of, page_of, unnamed
+from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, page_note, read_page, unknown_id
 from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import Json
 from baton.wire.money import Price, micro_usd, usd
@@ -275,12 +275,12 @@ class DurableAgent:
     def _reader(self, named: Mapping[str, str | None], inputs: Mapping[str, Any]) -> FunctionToolset[Any]:
         """Return the tool that reads what the handoff names: an input from here, anything else by its hash."""
 
-        async def read(id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
+        async def read(id: str, offset: int = 0, limit: int = MAX_READ) -> dict[str, Json]:
             if id not in named:
-                return unnamed(id, named)
+                return unknown_id(id, named)
             if (digest := named[id]) is None:
-                value: Any = read_inputs(written_inputs({id: inputs[id]}))[id]
-                return page_of(id, input_text(value), offset, limit)
+                value: Any = decode_inputs(encode_inputs({id: inputs[id]}))[id]
+                return read_page(id, input_text(value), offset, limit)
             return await workflow.execute_activity(
                 _read_page,
                 args=[id, digest, offset, limit],
@@ -351,7 +351,7 @@ async def _read_page(id: str, digest: str, offset: int, limit: int) -> dict[str,
     """Return a part of what the store has under a hash."""
     parts = current_parts()
     text = await ArtifactAccess(parts.artifacts, [], [], parts.counter).text_of(digest)
-    return page_of(id, text, offset, limit)
+    return read_page(id, text, offset, limit)
 
 
 async def _record_answer(context: StageContext[Baton]) -> StageResult:
@@ -407,7 +407,7 @@ def _events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[Any]
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     found.append({**result, "success": part.outcome == "success"})
                 case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
-                    if (note := note_of(page)) is not None:  # not a fact for the next stages
+                    if (note := page_note(page)) is not None:  # not a fact for the next stages
                         found.append({"kind": "thought", "text": note})
                 case ThinkingPart(content=text) if text.strip():
                     found.append({"kind": "thought", "text": cut(text)})

@@ -35,7 +35,7 @@ from baton.contract.records import (
     instant,
 )
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
-from baton.core.verdict import LONGEST_FINDING, Code, Finding, Verdict
+from baton.core.verdict import MAX_FINDING_LENGTH, Code, Finding, Verdict
 from baton.handoff.validation import TOLERANCE
 from baton.wire.json_values import digest_of, sha256, well_formed
 from baton.wire.records import says_something
@@ -408,5 +408,5 @@ def _named(value: Any) -> str:
 def _short(finding: ContractFinding) -> ContractFinding:
     """Return a finding whose sentence is cut and can be written, for it may quote a name that a sender wrote."""
     return finding.model_copy(
-        update={"text": well_formed(finding.text[:LONGEST_FINDING]), "at": well_formed(finding.at)}
+        update={"text": well_formed(finding.text[:MAX_FINDING_LENGTH]), "at": well_formed(finding.at)}
     )

@@ -16,11 +16,11 @@ from baton.wire.money import usd
 from baton.wire.records import CompactRecord, Name, Whole
 from baton.wire.text import single_line
 
-MOST_SHOWN = 20
+MAX_EXHIBITS = 20
 """How many things an approval may show."""
-MOST_SHOWN_BYTES = 256 * 1024
+MAX_EXHIBIT_BYTES = 256 * 1024
 """How long all texts that an approval shows may be together; what is longer is an artifact."""
-EXCERPT = 4_000
+EXCERPT_LENGTH = 4_000
 """How many characters of a text a query carries."""
 
 _LONGEST_TITLE = 200
@@ -107,7 +107,7 @@ class Exhibit(CompactRecord):
     @property
     def excerpt(self) -> Self:
         """The same with the beginning of the text only, if it is long."""
-        return self if len(self.text) <= EXCERPT else self.model_copy(update={"text": self.text[:EXCERPT]})
+        return self.model_copy(update={"text": self.text[:EXCERPT_LENGTH]})
 
     def matches(self, text: str) -> bool:
         """Return whether this is the text that the digest is of."""
@@ -120,22 +120,24 @@ class Exhibit(CompactRecord):
         return cls(title=title, form=form, text=text, length=len(text), digest=digest_of(sha256(encoded)))
 
 
-def exhibits_of(shows: Mapping[str, Any] | Sequence[Any], then: tuple[str, Mapping[str, Any]] | None) -> list[Exhibit]:
+def build_exhibits(
+    shows: Mapping[str, Any] | Sequence[Any], then: tuple[str, Mapping[str, Any]] | None
+) -> list[Exhibit]:
     """Return all that an approval shows, what follows from it last.
 
     Raises:
         ValueError: It is too much.
     """
     given = list(shows.items()) if isinstance(shows, Mapping) else [(None, one) for one in shows]
-    if len(given) > MOST_SHOWN:
-        raise ValueError(f"an approval shows at most {MOST_SHOWN} things; found {len(given):,}")
+    if len(given) > MAX_EXHIBITS:
+        raise ValueError(f"an approval shows at most {MAX_EXHIBITS} things; found {len(given):,}")
     made = [Exhibit.of(one, name or _title(one, number)) for number, (name, one) in enumerate(given, start=1)]
     if then is not None:
         made.append(Exhibit.of(dict(then[1]), f"a yes runs {then[0]} with"))
     size = sum(len(one.text.encode()) for one in made)
-    if size > MOST_SHOWN_BYTES:
+    if size > MAX_EXHIBIT_BYTES:
         raise ValueError(
-            f"what an approval shows may have {MOST_SHOWN_BYTES:,} bytes; found {size:,}. Write the long ones to "
+            f"what an approval shows may have {MAX_EXHIBIT_BYTES:,} bytes; found {size:,}. Write the long ones to "
             "artifacts, and show those"
         )
     return made

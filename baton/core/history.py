@@ -70,7 +70,7 @@ SPENT = "baton_spent"
 """The member under which a run that raised, or was lost, tells what it had spent: in heartbeats and failures."""
 
 
-def told_spend(details: Iterable[Any]) -> Spend:
+def find_spend(details: Iterable[Any]) -> Spend:
     """Return what a run told that it had spent, in the details of its heartbeat or of its failure."""
     for one in details:
         if isinstance(one, dict) and isinstance(one.get(SPENT), dict):
@@ -85,7 +85,7 @@ TOPPED_UP = "baton_topped_up_micro_usd"
 """The member beside that, by which a pipeline that failed tells what people had added to its budget."""
 
 
-def told_top_up(details: Iterable[Any]) -> int:
+def find_top_up(details: Iterable[Any]) -> int:
     """Return what people had added to the budget of a pipeline, as the details of its failure tell it."""
     told = [one.get(TOPPED_UP) for one in details if isinstance(one, dict)]
     return next((one for one in told if isinstance(one, int) and one > 0), 0)
@@ -200,7 +200,7 @@ class CompensationRecord(CompactRecord):
     by_hand: str | None = None
 
 
-def effect_on(baton: Baton, change: dict[str, Any]) -> Baton:
+def apply_change(baton: Baton, change: dict[str, Any]) -> Baton:
     """Return ``baton`` with a recorded effective change applied; no rules, they were checked back then."""
     if not change:
         return baton
@@ -229,5 +229,5 @@ def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple
     """
     baton = initial
     for entry in entries:
-        baton = effect_on(baton, entry.effective)
+        baton = apply_change(baton, entry.effective)
         yield entry, baton

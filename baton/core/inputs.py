@@ -18,9 +18,9 @@ T = TypeVar("T")
 Input: TypeAlias = Json | ArtifactRef
 """An input as its receiver finds it: JSON (a text is JSON as well), or a reference to an artifact."""
 
-MOST_INPUTS = 32
+MAX_INPUTS = 32
 """How many inputs a step takes; together they have at most `MOST_MESSAGE_VALUES` JSON values."""
-LARGEST_INPUTS = 4 * 1024 * 1024
+MAX_INPUT_BYTES = 4 * 1024 * 1024
 """The most bytes of all inputs of a stage together, as JSON; what is larger goes by an artifact."""
 
 INPUT_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -29,7 +29,7 @@ _ARTIFACT = "$artifact"
 _HAS_OUTPUT = "__baton_has_output__"
 
 
-def written_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) -> dict[str, JsonValue]:
+def encode_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) -> dict[str, JsonValue]:
     """Return inputs as a message carries them: JSON by name, a reference to an artifact with a mark around it.
 
     Args:
@@ -43,35 +43,35 @@ def written_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) ->
         return {}
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs is a {type(inputs).__name__}; give each a name, such as {{'draft': …}}")
-    if len(inputs) > MOST_INPUTS:
-        raise InputError(f"{len(inputs):,} inputs; a step takes at most {MOST_INPUTS}")
+    if len(inputs) > MAX_INPUTS:
+        raise InputError(f"{len(inputs):,} inputs; a step takes at most {MAX_INPUTS}")
     given = {_checked(name): _handed(name, value) for name, value in inputs.items()}
     if (found := excess(given, MOST_MESSAGE_VALUES, MOST_DEPTH + 1)) is not None:
         raise InputError(f"inputs: {found}")
     written = {name: _written(name, value, marked) for name, value in given.items()}
-    if (size := len(to_json(written))) > LARGEST_INPUTS:
+    if (size := len(to_json(written))) > MAX_INPUT_BYTES:
         raise InputError(
-            f"the inputs {', '.join(map(repr, written))} have {size:,} bytes as JSON; at most {LARGEST_INPUTS:,} are "
+            f"the inputs {', '.join(map(repr, written))} have {size:,} bytes as JSON; at most {MAX_INPUT_BYTES:,} are "
             "handed on: write what is large as an artifact, and give its ArtifactRef"
         )
     return written
 
 
-def read_inputs(written: Mapping[str, JsonValue]) -> dict[str, Input]:
-    """Return inputs as their receiver finds them, from what `written_inputs` made.
+def decode_inputs(written: Mapping[str, JsonValue]) -> dict[str, Input]:
+    """Return inputs as their receiver finds them, from what `encode_inputs` made.
 
     Example:
-        >>> read_inputs(written_inputs({"style": "plain", "limits": [1, 2]}))
+        >>> decode_inputs(encode_inputs({"style": "plain", "limits": [1, 2]}))
         {'style': 'plain', 'limits': [1, 2]}
     """
     return {name: _read(value) for name, value in written.items()}
 
 
 @overload
-def input_of(inputs: Mapping[str, Input], name: str, kind: None = None) -> Input: ...
+def get_input(inputs: Mapping[str, Input], name: str, kind: None = None) -> Input: ...
 @overload
-def input_of(inputs: Mapping[str, Input], name: str, kind: type[T]) -> T: ...
-def input_of(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = None) -> Any:
+def get_input(inputs: Mapping[str, Input], name: str, kind: type[T]) -> T: ...
+def get_input(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = None) -> Any:
     """Return one input, as a value of a type where one is given.
 
     Raises:

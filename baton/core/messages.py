@@ -13,7 +13,7 @@ from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.exhibits import Exhibit
 from baton.core.history import Outcome, Spend
-from baton.core.inputs import INPUT_NAME, MOST_INPUTS, written_inputs
+from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, canonical_json, digest, pae
 from baton.wire.records import CompactRecord, Name, Statement, Timestamp, Whole
@@ -80,7 +80,7 @@ class PipelineInput(CompactRecord):
     baton: dict[str, Json] = Field(default_factory=dict)
     params: dict[str, Json] = Field(default_factory=dict)
     inputs: dict[str, Json] = Field(
-        default_factory=dict, max_length=MOST_INPUTS, json_schema_extra={"propertyNames": {"pattern": INPUT_NAME}}
+        default_factory=dict, max_length=MAX_INPUTS, json_schema_extra={"propertyNames": {"pattern": INPUT_NAME}}
     )
     task_id: str | None = None
     budget: Budget | None = None
@@ -96,7 +96,7 @@ class PipelineInput(CompactRecord):
     @field_validator("inputs", mode="before")
     @classmethod
     def _written(cls, inputs: Any) -> Any:
-        return written_inputs(inputs, marked=True) if isinstance(inputs, Mapping) else inputs
+        return encode_inputs(inputs, marked=True) if isinstance(inputs, Mapping) else inputs
 
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
         """Return the baton the pipeline begins with."""
@@ -272,7 +272,7 @@ class StageInput(CompactRecord):
         attempt: Which attempt this is, from 1; a refused patch leads to the next.
         findings: Why the attempt before was refused.
         params: The pipeline's parameters.
-        inputs: What it works on, by name, as `written_inputs` writes it.
+        inputs: What it works on, by name, as `encode_inputs` writes it.
         branch: True in a fan-out, where the merge makes the change and not the branch.
         after: How many steps had ended when it was sent, which tells a reader what baton it was made from.
         released: Texts that a person found harmless though the safety scan rejects them: digest to reviewer.
@@ -313,7 +313,7 @@ class StageInput(CompactRecord):
         return members
 
     @classmethod
-    def of_handoff(cls, message: Mapping[str, Any]) -> Self:
+    def from_handoff(cls, message: Mapping[str, Any]) -> Self:
         """Return the input that a handoff carries."""
         to, task = message["toAgent"]["agentType"], message["taskId"]
         fields = cls.model_fields
@@ -558,7 +558,7 @@ class RolledBack(CompactRecord):
         return f"rolled back to before {self.to!r} by {self.by}: {self.why}" if self.to else f"reset: {self.why}"
 
     @classmethod
-    def of_reason(cls, reason: str, **further: Any) -> Self:
+    def from_reason(cls, reason: str, **further: Any) -> Self:
         """Return the roll-back that the reason of a reset tells of."""
         told = _ROLL_BACK.fullmatch(reason)
         if told is None:

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from pydantic import JsonValue, ValidationError
 
 from baton.core.baton import Baton, BatonPatch, BatonT
-from baton.core.stages import checked_fields
-from baton.core.verdict import LONGEST_FINDING, MOST_FINDINGS
+from baton.core.stages import field_set
+from baton.core.verdict import MAX_FINDING_LENGTH, MAX_FINDINGS
 from baton.errors import PatchError
 from baton.wire.json_values import digest, excess
 from baton.wire.text import faults
@@ -72,10 +72,10 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 RawPatch: TypeAlias = BatonPatch | Mapping[str, JsonValue]
 
-LARGEST_BYTES = 1024 * 1024
+MAX_BATON_BYTES = 1024 * 1024
 """The most a baton may measure as JSON: hundreds of times what it is meant to, half of Temporal's limit."""
 
-FEWEST_BULLETS, MOST_BULLETS = 3, 8  # a soft limit: it warns and never refuses
+MIN_BULLETS, MAX_BULLETS = 3, 8  # a soft limit: it warns and never refuses
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None)
 def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None) -> PatchEffect:
     """Apply ``patch`` like `apply_patch` and tell what it changed."""
     rules = rules or PatchRules()
-    checked_fields(rules.protected, type(baton), "protected")
+    field_set(rules.protected, type(baton), "protected")
     raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
     check_bounds(raw)
     findings = _member_findings(baton, raw, rules)
@@ -149,7 +149,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     if after is not None:
         findings += _protection_findings(baton, after, rules) + _size_findings(after)
     if findings or after is None:
-        raise PatchError(short_findings(findings))
+        raise PatchError(shorten_findings(findings))
     change = difference(before, after.to_json_object())
     if appended:
         change["decision_log"] = appended
@@ -162,7 +162,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
 def check_bounds(patch: Mapping[str, Any]) -> None:
     """Refuse a patch that holds too many values, before anything else looks at it."""
     if (found := excess(patch)) is not None:
-        raise PatchError(short_findings([str(found) if found.path else f"baton: {found}"]))
+        raise PatchError(shorten_findings([str(found) if found.path else f"baton: {found}"]))
 
 
 def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
@@ -200,12 +200,12 @@ def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, Js
     return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*fresh]}
 
 
-def undeclared(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:
+def undeclared_writes(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:
     """Return a finding for each field that a stage wrote without declaring it."""
     if writes is None:
         return []
     allowed = ", ".join(sorted(writes)) or "none"
-    return short_findings(
+    return shorten_findings(
         [
             f"{name}: the stage did not declare that it writes this field (declared: {allowed})"
             for name in patch
@@ -219,7 +219,7 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
     fields = type(baton).model_fields
     unknown = [] if _open_ended(type(baton)) else [name for name in raw if name not in fields]
     findings = []
-    for name in unknown[: MOST_FINDINGS + 1]:
+    for name in unknown[: MAX_FINDINGS + 1]:
         near = difflib.get_close_matches(name, fields, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
         findings.append(f"{name}: a baton has no such member; {hint}")
@@ -232,9 +232,11 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
     return findings
 
 
-def short_findings(findings: list[str]) -> list[str]:
+def shorten_findings(findings: list[str]) -> list[str]:
     """Return the findings cut to a length that a prompt and a payload can take, however odd the patch."""
-    short = [one if len(one) <= LONGEST_FINDING else f"{one[:LONGEST_FINDING]}…" for one in findings[:MOST_FINDINGS]]
+    short = [
+        one if len(one) <= MAX_FINDING_LENGTH else f"{one[:MAX_FINDING_LENGTH]}…" for one in findings[:MAX_FINDINGS]
+    ]
     return short if len(short) == len(findings) else [*short, "there are more; fix these first"]
 
 
@@ -291,10 +293,10 @@ def _entries(baton: Baton, name: str) -> set[str]:
 def _size_findings(after: Baton) -> list[str]:
     """Return the finding about a baton that is too large for its purpose, and soon for Temporal."""
     size = len(after.model_dump_json().encode())
-    if size <= LARGEST_BYTES:
+    if size <= MAX_BATON_BYTES:
         return []
     return [
-        f"baton: would have {size:,} bytes, and {LARGEST_BYTES:,} is the most; "
+        f"baton: would have {size:,} bytes, and {MAX_BATON_BYTES:,} is the most; "
         "put what was produced into an artifact and refer to it"
     ]
 
@@ -302,7 +304,7 @@ def _size_findings(after: Baton) -> list[str]:
 def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:
     """Return the warning about a state that is too thin or too long, if the patch set it."""
     count = len(after.current_state)
-    if "current_state" not in raw or FEWEST_BULLETS <= count <= MOST_BULLETS:
+    if "current_state" not in raw or MIN_BULLETS <= count <= MAX_BULLETS:
         return []
     bullets = "1 bullet" if count == 1 else f"{count} bullets"
-    return [f"current_state: {bullets}; {FEWEST_BULLETS} to {MOST_BULLETS} tell best what is true now"]
+    return [f"current_state: {bullets}; {MIN_BULLETS} to {MAX_BULLETS} tell best what is true now"]

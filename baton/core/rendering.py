@@ -19,11 +19,11 @@ from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 HEADING = "## Baton (Handoff Context)"
 DEFAULT_MAX_TOKENS = 2_000
 """The upper end of a baton's typical size."""
-FEWEST_TOKENS = 128
+MIN_TOKENS = 128
 """Below this the headings, the goal and one decision have no room."""
 DECISIONS_SHOWN = 5
 """So many of the newest decisions are shown; older ones are counted."""
-NARROWEST = 8
+MIN_LINE_WIDTH = 8
 """Lines are cut down to this many characters before whole sections are left out."""
 
 
@@ -230,15 +230,15 @@ def render(
         **Constraints:**
         - No new service
     """
-    if max_tokens < FEWEST_TOKENS:
-        raise ValueError(f"max_tokens is {max_tokens}; a baton needs at least {FEWEST_TOKENS}")
+    if max_tokens < MIN_TOKENS:
+        raise ValueError(f"max_tokens is {max_tokens}; a baton needs at least {MIN_TOKENS}")
     page = _Page(single_line(baton.goal), _sections(baton, emphasis, earlier_decisions), keep)
     text = page.text()
     while (excess := estimator(text) - max_tokens) > 0:
         shorter = (
             page.cut(max_tokens)
             or page.give_way(excess, estimator)
-            or page.narrow(NARROWEST)
+            or page.narrow(MIN_LINE_WIDTH)
             or page.drop_section()
             or page.narrow(1)
         )

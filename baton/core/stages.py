@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_check
 from baton.core.baton import Baton
 from baton.errors import PipelineError
 
-DECISIONS_HANDED = 8
+DEFAULT_DECISIONS = 8
 """How many of the newest decisions a stage is handed unless it asks for others."""
 
 DEFAULT_WINDOW = 32_000
@@ -107,7 +107,7 @@ class StageSpec:
     name: str
     reads: frozenset[str] | None = None
     writes: frozenset[str] | None = None
-    decisions: int | None = DECISIONS_HANDED
+    decisions: int | None = DEFAULT_DECISIONS
     timeout: timedelta = timedelta(minutes=10)
     heartbeat: timedelta | None = timedelta(seconds=10)
     retries: Retries = Retries()
@@ -171,7 +171,7 @@ def name_set(names: Iterable[str], what: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def checked_fields(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
+def field_set(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
     """Return ``names`` as a set, after checking that the baton has such fields."""
     if names is None:
         return None

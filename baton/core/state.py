@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.core.baton import Baton
-from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, StepKind, effect_on
+from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, StepKind, apply_change
 from baton.core.messages import Decided, PipelineResult, StageReturn
 from baton.core.patching import (
     PatchEffect,
@@ -24,7 +24,7 @@ from baton.core.patching import (
     same_json,
     without_echo,
 )
-from baton.core.stages import checked_fields
+from baton.core.stages import field_set
 from baton.errors import PatchError
 from baton.wire.json_values import digest
 
@@ -140,17 +140,17 @@ class PipelineState:
         self.entries: list[HistoryEntry] = []
         self.outcomes: list[Outcome] = []
         self.spend = Spend()
-        checked_fields(self.rules.protected, type(initial), "protected")
+        field_set(self.rules.protected, type(initial), "protected")
         self._artifacts = {**self.rules.known_artifacts, **{ref.id: ref.hash for ref in initial.artifacts}}
 
     def stage_rules(self) -> PatchRules:
         """Return the rules a patch must respect now: the pipeline's own, and every artifact id in use."""
         return replace(self.rules, known_artifacts=self._artifacts)
 
-    def record_stage(self, returned: StageReturn, at: datetime, *, made_on: Baton | None = None) -> Outcome:
+    def record_stage(self, returned: StageReturn, at: datetime, *, base: Baton | None = None) -> Outcome:
         """Apply what a stage returned."""
         check_bounds(returned.baton_patch)
-        patch, warnings = self._overtaken(returned.baton_patch, made_on)
+        patch, warnings = self._overtaken(returned.baton_patch, base)
         effect = patch_effect(self.baton, patch, self.stage_rules())
         return self._finish([_stage_entry(returned, at, effect, warnings)], effect, returned.output, returned.events)
 
@@ -246,15 +246,15 @@ class PipelineState:
         """Take over a step that happened before, exactly as it happened."""
         after = self.baton
         for entry in outcome.entries:
-            after = effect_on(after, entry.effective)
+            after = apply_change(after, entry.effective)
         self._take(outcome, after)
 
-    def _overtaken(self, patch: dict[str, JsonValue], made_on: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
+    def _overtaken(self, patch: dict[str, JsonValue], base: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
         """Return the patch and warnings for what concurrent steps changed since it was asked for."""
-        if made_on is None or made_on is self.baton or made_on == self.baton:
+        if base is None or base is self.baton or base == self.baton:
             return patch, []
-        patch = without_echo(made_on.decision_log, patch)
-        now, then = self.baton.to_json_object(), made_on.to_json_object()
+        patch = without_echo(base.decision_log, patch)
+        now, then = self.baton.to_json_object(), base.to_json_object()
         both = [name for name in patch if name != "decision_log" and not same_json(now.get(name), then.get(name))]
         replaced = [name for name in both if name != "artifacts"]
         warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in replaced]

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 STREAMED = "baton.streamed"
 """Member of a heartbeat's details: what its stage has said so far."""
-MOST_STREAMED = 200_000
+MAX_STREAM_LENGTH = 200_000
 """The most characters of a stage's stream that are kept; what it says after that is not streamed."""
-MOST_IN_HEARTBEAT = 32_000
+MAX_HEARTBEAT_LENGTH = 32_000
 """The most characters in a heartbeat: the newest. Who missed more reads on once the stage has ended."""
 
 
@@ -42,7 +42,7 @@ class Part:
         return {self.kind.value: self.text, **({"tool": self.tool} if self.tool else {})}
 
     @classmethod
-    def of_json(cls, given: Mapping[str, Any]) -> Self | None:
+    def from_json(cls, given: Mapping[str, Any]) -> Self | None:
         """Return the part that some JSON is, or None."""
         kind = next((kind for kind in PartKind if isinstance(given.get(kind), str)), None)
         return None if kind is None else cls(kind, given[kind], str(given.get("tool", "")))
@@ -84,7 +84,7 @@ class Streamed:
             if place < end:
                 yield Part(part.kind, part.text[max(0, place - text_begins) :], part.tool), end
 
-    def newest(self, most: int = MOST_IN_HEARTBEAT) -> "Streamed":
+    def newest(self, most: int = MAX_HEARTBEAT_LENGTH) -> "Streamed":
         """Return the end of it, so many characters at most."""
         gone = max(0, sum(len(part.text) for part in self.parts) - most)
         parts, since, is_cut = [*self.parts], self.since, self.is_cut
@@ -103,15 +103,15 @@ class Streamed:
         return {STREAMED: {"attempt": self.attempt, "since": self.since, "cut": self.is_cut, "parts": parts}}
 
     @classmethod
-    def of_json(cls, given: Any) -> Self | None:
+    def from_json(cls, given: Any) -> Self | None:
         """Return what the detail of a heartbeat says, or None where it is another one."""
         told = given.get(STREAMED) if isinstance(given, dict) else None
         if not isinstance(told, dict):
             return None
-        return cls(int(told["attempt"]), parts_of(told["parts"]), int(told["since"]), bool(told["cut"]))
+        return cls(int(told["attempt"]), decode_parts(told["parts"]), int(told["since"]), bool(told["cut"]))
 
 
-def parts_of(given: Sequence[Any]) -> list[Part]:
+def decode_parts(given: Sequence[Any]) -> list[Part]:
     """Return the parts that some JSON is."""
-    read = (Part.of_json(one) if isinstance(one, dict) else None for one in given)
+    read = (Part.from_json(one) if isinstance(one, dict) else None for one in given)
     return [part for part in read if part is not None]

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from baton.wire.records import CompactRecord
 
-MOST_FINDINGS, LONGEST_FINDING = 20, 400
+MAX_FINDINGS, MAX_FINDING_LENGTH = 20, 400
 """Findings go back to who made a patch or message, and into the ledger, so their number and length are limited."""
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """How often a handoff is tried before it is rolled back and a person is asked."""
 PENDING_HANDOFF = "PENDING_HANDOFF"
 """The status of a task whose handoff was rolled back."""
@@ -94,13 +94,13 @@ class Verdict(CompactRecord):
     @classmethod
     def of(cls, findings: Iterable[Finding]) -> "Verdict":
         """Return the verdict that findings amount to."""
-        shortened = [one.model_copy(update={"text": one.text[:LONGEST_FINDING]}) for one in findings]
+        shortened = [one.model_copy(update={"text": one.text[:MAX_FINDING_LENGTH]}) for one in findings]
         if not shortened:
             return _VALID
         ordered = sorted(dict.fromkeys(shortened), key=lambda one: list(Code).index(one.code))
         reason = ordered[0].code
-        sentences = dict.fromkeys(one.text for one in ordered[:MOST_FINDINGS] if one.code is reason)
-        return cls(valid=False, reason=reason, details="; ".join(sentences), findings=ordered[:MOST_FINDINGS])
+        sentences = dict.fromkeys(one.text for one in ordered[:MAX_FINDINGS] if one.code is reason)
+        return cls(valid=False, reason=reason, details="; ".join(sentences), findings=ordered[:MAX_FINDINGS])
 
     def __bool__(self) -> bool:
         """Return whether the handoff may be accepted."""
@@ -111,7 +111,7 @@ class Verdict(CompactRecord):
         """ACCEPTED or REJECTED."""
         return HandoffStatus.ACCEPTED if self.valid else HandoffStatus.REJECTED
 
-    def fate(self, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
+    def fate(self, attempt: int = 1, most: int = MAX_ATTEMPTS) -> Disposition:
         """Return what becomes of the handoff."""
         return Disposition.RUN if self.reason is None else disposition_of(self.reason, attempt, most)
 
@@ -124,7 +124,7 @@ def rejected(code: Code, text: str, at: str = "") -> Verdict:
     return Verdict.of([Finding(code=code, text=text, at=at)])
 
 
-def disposition_of(code: Code, attempt: int = 1, most: int = MOST_ATTEMPTS) -> Disposition:
+def disposition_of(code: Code, attempt: int = 1, most: int = MAX_ATTEMPTS) -> Disposition:
     """Return what becomes of a handoff that is rejected with a code."""
     match code:
         case Code.SCHEMA_INVALID | Code.INCOMPLETE_CONTEXT:

@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton.contract.records import TOOL_DENIED
-from baton.core.history import Spend, told_spend
+from baton.core.history import Spend, find_spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.verdict import Code, Finding, Verdict
@@ -108,7 +108,7 @@ def _readable(held: list[StageInput]) -> Check:
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         try:
-            held[:] = [StageInput.of_handoff(message)]
+            held[:] = [StageInput.from_handoff(message)]
         except ValidationError as error:
             places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in faults(error)}))
             text = f"'step' is not what a pipeline sends its stages: see {places}"
@@ -183,7 +183,7 @@ async def failed_on_record(gate: Gate, message: Mapping[str, Any], error: Except
     """Put on record that a stage failed after it had accepted; without the ledger it is left to the worker's log."""
     info = activity.info() if activity.in_activity() else None
     attempt, activity_id = (info.attempt, info.activity_id) if info else (1, None)
-    spend = told_spend(error.details) if isinstance(error, ApplicationError) else Spend()
+    spend = find_spend(error.details) if isinstance(error, ApplicationError) else Spend()
     why, run_id = f"{type(error).__name__}: {error}", run_of_activity()
     with _or_warn("that a stage failed"):
         await gate.failed(message, why, attempt, spend=spend, run_id=run_id, activity_id=activity_id)

@@ -15,9 +15,9 @@ from pydantic import JsonValue
 from baton.compression.rules import DEFAULT_KEEP, DEFAULT_THRESHOLD
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
-from baton.core.patching import short_findings
+from baton.core.patching import shorten_findings
 from baton.core.stages import StageSpec
-from baton.core.verdict import MOST_ATTEMPTS
+from baton.core.verdict import MAX_ATTEMPTS
 from baton.errors import RoutingError
 from baton.handoff.records import (
     CURRENT,
@@ -115,7 +115,7 @@ def build_handoff(
     delivery = delivery or Delivery()
     handed = {"currentState": dict(state.current_state), "step": dict(delivery.step or {})}
     if faults := unwritable(handed):
-        raise SealError("; ".join(short_findings(faults)))
+        raise SealError("; ".join(shorten_findings(faults)))
     optional = {
         "receiver_list": list(delivery.receivers) or None,
         "personal_data_payload": None if delivery.personal_data is None else dict(delivery.personal_data),
@@ -213,7 +213,7 @@ class HandoffTerms:
     """
 
     constraints: tuple[str, ...] = ()
-    attempts: int = MOST_ATTEMPTS
+    attempts: int = MAX_ATTEMPTS
     within: timedelta = timedelta(days=7)
     ask_when_failed: bool = False
     expires: timedelta | None = None

@@ -20,7 +20,7 @@ import jsonschema_rs
 
 from baton.contract.validation import expiry_findings, validate_contract
 from baton.core.history import Spend
-from baton.core.verdict import MOST_FINDINGS, Code, Finding, HandoffStatus, Verdict, rejected
+from baton.core.verdict import MAX_FINDINGS, Code, Finding, HandoffStatus, Verdict, rejected
 from baton.errors import HandoffError
 from baton.exchange.records import reply_to_of
 from baton.handoff.records import handoff_schema
@@ -39,7 +39,7 @@ from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
 from baton.wire.json_values import MOST_MESSAGE_VALUES, digest_of, excess, loads_strict, sha256
 from baton.wire.schemas import Path, pointer
 
-_MOST_ERRORS = 4 * MOST_FINDINGS  # a place can break several rules; a hostile message can break any number
+_MOST_ERRORS = 4 * MAX_FINDINGS  # a place can break several rules; a hostile message can break any number
 _MOST_CHECKED = 200  # values whose errors are all listed
 _LONGEST_RULE = 300  # characters; a rule names what a schema lists, and members of the message that it does not know
 _MOST_RULES = 3
@@ -70,7 +70,7 @@ class SchemaGate:
         places: dict[tuple[str | int, ...], jsonschema_rs.ValidationError] = {}
         for error in islice(self._errors(message), _MOST_ERRORS):
             places.setdefault(_place(error), error)
-        return [_finding(place, error) for place, error in islice(places.items(), MOST_FINDINGS)]
+        return [_finding(place, error) for place, error in islice(places.items(), MAX_FINDINGS)]
 
     def _errors(self, message: Any) -> Iterator[jsonschema_rs.ValidationError]:
         """Yield errors of an invalid message: of a long one the first, and those of its beginning."""

@@ -22,7 +22,7 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from baton.budget.workflow import BudgetAccount
-from baton.core.history import Spend, told_spend
+from baton.core.history import Spend, find_spend
 from baton.core.messages import Missing, PipelineStatus, StageInput, StageReturn
 from baton.core.stages import Retries, StageSpec
 from baton.errors import ArtifactUnavailableError, ConfigurationError, PayloadTooLargeError, StageFailedError
@@ -196,8 +196,8 @@ def spent(error: FailureError) -> Spend:
     """Return what a stage or child told that it had spent, before it failed or was lost."""
     cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
-        return told_spend(cause.details)
-    return told_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
+        return find_spend(cause.details)
+    return find_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
 
 
 def reason(error: FailureError) -> str:

@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 from baton.core.messages import Decision
 from baton.errors import BatonError
 from baton.ledger.chain import Claim, SignatureCheck, from_base64url, to_base64url
-from baton.pipelines.approvals import GROUP, person
+from baton.pipelines.approvals import GROUP_PREFIX, normalize_name
 from baton.wire.records import Record, Timestamp
 from baton.wire.text import mismatch
 
@@ -309,7 +309,7 @@ class Deciders:
         keys = {one.id: (one.name, PublicKey(one.id, one.key, _EPOCH)) for one in found.decider}
         if len(keys) < len(found.decider):
             raise KeyringError(f"in the file of deciders {str(path)!r} two keys have one id")
-        return cls(keys, {name: frozenset(map(person, people)) for name, people in found.groups.items()})
+        return cls(keys, {name: frozenset(map(normalize_name, people)) for name, people in found.groups.items()})
 
     def refusal(self, decision: Decision, who: list[str], *, proof: bool) -> str | None:
         """Return why a person may not decide, or None.
@@ -322,7 +322,7 @@ class Deciders:
             owner, key = self.keys.get(decision.key or "", (None, None))
             if key is None:
                 return f"the key {(decision.key or '')[:80]!r} is not in the workers' file of deciders"
-            if owner is None or person(owner) != person(name):
+            if owner is None or normalize_name(owner) != normalize_name(name):
                 return f"the key {key.id!r} is that of {owner}, and the decision says it is of {name!r}"
             try:
                 signature = from_base64url(decision.signature or "")
@@ -331,17 +331,17 @@ class Deciders:
                 is_theirs = False
             if not is_theirs:
                 return f"the signature is not that of {owner}'s key {key.id!r} over this decision"
-        unknown = [one for one in who if one.startswith(GROUP) and one.removeprefix(GROUP) not in self.groups]
-        if unknown:
-            return f"the workers' file of deciders has no group {unknown[0].removeprefix(GROUP)!r}"
+        groups = [name.removeprefix(GROUP_PREFIX) for name in who if name.startswith(GROUP_PREFIX)]
+        if unknown := [group for group in groups if group not in self.groups]:
+            return f"the workers' file of deciders has no group {unknown[0]!r}"
         if who and not any(self._is_of(name, one) for one in who):
             return f"{name!r} may not decide about {decision.approval!r}; {', '.join(who)} may"
         return None
 
     def _is_of(self, name: str, entry: str) -> bool:
-        if entry.startswith(GROUP):
-            return person(name) in self.groups[entry.removeprefix(GROUP)]
-        return person(name) == person(entry)
+        if entry.startswith(GROUP_PREFIX):
+            return normalize_name(name) in self.groups[entry.removeprefix(GROUP_PREFIX)]
+        return normalize_name(name) == normalize_name(entry)
 
 
 def decider_entry(name: str, key: PublicKey) -> str:

@@ -24,8 +24,8 @@ from baton.contract.activity import SessionLog, Toolbox
 from baton.contract.records import HandoffContract, SessionEvent
 from baton.contract.registry import OutputSchemas
 from baton.core.baton import BatonT
-from baton.core.history import SPENT, Spend, told_spend
-from baton.core.inputs import Input, input_of, input_text, read_inputs, written_inputs
+from baton.core.history import SPENT, Spend, find_spend
+from baton.core.inputs import Input, decode_inputs, encode_inputs, get_input, input_text
 from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.core.streaming import STREAMED
@@ -38,16 +38,16 @@ from baton.personal.records import written_onto
 from baton.personal.store import Vault
 from baton.pipelines.activity_stream import StageStream
 from baton.pipelines.prompt import (
-    MOST_READ,
+    MAX_READ,
     Kind,
     Material,
     NamedText,
     Reads,
     assemble,
-    note_of,
-    page_of,
+    page_note,
     prompt_tokens,
-    unnamed,
+    read_page,
+    unknown_id,
 )
 from baton.telemetry.metrics import PROMPT_LEFT_OUT, Metrics
 from baton.wire.json_values import Json
@@ -186,7 +186,7 @@ class StageContext(Generic[BatonT]):
             task_id="test",
             baton=baton.to_json_object(),
             params=params or {},
-            inputs=written_inputs(inputs),
+            inputs=encode_inputs(inputs),
             findings=findings or [],
             attempt=2 if findings else 1,
             contract=None if contract is None else contract.to_json_object(),
@@ -206,7 +206,7 @@ class StageContext(Generic[BatonT]):
             artifacts=access,
             parts=parts,
             last_heartbeat=_own(earlier),
-            charged=told_spend(earlier),
+            charged=find_spend(earlier),
             spec=spec,
             window=spec.window,
         )
@@ -302,7 +302,7 @@ class StageContext(Generic[BatonT]):
     @cached_property
     def inputs(self) -> dict[str, Input]:
         """What the stage works on, by name: JSON and texts as they are, an artifact as its `ArtifactRef`."""
-        return read_inputs(self.given.inputs)
+        return decode_inputs(self.given.inputs)
 
     @overload
     def input(self, name: str) -> Input: ...
@@ -324,7 +324,7 @@ class StageContext(Generic[BatonT]):
             >>> context.input("draft", str)
             'Batons travel.'
         """
-        return input_of(self.inputs, name, kind)
+        return get_input(self.inputs, name, kind)
 
     @step
     async def input_text(self, name: str) -> str:
@@ -462,7 +462,7 @@ class StageContext(Generic[BatonT]):
         return named | {name: one.hash if isinstance(one, ArtifactRef) else None for name, one in self.inputs.items()}
 
     @step
-    async def read_artifact(self, id: str, offset: int = 0, limit: int = MOST_READ) -> dict[str, Json]:
+    async def read_artifact(self, id: str, offset: int = 0, limit: int = MAX_READ) -> dict[str, Json]:
         """Return a part of a text that the stage's contract, baton or inputs name; the tool that an agent has.
 
         Args:
@@ -474,9 +474,9 @@ class StageContext(Generic[BatonT]):
             `text`, `characters` of the whole, and `next`, the offset of the rest; or an `error` for the agent.
         """
         if id not in self.readable():
-            return unnamed(id, self.readable())
-        page = page_of(id, await self.readable_text(id), offset, limit)
-        if (note := note_of(page)) is not None:
+            return unknown_id(id, self.readable())
+        page = read_page(id, await self.readable_text(id), offset, limit)
+        if (note := page_note(page)) is not None:
             self.session.internal_note(note)
         return page
 

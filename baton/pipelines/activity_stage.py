@@ -21,10 +21,10 @@ from baton.contract.registry import tool_set
 from baton.contract.store import output_check
 from baton.contract.validation import expiry_findings
 from baton.core.baton import Baton, BatonPatch
-from baton.core.history import told_spend
+from baton.core.history import find_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
-from baton.core.patching import short_findings, undeclared
-from baton.core.stages import Retries, StageSpec, checked_fields, name_set
+from baton.core.patching import shorten_findings, undeclared_writes
+from baton.core.stages import Retries, StageSpec, field_set, name_set
 from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
     accepted,
@@ -39,7 +39,7 @@ from baton.handoff.activity_receive import (
 from baton.handoff.records import ToolCall, Turn
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.activity_context import StageContext, current_parts
-from baton.pipelines.activity_worker import as_failure, heartbeats, leaves, missing_of, still_alive, ungrouped
+from baton.pipelines.activity_worker import as_failure, heartbeats, leaf_errors, missing_part, still_alive, unwrap_group
 from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
@@ -97,8 +97,8 @@ class Stage(Generic[GivenT, AnswerT]):
         self.spec = StageSpec(
             **{
                 **spec.__dict__,
-                "reads": checked_fields(spec.reads, self.baton_type, "reads"),
-                "writes": checked_fields(spec.writes, self.baton_type, "writes"),
+                "reads": field_set(spec.reads, self.baton_type, "reads"),
+                "writes": field_set(spec.writes, self.baton_type, "writes"),
                 "requires": name_set(spec.requires, "requires"),
                 "personal_data": name_set(spec.personal_data, "personal_data"),
                 "whole": name_set(spec.whole, "whole"),
@@ -156,11 +156,11 @@ class Stage(Generic[GivenT, AnswerT]):
                 beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
                 returned = await self._work(context)
             except Exception as error:
-                if missing_of(error) is None or told_spend(getattr(error, "details", ())):  # else it did not begin
+                if missing_part(error) is None or find_spend(getattr(error, "details", ())):  # else it did not begin
                     await failed_on_record(gate, message, error)
                 raise
             except asyncio.CancelledError as error:
-                await canceled_on_record(gate, message, given, told_spend(error.args))
+                await canceled_on_record(gate, message, given, find_spend(error.args))
                 raise
             # Shielded: what was paid for is recorded also where the run has given this attempt up meanwhile.
             anchor = await asyncio.shield(returned_on_record(gate, message, returned, receipt.anchor))
@@ -196,7 +196,8 @@ class Stage(Generic[GivenT, AnswerT]):
                 context.still_alive()  # what it returned may have had a bill, which the next run needs
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             never = any(
-                isinstance(one, InputError) or not self.spec.retries.allows(type(one).__name__) for one in leaves(error)
+                isinstance(one, InputError) or not self.spec.retries.allows(type(one).__name__)
+                for one in leaf_errors(error)
             )
             raise as_failure(error, context.told(), never=never)  # noqa: B904 - it has the cause it is to have
         finally:
@@ -210,7 +211,7 @@ class Stage(Generic[GivenT, AnswerT]):
         """Return what the function answered, its bill on the context's, and what is wrong with it."""
         argument: Any = context if self._takes_context else context.baton
         try:
-            answer: Any = await ungrouped(self._function(argument))
+            answer: Any = await unwrap_group(self._function(argument))
             context.check_calls()
             if isinstance(answer, StageResult):
                 context.charged = context.charged + answer.spend
@@ -220,7 +221,7 @@ class Stage(Generic[GivenT, AnswerT]):
                 result = _written(result)
                 findings = _unwritable(result)
         except (PatchError, ReportError) as error:  # the agent may correct what it answered
-            findings = short_findings([str(one) for one in error.findings])
+            findings = shorten_findings([str(one) for one in error.findings])
         except ValidationError as error:
             findings = _not_json(error) if error.title == StageResult.__name__ else []
             if not findings and error.title not in _patch_names():
@@ -239,7 +240,7 @@ class Stage(Generic[GivenT, AnswerT]):
         return StageReturn.to(
             context.given,
             baton_patch=raw,
-            findings=[*findings, *undeclared(raw, self.spec.writes), *_ill_formed(result)],
+            findings=[*findings, *undeclared_writes(raw, self.spec.writes), *_ill_formed(result)],
             output=result.output,
             spend=context.charged,
             models=dict(context.models),
@@ -373,7 +374,7 @@ def _excesses(result: StageResult) -> list[str]:
     found += [excess({"turns": result.turns}), excess({"tool_calls": result.tool_calls})]
     if not isinstance(result.baton_patch, BatonPatch):
         found.append(excess(result.baton_patch))
-    return short_findings([str(one) for one in found if one is not None])
+    return shorten_findings([str(one) for one in found if one is not None])
 
 
 def _unwritable(result: StageResult) -> list[str]:
@@ -384,7 +385,7 @@ def _unwritable(result: StageResult) -> list[str]:
         "turns": result.turns,
         "tool_calls": result.tool_calls,
     }
-    return short_findings([one for at, part in parts.items() if part for one in unwritable(part, at)])
+    return shorten_findings([one for at, part in parts.items() if part for one in unwritable(part, at)])
 
 
 def _patch_names(kind: type[BatonPatch] = BatonPatch) -> set[str]:
@@ -401,7 +402,7 @@ def _ill_formed(result: StageResult) -> list[str]:
                 kind.from_json_object(item)
             except ValidationError as error:
                 found += [f"{name}.{place}: {one}" for one in _findings(error)]
-    return short_findings(found)
+    return shorten_findings(found)
 
 
 def _not_json(error: ValidationError) -> list[str]:
@@ -420,7 +421,7 @@ def _not_json(error: ValidationError) -> list[str]:
         what = f"{fault['input']}" if fault["type"] == "finite_number" else f"a Python {kind}"
         rule = "a name in JSON is a text" if is_key else "JSON has texts, numbers, true, false, null, lists and objects"
         found.append(f"{'.'.join(map(str, (root, *keys)))} is {what}; {rule}")
-    return short_findings(found)
+    return shorten_findings(found)
 
 
 def _findings(error: ValidationError) -> list[str]:
@@ -432,4 +433,4 @@ def _findings(error: ValidationError) -> list[str]:
         if is_patch and fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
             why = f"{error.title} has no such member; return a patch type derived from it that has, or a dict"
         found.append(f"{'.'.join(map(str, fault['loc']))}: {why}")
-    return short_findings(found)
+    return shorten_findings(found)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from baton.core.streaming import MOST_STREAMED, Part, PartKind, Streamed
+from baton.core.streaming import MAX_STREAM_LENGTH, Part, PartKind, Streamed
 
 
 class StageStream:
@@ -24,7 +24,7 @@ class StageStream:
         self.wanted = wanted
         self._tell = tell
         self._parts: list[Part] = []
-        self._left = MOST_STREAMED
+        self._left = MAX_STREAM_LENGTH
         self._saying = threading.Lock()
 
     def text(self, text: str) -> None:

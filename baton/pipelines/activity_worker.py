@@ -27,33 +27,33 @@ _MOST_TOLD = 5
 _log = logging.getLogger("baton.worker")
 
 
-async def ungrouped(answering: Awaitable[T]) -> T:
+async def unwrap_group(answering: Awaitable[T]) -> T:
     """Return what is awaited; of a group that holds a single exception, raise that one."""
     try:
         return await answering
     except SystemExit as error:
         raise RuntimeError(f"it asked its worker to end: SystemExit({error.code!r}); raise another error") from error
     except ExceptionGroup as group:
-        alone, *others = leaves(group)
+        alone, *others = leaf_errors(group)
         if others:
             raise
         raise alone from None
 
 
-def leaves(error: Exception) -> Iterator[Exception]:
+def leaf_errors(error: Exception) -> Iterator[Exception]:
     """Yield the exceptions that a group holds, however deep; another exception as it is."""
     if not isinstance(error, ExceptionGroup):
         yield error
         return
     for one in error.exceptions:
-        yield from leaves(one)
+        yield from leaf_errors(one)
 
 
 def told(error: Exception) -> str:
     """Return what happened, for the history: of a group what its exceptions say, in characters that can be stored."""
     text = str(error)
     if isinstance(error, ExceptionGroup):
-        said = [f"{type(one).__name__}: {one}" for one in leaves(error)]
+        said = [f"{type(one).__name__}: {one}" for one in leaf_errors(error)]
         more = f"; (+{len(said) - _MOST_TOLD} more)" if len(said) > _MOST_TOLD else ""
         text = f"{text}: {'; '.join(said[:_MOST_TOLD])}{more}"
     return text.encode("utf-8", "backslashreplace").decode()
@@ -85,7 +85,7 @@ def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Excepti
 
 def is_storable(error: Exception) -> bool:
     """Return whether the texts of an exception, and of those that a group holds, are characters that can be stored."""
-    return not any(holds_half(str(one)) for one in leaves(error))
+    return not any(holds_half(str(one)) for one in leaf_errors(error))
 
 
 def still_alive() -> None:
@@ -117,9 +117,9 @@ def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive
         timer.cancel()
 
 
-def missing_of(error: BaseException) -> str | None:
+def missing_part(error: BaseException) -> str | None:
     """Return what the worker lacks and what to do, if that is why something was raised."""
-    for one in leaves(error) if isinstance(error, Exception) else ():
+    for one in leaf_errors(error) if isinstance(error, Exception) else ():
         cause: BaseException | None = one
         while cause is not None:
             if isinstance(cause, ConfigurationError):
@@ -210,7 +210,7 @@ class _Reporting(worker.ActivityInboundInterceptor):
         except Exception as error:
             given = input.args[0] if input.args else None
             for_stage = isinstance(given, StageInput | UnverifiedHandoff) or isinstance(error, ConfigurationError)
-            if not for_stage or (text := missing_of(error)) is None:
+            if not for_stage or (text := missing_part(error)) is None:
                 raise
             info = activity.info()
             self._lacked[info.activity_type] = text

@@ -22,11 +22,11 @@ CHECK_DECISION = "baton.check_decision"
 """The activity that says whether a person may decide, and whether a signature is theirs."""
 NOT_ALLOWED = "DecisionNotAllowed"
 """The type of the failure of a decision that a worker checked and refused; to send it again does not help."""
-GROUP = "group:"
+GROUP_PREFIX = "group:"
 """What a group's name in `who` begins with."""
-MOST_ASKED = 2_000
+MAX_ASKS_LENGTH = 2_000
 """How many characters the question of an approval may have."""
-MOST_DECIDERS = 100
+MAX_DECIDERS = 100
 """How many names and groups `who` may have, and how many people a quorum."""
 _LONGEST_FORM = 16 * 1024
 _LONGEST_WHO = 200
@@ -78,16 +78,16 @@ class Docket:
         """
         if waiting.name in self.titles():
             raise ValueError(f"an approval {waiting.name!r} is open already; give the second one another title")
-        if waiting.asks is not None and len(waiting.asks) > MOST_ASKED:
+        if waiting.asks is not None and len(waiting.asks) > MAX_ASKS_LENGTH:
             raise ValueError(
-                f"asks has {len(waiting.asks):,} characters, and {MOST_ASKED:,} is the most; put what is long in shows"
+                f"asks has {len(waiting.asks):,} characters; expected at most {MAX_ASKS_LENGTH:,}, the rest in shows"
             )
-        if max(len(waiting.who), waiting.needs) > MOST_DECIDERS or waiting.needs < 1:
-            raise ValueError(f"who has at most {MOST_DECIDERS} entries, and needs is 1 to {MOST_DECIDERS}")
-        if not all(one.removeprefix(GROUP).strip() for one in waiting.who):
+        if max(len(waiting.who), waiting.needs) > MAX_DECIDERS or waiting.needs < 1:
+            raise ValueError(f"who has at most {MAX_DECIDERS} entries, and needs is 1 to {MAX_DECIDERS}")
+        if not all(one.removeprefix(GROUP_PREFIX).strip() for one in waiting.who):
             raise ValueError(f"who holds an empty name: {waiting.who}")
-        named = [one for one in waiting.who if not one.startswith(GROUP)]
-        if named and len(named) == len(waiting.who) and len({*map(person, named)}) < waiting.needs:
+        named = [one for one in waiting.who if not one.startswith(GROUP_PREFIX)]
+        if named and len(named) == len(waiting.who) and len({*map(normalize_name, named)}) < waiting.needs:
             raise ValueError(f"{waiting.needs} people have to approve, and only {', '.join(named)} may")
         if waiting.answer is not None and len(json.dumps(waiting.answer)) > _LONGEST_FORM:
             raise ValueError(f"the JSON Schema of the answer has more than {_LONGEST_FORM:,} characters; ask for less")
@@ -162,7 +162,7 @@ class Docket:
         if one is None or self.answer(decision, baton) is not None:
             return None
         asked = one.waiting
-        named = not asked.who or person(decision.who) in {*map(person, asked.who)}
+        named = not asked.who or normalize_name(decision.who) in {*map(normalize_name, asked.who)}
         if named and not asked.proof and decision.signature is None:
             return None
         return DecisionCheck(decision=decision, who=asked.who, proof=asked.proof)
@@ -224,13 +224,17 @@ class Docket:
         return f"{what}; open now: {opened or 'none'}"
 
 
-def person(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return a name in the form in which two names are compared: case, width and blanks make no two people."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def _is_same(vote: Vote, decision: Decision) -> bool:
-    same = (vote.approved, person(vote.who), vote.answer) == (decision.approved, person(decision.who), decision.answer)
+    same = (vote.approved, normalize_name(vote.who), vote.answer) == (
+        decision.approved,
+        normalize_name(decision.who),
+        decision.answer,
+    )
     return same and vote.signature == decision.signature
 
 
@@ -256,8 +260,8 @@ def _not_allowed(now: Waiting, decision: Decision) -> str | None:
         )
     if (
         now.who
-        and not any(one.startswith(GROUP) for one in now.who)
-        and person(decision.who) not in {*map(person, now.who)}
+        and not any(one.startswith(GROUP_PREFIX) for one in now.who)
+        and normalize_name(decision.who) not in {*map(normalize_name, now.who)}
     ):
         return f"{decision.who[:_LONGEST_WHO]!r} may not decide about {now.name!r}; {', '.join(now.who)} may"
     return None
@@ -265,7 +269,7 @@ def _not_allowed(now: Waiting, decision: Decision) -> str | None:
 
 def _second_vote(now: Waiting, decision: Decision) -> str | None:
     """Return that a person has decided about the question already."""
-    mine = next((vote for vote in now.votes if person(vote.who) == person(decision.who)), None)
+    mine = next((vote for vote in now.votes if normalize_name(vote.who) == normalize_name(decision.who)), None)
     if mine is None:
         return None
     left = now.needs - len(now.votes)
@@ -279,18 +283,18 @@ def _wrong_answer(one: _Asked, now: Waiting, decision: Decision) -> str | None:
     if not decision.approved or one.form is None:
         return None if decision.answer is None else "only an approval that asks for an answer takes one, with a yes"
     try:
-        filled = filled_form(one.form, decision.answer)
+        filled = parse_form(one.form, decision.answer)
     except ValueError as error:
         return f"the answer does not fit: {error}"
     for vote in now.votes[:1]:
-        if filled_form(one.form, vote.answer) != filled:
+        if parse_form(one.form, vote.answer) != filled:
             return (
                 f"the answer differs from that of {vote.who}, {json.dumps(vote.answer)[:500]}; give the same, or deny"
             )
     return None
 
 
-def filled_form(form: type[BaseModel], answer: Any) -> BaseModel:
+def parse_form(form: type[BaseModel], answer: Any) -> BaseModel:
     """Return an answer as a record; no answer is an empty form.
 
     Raises:

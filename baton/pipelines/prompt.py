@@ -17,14 +17,14 @@ from baton.contract.draft import render_contract
 from baton.contract.records import Fact, HandoffContract
 from baton.core.baton import Baton
 from baton.core.messages import PromptPart
-from baton.core.rendering import FEWEST_TOKENS, PromptTooLargeError, conversation, render
+from baton.core.rendering import MIN_TOKENS, PromptTooLargeError, conversation, render
 from baton.handoff.records import Turn
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, fence, single_line
 
 READ_ARTIFACT = "read_artifact"
 """The tool that every agent has for what its contract or its inputs name."""
-MOST_FOR_ANSWER = 32_000
+MAX_ANSWER_TOKENS = 32_000
 """The most tokens of a window that are kept for the answer."""
 
 FILES = "BATON_FILES"
@@ -56,14 +56,14 @@ GIVES_WAY: Mapping[Kind, int] = {
     Kind.INPUT: 256,
     Kind.CONVERSATION: 0,
     Kind.FACTS: 0,
-    Kind.BATON: FEWEST_TOKENS,
+    Kind.BATON: MIN_TOKENS,
 }
 """The order in which parts give way, and to how few tokens each of a kind does; within a kind the longest first."""
 
 
 def prompt_tokens(window: int, beside: int = 0) -> int:
     """Return how many tokens a prompt may have: the window, less a fifth for the answer, less what stands beside it."""
-    return window - min(window // 5, MOST_FOR_ANSWER) - beside
+    return window - min(window // 5, MAX_ANSWER_TOKENS) - beside
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class _Page(_Piece):
         )
 
     def shrink(self, room: int) -> None:
-        self._most = max(room, FEWEST_TOKENS)
+        self._most = max(room, MIN_TOKENS)
         self._measure()
         self.why = f"baton: {self.tokens:,} of {self.whole:,} tokens; the page counts what is left out"
 
@@ -375,7 +375,7 @@ class _Assembly:
 
     def fit(self, room: int, allowed: int) -> None:
         """Let parts give way in their order until they take at most ``room`` tokens."""
-        order = [*GIVES_WAY.items(), (Kind.INPUT, 0), (Kind.BATON, FEWEST_TOKENS)]
+        order = [*GIVES_WAY.items(), (Kind.INPUT, 0), (Kind.BATON, MIN_TOKENS)]
         for kind, least in order:
             group = [one for one in self._pieces if one.kind is kind and not one.required]
             left = room - self._taken() + sum(one.tokens for one in group)
@@ -401,39 +401,39 @@ def _share(group: Iterable[_Piece], room: int, least: int) -> None:
         room -= piece.tokens
 
 
-MOST_READ = 16_000
+MAX_READ = 16_000
 """The most characters that one call of `read_artifact` returns."""
 _MOST_NAMED = 20
 
 
-def unnamed(id: str, named: Iterable[str]) -> dict[str, Json]:
+def unknown_id(id: str, named: Iterable[str]) -> dict[str, Json]:
     """Return the error for an agent that asked for what its handoff does not name."""
     known = ", ".join(map(repr, sorted(named)[:_MOST_NAMED])) or "none"
     return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
 
 
-def page_of(id: str, text: str | None, offset: int, limit: int) -> dict[str, Json]:
+def read_page(id: str, text: str | None, offset: int, limit: int) -> dict[str, Json]:
     """Return a part of a text for an agent; an error where there is no text to be had.
 
     Args:
         id: By what name it was asked for.
         text: The whole text.
         offset: Where to begin, in characters.
-        limit: How many characters, at most `MOST_READ`.
+        limit: How many characters, at most `MAX_READ`.
 
     Example:
-        >>> page_of("draft", "Batons travel.", 7, 6)
+        >>> read_page("draft", "Batons travel.", 7, 6)
         {'id': 'draft', 'characters': 14, 'offset': 7, 'text': 'travel', 'next': 13}
     """
     if text is None:
         return {"error": f"the artifact {id!r} is not text, or is not in this worker's store"}
     begin = min(max(offset, 0), len(text))
-    end = min(begin + min(max(limit, 1), MOST_READ), len(text))
+    end = min(begin + min(max(limit, 1), MAX_READ), len(text))
     rest = {"next": end} if end < len(text) else {}
     return {"id": id, "characters": len(text), "offset": begin, "text": text[begin:end], **rest}
 
 
-def note_of(page: Mapping[str, Any]) -> str | None:
+def page_note(page: Mapping[str, Any]) -> str | None:
     """Return what a session notes of a page that was read: the place, and not the text; None of an error."""
     if "error" in page:
         return None

@@ -14,7 +14,7 @@ from baton.budget.workflow import BudgetAccount
 from baton.contract.workflow import ContractIssuer, ContractTerms, trace_of
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
-from baton.core.inputs import Input, read_inputs, written_inputs
+from baton.core.inputs import Input, decode_inputs, encode_inputs
 from baton.core.messages import (
     Decided,
     PipelineInput,
@@ -24,7 +24,7 @@ from baton.core.messages import (
     StageResult,
     StageReturn,
 )
-from baton.core.patching import PatchRules, patch_effect, short_findings
+from baton.core.patching import PatchRules, patch_effect, shorten_findings
 from baton.core.stages import Calls, HasSpec, StageSpec, name_set, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
@@ -150,7 +150,7 @@ class Pipeline:
     @property
     def inputs(self) -> dict[str, Input]:
         """The inputs the pipeline was started with; a stage gets those that it is given: `inputs=p.inputs`."""
-        return read_inputs(self._start.inputs)
+        return decode_inputs(self._start.inputs)
 
     @step
     async def stage(
@@ -187,7 +187,7 @@ class Pipeline:
             await p.stage(edit, inputs={"draft": drafted, "style": "plain"})
             ```
         """
-        spec, given = self._spec_of(stage), written_inputs(inputs)
+        spec, given = self._spec_of(stage), encode_inputs(inputs)
         self._check_approved([spec], params, given)
         seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
         if past is not None:
@@ -195,9 +195,9 @@ class Pipeline:
 
         outgoing = self._outgoing_handoff(spec, seq, params, given, stream=stream)
 
-        def accept(returned: StageReturn, made_on: Baton) -> Outcome:
+        def accept(returned: StageReturn, base: Baton) -> Outcome:
             self._handlers.visibility.ran(returned.seconds)
-            outcome = self.state.record_stage(returned, workflow.now(), made_on=made_on)
+            outcome = self.state.record_stage(returned, workflow.now(), base=base)
             self._handoffs.arrived(outgoing, returned)
             return outcome
 
@@ -235,7 +235,7 @@ class Pipeline:
             InputError: An input has no usable name, or cannot be handed on.
             ApprovalDeniedError: A person approved a branch with other params or inputs.
         """
-        given = written_inputs(inputs)
+        given = encode_inputs(inputs)
         specs = [self._spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
@@ -246,8 +246,8 @@ class Pipeline:
         if past is not None:
             return results_of(past)
 
-        def accept(returned: StageReturn, made_on: Baton) -> StageReturn:
-            patch_effect(made_on, returned.baton_patch, self.state.stage_rules())
+        def accept(returned: StageReturn, base: Baton) -> StageReturn:
+            patch_effect(base, returned.baton_patch, self.state.stage_rules())
             return returned
 
         outgoing_handoffs = [self._outgoing_handoff(spec, seq, params, given, names) for spec in specs]
@@ -392,7 +392,7 @@ class Pipeline:
             ValueError: The step's name has not 1 to 200 characters.
             InputError: An input has no usable name, or cannot be handed on.
         """
-        handed = written_inputs(inputs)
+        handed = encode_inputs(inputs)
         kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
         step = name or kind
         seq, past = await self._steps.begin(step, StepKind.CHILD)
@@ -488,7 +488,7 @@ class Pipeline:
             personal_data=self._handoffs.from_child(self._start.personal_data),
         )
         if faults := unwritable(result.output, "output"):
-            raise PipelineError(f"what the pipeline returns is refused: {'; '.join(short_findings(faults))}")
+            raise PipelineError(f"what the pipeline returns is refused: {'; '.join(shorten_findings(faults))}")
         self._handlers.visibility.became(PipelineStatus.COMPLETED)
         return result
 

@@ -10,13 +10,13 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from baton.core.exhibits import exhibits_of
-from baton.core.inputs import written_inputs
+from baton.core.exhibits import build_exhibits
+from baton.core.inputs import encode_inputs
 from baton.core.messages import Decided, Decision, Waiting
 from baton.core.stages import HasSpec, spec_of
 from baton.errors import ApprovalDeniedError
 from baton.handoff.pending import NOTHING_SAID, name_refusal
-from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, Docket, filled_form
+from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, Docket, parse_form
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.json_values import Json, digest
 from baton.wire.names import DECIDE, QUERY_SHOWN
@@ -64,11 +64,11 @@ class Asking:
                 raise TypeError(f"approval {self.title!r}: {name} is a {type(given).__name__}; give a list")
         if self.then is not None:
             object.__setattr__(self, "stage", spec_of(self.then[0]).name)
-            inputs = written_inputs(self.then[2]) if len(self.then) > 2 else {}
+            inputs = encode_inputs(self.then[2]) if len(self.then) > 2 else {}
             object.__setattr__(self, "given", _given(self.then[1], inputs))
         if self.default and self.answer is not None:
             try:
-                filled_form(self.answer, None)
+                parse_form(self.answer, None)
             except ValueError as error:
                 raise ValueError(f"silence would approve {self.title!r} without an answer: {error}") from None
 
@@ -83,7 +83,7 @@ class Asking:
             until=workflow.now() + self.within,
             asks=self.asks,
             question=question,
-            shows=exhibits_of(self.shows, then),
+            shows=build_exhibits(self.shows, then),
             answer=None if self.answer is None else self.answer.model_json_schema(),
             needs=self.needs,
             who=[*self.who],

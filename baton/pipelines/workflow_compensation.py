@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton.core.history import CompensationRecord
-from baton.core.inputs import read_inputs, written_inputs
+from baton.core.inputs import decode_inputs, encode_inputs
 from baton.core.stages import HasSpec, step
 from baton.errors import BudgetExhaustedError, StageFailedError
 from baton.pipelines.workflow import Pipeline
@@ -65,7 +65,7 @@ class Compensations:
         Raises:
             InputError: An input has no usable name, or cannot be handed on.
         """
-        self._later.append((stage, written_inputs(inputs), params))
+        self._later.append((stage, encode_inputs(inputs), params))
 
     @step
     async def run(self) -> None:
@@ -75,7 +75,7 @@ class Compensations:
         while self._later:
             stage, inputs, params = self._later.pop()
             try:
-                await self._pipeline.stage(stage, inputs=read_inputs(inputs), params=params)
+                await self._pipeline.stage(stage, inputs=decode_inputs(inputs), params=params)
             except (StageFailedError, BudgetExhaustedError) as error:
                 by_hand = f"compensation {stage.spec.name!r} failed, see to it by hand: {error}"
                 self._pipeline.note(by_hand)

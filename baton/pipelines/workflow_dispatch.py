@@ -17,7 +17,7 @@ from temporalio.exceptions import (
 
 from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
-from baton.core.history import Spend, told_top_up
+from baton.core.history import Spend, find_top_up
 from baton.core.messages import PipelineInput, PipelineResult, StageReturn
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason, spent
@@ -135,7 +135,7 @@ async def run_child(
             raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
         told = error.cause.details if isinstance(error.cause, ApplicationError) else ()
         raise StageExecutionError(
-            f"child {step!r} failed: {reason(error)}", spent(error), topped_up_micro_usd=told_top_up(told)
+            f"child {step!r} failed: {reason(error)}", spent(error), topped_up_micro_usd=find_top_up(told)
         ) from error
     return result
 

@@ -32,7 +32,7 @@ from baton.cli.session import (
 )
 from baton.client import OpenApproval, RunRecord, StepStatus, decide, open_approvals_of
 from baton.core.baton import AnyBaton
-from baton.core.exhibits import EXCERPT
+from baton.core.exhibits import EXCERPT_LENGTH
 from baton.core.history import StepKind
 from baton.core.messages import Decided, Waiting
 from baton.errors import ArtifactError, BatonError, PipelineError
@@ -228,7 +228,7 @@ async def _with_contents(store: ArtifactStore | None, asked: Waiting) -> Waiting
         ref = one.artifact
         if store is not None and ref is not None and (ref.size or 0) <= _MOST_CONTENT:
             with contextlib.suppress(ArtifactError, UnicodeDecodeError, OSError):
-                content = (await store.get(ref.hash)).decode()[:EXCERPT]
+                content = (await store.get(ref.hash)).decode()[:EXCERPT_LENGTH]
                 one = one.model_copy(update={"text": f"{one.text}\n\n{content}"})
         shows.append(one)
     return asked.model_copy(update={"shows": shows})

@@ -25,7 +25,7 @@ from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
 from baton.runs.client_events import decoded
 from baton.runs.client_list import RunFilter, list_runs
-from baton.worker import defined_in, with_those_below
+from baton.worker import defined_in, with_submodules
 
 _OF_THE_CODE = "the code "  # begins what only other code corrects
 _DURABLE = "baton.agents.pydantic_ai_durable"  # whose pipelines only load with the plugin of their worker
@@ -151,7 +151,7 @@ def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
     found: list[ModuleType] = []
     for name in modules:
         try:
-            found += with_those_below(import_module(name))
+            found += with_submodules(import_module(name))
         except Exception as error:  # the module is the user's own code
             kind = type(error).__name__
             raise typer.BadParameter(

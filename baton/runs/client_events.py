@@ -119,7 +119,7 @@ def stage_input(text: bytes | None) -> StageInput | None:
     if plain is not None or text is None:
         return plain
     try:
-        return StageInput.of_handoff(json.loads(text))
+        return StageInput.from_handoff(json.loads(text))
     except (ValueError, KeyError, TypeError):
         return None
 

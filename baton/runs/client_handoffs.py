@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.core.messages import StageReturn
-from baton.core.verdict import MOST_ATTEMPTS, Code, Disposition, Verdict, disposition_of
+from baton.core.verdict import MAX_ATTEMPTS, Code, Disposition, Verdict, disposition_of
 from baton.handoff.pending import PendingHandoff
 from baton.runs.client_events import (
     HandoffDeadline,
@@ -139,7 +139,7 @@ class _Read:
             sender=message.get("fromAgent", {}).get("agentId", UNKNOWN),
             receiver=message.get("toAgent", {}).get("agentType", UNKNOWN),
             reason=verdict.reason,
-            fate=Disposition.ESCALATE if verdict.reason is None else disposition_of(verdict.reason, MOST_ATTEMPTS),
+            fate=Disposition.ESCALATE if verdict.reason is None else disposition_of(verdict.reason, MAX_ATTEMPTS),
             details=verdict.details or UNTOLD,
             findings=verdict.findings,
             attempts=_attempt(message),

@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import Baton
-from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, told_spend, told_top_up
+from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
 from baton.core.messages import Missing, PipelineInput, PipelineResult, RollBacks, StageInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, PatchError
@@ -246,8 +246,8 @@ class _Fold:
             step.failure = "; ".join(returned.findings or again or []) or "refused; it was sent out again"
             return
         try:
-            made_on = self._batons[min(returned.after, len(self._batons) - 1)]
-            self._run.state.record_stage(returned, at, made_on=made_on)
+            base = self._batons[min(returned.after, len(self._batons) - 1)]
+            self._run.state.record_stage(returned, at, base=base)
         except PatchError as error:
             step.status, step.failure = StepStatus.FAILED, "; ".join(error.findings)
         else:
@@ -323,11 +323,11 @@ class _Fold:
         if given := self._given.get(attributes.scheduled_event_id):
             step = self._steps[given.seq]
             if is_missing(event):
-                self._bill(event, given.seq, given.stage, told_spend(detail(self._text(event))))
+                self._bill(event, given.seq, given.stage, find_spend(detail(self._text(event))))
                 return
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure) or "timed out"
-            self._bill(event, given.seq, given.stage, told_spend(detail(self._text(event))))
+            self._bill(event, given.seq, given.stage, find_spend(detail(self._text(event))))
 
     def stage_canceled(self, event: HistoryEvent) -> None:
         """Note that nothing is waited for any more, if that was what was cancelled."""
@@ -432,8 +432,8 @@ class _Fold:
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost(attributes.failure)
             told = detail(self._text(event))
-            self._run.topped_up_micro_usd += told_top_up(told)
-            self._bill(event, step.seq, step.name, told_spend(told), elsewhere=True)
+            self._run.topped_up_micro_usd += find_top_up(told)
+            self._bill(event, step.seq, step.name, find_spend(told), elsewhere=True)
 
     def signaled(self, event: HistoryEvent) -> None:
         name = event.workflow_execution_signaled_event_attributes.signal_name
@@ -456,7 +456,7 @@ class _Fold:
     def failed(self, event: HistoryEvent) -> None:
         failure = event.workflow_execution_failed_event_attributes.failure
         self._close(event, RunStatus.FAILED, words_of(failure))
-        self._run.billed = told_spend(detail(self._text(event))) or self._run.billed  # as of a completed one
+        self._run.billed = find_spend(detail(self._text(event))) or self._run.billed  # as of a completed one
 
     def terminated(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.TERMINATED, event.workflow_execution_terminated_event_attributes.reason)

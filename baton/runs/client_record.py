@@ -17,7 +17,7 @@ from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
 from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
 from baton.core.state import PipelineState
-from baton.core.streaming import Streamed, parts_of
+from baton.core.streaming import Streamed, decode_parts
 from baton.errors import HistoryError
 from baton.handoff.pending import HandoffDecision
 from baton.personal.records import merged
@@ -59,7 +59,7 @@ def streams_of(
             attempts[scheduled] = event.activity_task_started_event_attributes.attempt
         elif not event.HasField("activity_task_cancel_requested_event_attributes"):
             one, answer = streams[scheduled], returned.get(event.event_id)
-            said = None if answer is None else Streamed(attempts.get(scheduled, 1), parts_of(answer.streamed))
+            said = None if answer is None else Streamed(attempts.get(scheduled, 1), decode_parts(answer.streamed))
             streams[scheduled] = StepStream(one.activity, one.seq, one.stage, event.event_id, time_of(event), said)
     return [*streams.values()]
 
@@ -79,7 +79,7 @@ async def live(client: Client, workflow_id: str, run_id: str, streams: Sequence[
 async def _said(payloads: Sequence[object], converter: DataConverter) -> Streamed | None:
     """Return the stream in the details of a heartbeat, if it has one."""
     details = await converter.decode(payloads) if payloads else []  # type: ignore[arg-type]
-    return next((said for one in details if (said := Streamed.of_json(one))), None)
+    return next((said for one in details if (said := Streamed.from_json(one))), None)
 
 
 def unheard(stream: StepStream, heard: Heard) -> Iterator[tuple[bool, str, str, str, tuple[int, int]]]:

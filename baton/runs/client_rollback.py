@@ -278,7 +278,7 @@ async def _settled(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
             stopped.append(child)
         if initiated not in newest.ended_children:
             left += await _billed(client, child)
-    return RolledBack.of_reason(reset.reason, from_run_id=newest.run_id, stopped_children=stopped, left=left)
+    return RolledBack.from_reason(reset.reason, from_run_id=newest.run_id, stopped_children=stopped, left=left)
 
 
 async def _between(client: Client, base: RunRecord, run_id: str) -> list[RunRecord]:

@@ -19,7 +19,7 @@ from baton.wire.json_values import digest_of, sha256
 from baton.wire.records import CompactRecord, Statement, Whole
 from baton.wire.schemas import pointer, steps_of
 
-MOST_FINDINGS = 50
+MAX_FINDINGS = 50
 """A report lists so many findings, the strongest first, and counts the others."""
 
 LONGEST_PATH = 200
@@ -128,7 +128,7 @@ class ScanReport(CompactRecord):
     """The result of a scan; true if nothing is worth a rejection.
 
     Attributes:
-        findings: The strongest first, at most `MOST_FINDINGS`.
+        findings: The strongest first, at most `MAX_FINDINGS`.
         omitted: How many more there are.
     """
 
@@ -211,7 +211,7 @@ def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> 
     if not kept:
         return _CLEAN
     kept.sort(key=lambda suspicion: -suspicion.score)
-    found = [_finding(one, message, chosen[one.at], policy) for one in kept[:MOST_FINDINGS]]
+    found = [_finding(one, message, chosen[one.at], policy) for one in kept[:MAX_FINDINGS]]
     return ScanReport(findings=found, omitted=len(kept) - len(found))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from baton.core.baton import Baton
-from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, effect_on, snapshots
+from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, apply_change, snapshots
 from baton.core.patching import patch_effect
 from tests.core.material import AT, ReviewBaton, batons, good_patches
 
@@ -95,7 +95,7 @@ class TestEffectOn:
         """What history keeps is enough to replay the step exactly (S1-patch-f, S1-design-i)."""
         effect = patch_effect(baton, patch)
 
-        assert effect_on(baton, effect.change) == effect.baton
+        assert apply_change(baton, effect.change) == effect.baton
 
     @pytest.mark.parametrize(
         "patch",
@@ -111,7 +111,7 @@ class TestEffectOn:
         """Removed members, true for 1, times and enums (S1-design-i, C-4)."""
         start = ReviewBaton(goal="g", quality_signals={"a": 1}, stage_hint="x", limit=9)
         effect = patch_effect(start, patch)
-        again = effect_on(start, json.loads(json.dumps(effect.change)))
+        again = apply_change(start, json.loads(json.dumps(effect.change)))
 
         assert again.to_json_object() == effect.baton.to_json_object()
         assert again.digest == effect.baton.digest
@@ -120,7 +120,7 @@ class TestEffectOn:
         """No copy is made where none is needed."""
         baton = Baton(goal="g")
 
-        assert effect_on(baton, {}) is baton
+        assert apply_change(baton, {}) is baton
 
 
 class TestSnapshots:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from baton import ArtifactRef, InputError, PipelineInput, StageResult
-from baton.core.inputs import LARGEST_INPUTS, MOST_INPUTS, input_of, read_inputs, written_inputs
+from baton.core.inputs import MAX_INPUT_BYTES, MAX_INPUTS, decode_inputs, encode_inputs, get_input
 
 REF = ArtifactRef(id="plan-1", type="plan", hash="a3" * 32, size=9)
 
@@ -35,11 +35,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a set": ({"draft": {1, 2}}, "a set that JSON cannot hold"),
     "not a number": ({"draft": float("nan")}, "draft"),
     "half a character": ({"draft": "\ud800"}, "half a surrogate"),
-    "too many": ({f"n{n}": 1 for n in range(MOST_INPUTS + 1)}, "33 inputs"),
-    "too large": ({"draft": "x" * LARGEST_INPUTS}, "bytes as JSON"),
+    "too many": ({f"n{n}": 1 for n in range(MAX_INPUTS + 1)}, "33 inputs"),
+    "too large": ({"draft": "x" * MAX_INPUT_BYTES}, "bytes as JSON"),
     "too many values": ({"draft": [{}] * 60_000}, "60,000 entries"),
     "too many values together": (
-        {f"n{n}": [0] * 2_000 for n in range(MOST_INPUTS)},
+        {f"n{n}": [0] * 2_000 for n in range(MAX_INPUTS)},
         "n24: has 2,000 entries; at most 50,000",
     ),
     "a forged reference": ({"draft": {"$artifact": REF.model_dump(mode="json")}}, "give an ArtifactRef"),
@@ -55,15 +55,15 @@ def test_it_arrives(given: Any, found: Any) -> None:
     """As its receiver expects it, also by way of a pipeline's input in JSON."""
     start = PipelineInput(goal="Write", inputs={"draft": given})
 
-    assert read_inputs(written_inputs({"draft": given})) == {"draft": found}
-    assert read_inputs(PipelineInput.model_validate_json(start.model_dump_json()).inputs) == {"draft": found}
+    assert decode_inputs(encode_inputs({"draft": given})) == {"draft": found}
+    assert decode_inputs(PipelineInput.model_validate_json(start.model_dump_json()).inputs) == {"draft": found}
 
 
 @pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
 def test_it_is_refused(given: dict[str, Any], said: str) -> None:
     """The error names the input and what to do."""
     with pytest.raises(InputError) as refused:
-        written_inputs(given)
+        encode_inputs(given)
     assert said in str(refused.value)
 
 
@@ -71,18 +71,18 @@ def test_it_is_refused(given: dict[str, Any], said: str) -> None:
 def test_each_has_a_name(given: Any) -> None:
     """A result of a stage is given under one as well."""
     with pytest.raises(InputError, match=f"inputs is a {type(given).__name__}; give each a name"):
-        written_inputs(given)
+        encode_inputs(given)
 
 
 def test_a_type_is_checked() -> None:
     """A model comes back as it was; another shape is refused without its values."""
-    inputs = read_inputs(written_inputs({"style": Style(words=3), "plan": REF, "secret": "abc"}))
+    inputs = decode_inputs(encode_inputs({"style": Style(words=3), "plan": REF, "secret": "abc"}))
 
-    assert input_of(inputs, "style", Style) == Style(words=3)
-    assert input_of(inputs, "plan", ArtifactRef) == REF
+    assert get_input(inputs, "style", Style) == Style(words=3)
+    assert get_input(inputs, "plan", ArtifactRef) == REF
     for name, kind in (("plan", Style), ("secret", Style), ("other", Style)):
         with pytest.raises(InputError) as refused:
-            input_of(inputs, name, kind)
+            get_input(inputs, name, kind)
         assert name in str(refused.value)
         assert "abc" not in str(refused.value)
 

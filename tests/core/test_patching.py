@@ -9,12 +9,12 @@ from hypothesis import given
 
 from baton.core.baton import AnyBaton, Baton, BatonPatch
 from baton.core.patching import (
-    LARGEST_BYTES,
+    MAX_BATON_BYTES,
     PatchRules,
     apply_patch,
     merge_patch,
     patch_effect,
-    undeclared,
+    undeclared_writes,
     without_echo,
 )
 from baton.errors import PatchError
@@ -151,10 +151,10 @@ class TestRefused:
 
     def test_a_baton_that_grows_beyond_all_measure_is_refused(self) -> None:
         """It says where the work belongs; up to the limit it is allowed (S1-prob-c, S1-size-b)."""
-        room = LARGEST_BYTES - len(Baton(goal="g", work_scope=[""]).model_dump_json())
+        room = MAX_BATON_BYTES - len(Baton(goal="g", work_scope=[""]).model_dump_json())
         largest = apply_patch(Baton(goal="g"), {"work_scope": ["x" * room]})
 
-        assert len(largest.model_dump_json()) == LARGEST_BYTES
+        assert len(largest.model_dump_json()) == MAX_BATON_BYTES
         assert (
             "put what was produced into an artifact" in findings(Baton(goal="g"), {"work_scope": ["x" * (room + 1)]})[0]
         )
@@ -340,15 +340,15 @@ class TestWithoutEcho:
 class TestUndeclared:
     def test_a_stage_that_declares_nothing_may_write_all(self) -> None:
         """Declaring is a choice."""
-        assert undeclared({"goal": "x"}, None) == []
+        assert undeclared_writes({"goal": "x"}, None) == []
 
     def test_a_field_outside_the_declaration_is_named(self) -> None:
         """A stage keeps to what it said it writes."""
-        found = undeclared({"goal": "x", "work_scope": []}, frozenset({"work_scope"}))
+        found = undeclared_writes({"goal": "x", "work_scope": []}, frozenset({"work_scope"}))
 
         assert [one.split(":")[0] for one in found] == ["goal"]
         assert "declared: work_scope" in found[0]
 
     def test_findings_stay_small(self) -> None:
         """They go into the next attempt's input."""
-        assert len(undeclared({f"x{n}": 1 for n in range(5_000)}, frozenset())) == 21
+        assert len(undeclared_writes({f"x{n}": 1 for n in range(5_000)}, frozenset())) == 21

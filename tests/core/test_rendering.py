@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from baton.core.baton import AnyBaton, Baton
-from baton.core.rendering import FEWEST_TOKENS, HEADING, PromptTooLargeError, conversation, render
+from baton.core.rendering import HEADING, MIN_TOKENS, PromptTooLargeError, conversation, render
 from baton.handoff.records import Turn
 from baton.wire.text import estimate_tokens, single_line
 from tests.core.material import GOLDEN, ReviewBaton, batons, ref
@@ -186,7 +186,7 @@ class TestLimits:
 
 
 class TestCeiling:
-    @given(batons, st.sampled_from(sorted(ESTIMATORS)), st.integers(FEWEST_TOKENS, 600), st.integers(0, 9_999))
+    @given(batons, st.sampled_from(sorted(ESTIMATORS)), st.integers(MIN_TOKENS, 600), st.integers(0, 9_999))
     def test_it_is_kept_for_every_baton_and_estimator(
         self, baton: Baton, estimator: str, ceiling: int, earlier: int
     ) -> None:
@@ -205,13 +205,13 @@ class TestCeiling:
     @given(batons, st.sampled_from(sorted(ESTIMATORS)))
     def test_the_goal_and_the_newest_decision_always_stay(self, baton: Baton, estimator: str) -> None:
         """They may be cut and are never left out (C-7; B8, B9)."""
-        page = render(baton, max_tokens=FEWEST_TOKENS, estimator=ESTIMATORS[estimator])
+        page = render(baton, max_tokens=MIN_TOKENS, estimator=ESTIMATORS[estimator])
 
         assert _is_cut_of(re.findall(r"^\*\*Goal:\*\* (.*)$", page, flags=re.MULTILINE)[0], single_line(baton.goal))
         if baton.decision_log:
             assert _is_cut_of(rows(page, "Recent Decisions")[-1], single_line(baton.decision_log[-1]))
 
-    @given(batons, st.integers(FEWEST_TOKENS, 400))
+    @given(batons, st.integers(MIN_TOKENS, 400))
     def test_what_is_not_shown_is_counted(self, baton: Baton, ceiling: int) -> None:
         """Nothing is left out silently: shown and counted items add up (C-1, C-7)."""
         page = render(baton, max_tokens=ceiling)
@@ -239,7 +239,7 @@ class TestCeiling:
         baton = Baton(**lists, goal="g", artifacts=[ref(f"artifact-{n}") for n in range(5)])
         whole = render(baton)
 
-        for ceiling in range(FEWEST_TOKENS, estimate_tokens(whole) + 1):
+        for ceiling in range(MIN_TOKENS, estimate_tokens(whole) + 1):
             page = render(baton, max_tokens=ceiling)
             lost = [label for label in order if "(+" in "".join(rows(page, label))]
             assert lost == order[: len(lost)]
@@ -249,7 +249,7 @@ class TestCeiling:
         """Of the other fields only the counts are left (C-7)."""
         lists = {name: many(name, 4) for name in Baton.FIELDS if name not in ("goal", "artifacts")}
         baton = Baton(**lists, goal="g", artifacts=[ref(f"a{n}") for n in range(4)])
-        page = render(baton, max_tokens=FEWEST_TOKENS, estimator=lambda text: 12 * text.count("\n- "))
+        page = render(baton, max_tokens=MIN_TOKENS, estimator=lambda text: 12 * text.count("\n- "))
 
         assert rows(page, "Current State") == ["current_state 1", "(+3 more)"]
         assert rows(page, "Recent Decisions") == ["(+3 earlier)", "decision_log 4"]
@@ -277,10 +277,10 @@ class TestCeiling:
     def test_whole_sections_go_last_and_are_counted(self) -> None:
         """However many fields a team adds, the ceiling holds."""
         extra: dict[str, Any] = {f"further_field_{n}": ["x"] for n in range(60)}
-        page = render(AnyBaton(goal="g", constraints=["Hard rule"], **extra), max_tokens=FEWEST_TOKENS)
+        page = render(AnyBaton(goal="g", constraints=["Hard rule"], **extra), max_tokens=MIN_TOKENS)
         dropped = re.search(r"\n\(\+(\d+) more sections\)\n$", page)
 
-        assert estimate_tokens(page) <= FEWEST_TOKENS
+        assert estimate_tokens(page) <= MIN_TOKENS
         assert dropped is not None
         assert int(dropped[1]) + len(headings(page)) == 62
         assert "- Hard ru…\n" in page
@@ -302,8 +302,9 @@ class TestCeiling:
 
 
 def _is_cut_of(shown: str, whole: str) -> bool:
-    """Return whether ``shown`` is ``whole``, or its beginning and a sign that it goes on."""
-    return shown == whole or (shown.endswith("…") and whole.startswith(shown[:-1]))
+    """Return whether ``shown`` is ``whole``, or its beginning with an ellipsis and perhaps both lengths."""
+    beginning = re.sub(r" \([\d,]+ of [\d,]+ characters\)$", "", shown)
+    return shown == whole or (beginning.endswith("…") and whole.startswith(beginning[:-1]))
 
 
 def test_who_speaks_makes_no_link_definition() -> None:

@@ -8,7 +8,7 @@ from temporalio.common import RetryPolicy
 
 from baton import stage
 from baton.core.baton import Baton
-from baton.core.stages import DECISIONS_HANDED, HasSpec, Retries, StageSpec, checked_fields, spec_of
+from baton.core.stages import DEFAULT_DECISIONS, HasSpec, Retries, StageSpec, field_set, spec_of
 from tests.core.material import ReviewBaton, ref
 
 BATON = ReviewBaton(
@@ -25,8 +25,8 @@ class TestHanded:
         """The whole picture, however long the run (S1-concept-c, S1-cmp-c, S2-sol-a)."""
         handed, left_out = StageSpec("review").handed(BATON)
 
-        assert handed.decision_log == BATON.decision_log[-DECISIONS_HANDED:]
-        assert left_out == 50 - DECISIONS_HANDED
+        assert handed.decision_log == BATON.decision_log[-DEFAULT_DECISIONS:]
+        assert left_out == 50 - DEFAULT_DECISIONS
         assert handed.model_copy(update={"decision_log": BATON.decision_log}) == BATON
 
     def test_it_may_ask_for_the_whole_log(self) -> None:
@@ -57,16 +57,16 @@ class TestHanded:
 class TestCheckedFields:
     def test_all_fields_is_none(self) -> None:
         """Declaring is a choice."""
-        assert checked_fields(None, Baton, "reads") is None
+        assert field_set(None, Baton, "reads") is None
 
     def test_a_teams_own_fields_count(self) -> None:
         """They are fields like the eight."""
-        assert checked_fields(["quality_signals"], ReviewBaton, "reads") == frozenset({"quality_signals"})
+        assert field_set(["quality_signals"], ReviewBaton, "reads") == frozenset({"quality_signals"})
 
     def test_a_field_that_does_not_exist_is_an_error(self) -> None:
         """It shows where the stage is declared."""
         with pytest.raises(ValueError, match=r"writes=\['desicion_log'\]: Baton has no such field; it has goal, "):
-            checked_fields(["desicion_log", "goal"], Baton, "writes")
+            field_set(["desicion_log", "goal"], Baton, "writes")
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception]]] = {

@@ -59,11 +59,11 @@ class TestRecordStage:
         asked = state.baton
         nothing = PipelineResult(task_id="t", steps=1, baton=state.baton.to_json_object())
         state.record_child(1, "half", nothing, {"decision_log": ["d1"]}, AT)
-        outcome = state.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, made_on=asked)
+        outcome = state.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, base=asked)
 
         read = resumed(PipelineState(state.initial))
         read.restore(state.outcomes[0])
-        assert read.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, made_on=read.initial) == outcome
+        assert read.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, base=read.initial) == outcome
 
     def test_the_change_is_kept_only_where_it_differs(self) -> None:
         assert state_of().record_stage(returned("plan", 1, {"work_scope": ["src"]}), AT).entries[0].change is None
@@ -116,8 +116,8 @@ class TestConcurrentStages:
     def recorded(self, first: dict[str, Any], second: dict[str, Any]) -> tuple[PipelineState, HistoryEntry]:
         """Return the state and second entry after two stages that were both handed the start."""
         state = state_of(self.START)
-        state.record_stage(returned("one", 1, first), AT, made_on=self.START)
-        outcome = state.record_stage(returned("two", 2, second), AT, made_on=self.START)
+        state.record_stage(returned("one", 1, first), AT, base=self.START)
+        outcome = state.record_stage(returned("two", 2, second), AT, base=self.START)
         return state, outcome.entries[0]
 
     def test_a_log_sent_back_whole_adds_its_new_entries_only(self) -> None:
@@ -285,7 +285,7 @@ def played(steps: list[tuple[str, Any]], check: Any = None) -> PipelineState:
             if kind == "stage":
                 state.record_stage(returned("s", seq, what, spend=Spend(micro_usd=seq)), AT)
             elif kind == "late":
-                state.record_stage(returned("s", seq, what), AT, made_on=state.initial)
+                state.record_stage(returned("s", seq, what), AT, base=state.initial)
             elif kind == "fan":
                 branches = [returned(f"b{n}", seq, one) for n, one in enumerate(what)]
                 state.record_fan_out(seq, "fan", branches, AT, strategies=strategies)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.core.verdict import MOST_FINDINGS
+from baton.core.verdict import MAX_FINDINGS
 from baton.handoff.store_gate import SchemaGate, handoff_gate
 from tests.handoff.material import changed, without
 
@@ -68,7 +68,7 @@ class TestSchemaGate:
         """They go into the sender's next input and into the ledger."""
         findings = handoff_gate()(changed("constraints", ["x"] * 5_000))
 
-        assert len(findings) == MOST_FINDINGS
+        assert len(findings) == MAX_FINDINGS
 
     @pytest.mark.parametrize(
         "schema",

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from baton.core.verdict import (
-    LONGEST_FINDING,
-    MOST_FINDINGS,
+    MAX_FINDING_LENGTH,
+    MAX_FINDINGS,
     Code,
     Disposition,
     Finding,
@@ -77,8 +77,8 @@ class TestVerdict:
         """It goes into the sender's next input, and into the ledger."""
         verdict = Verdict.of(finding(Code.SCHEMA_INVALID, f"{n:04}" * 1_000) for n in range(1_000))
 
-        assert len(verdict.findings) == MOST_FINDINGS
-        assert {len(one.text) for one in verdict.findings} == {LONGEST_FINDING}
+        assert len(verdict.findings) == MAX_FINDINGS
+        assert {len(one.text) for one in verdict.findings} == {MAX_FINDING_LENGTH}
 
     def test_the_same_finding_counts_once(self) -> None:
         """Two checks may see the same fault."""

@@ -26,7 +26,7 @@ from baton.client import RunRecord, RunStatus, read_run
 from baton.core.messages import Overview, PipelineStatus
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.pipelines.activity_worker import missing_of
+from baton.pipelines.activity_worker import missing_part
 from baton.runs.client_executions import describe
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
@@ -242,8 +242,8 @@ class TestMissingOf:
         wrapped = RuntimeError("install the extra")
         wrapped.__cause__ = raised.value
 
-        assert missing_of(raised.value) == f"{raised.value}; install it on the workers"
-        assert missing_of(ExceptionGroup("both", [wrapped])) == missing_of(raised.value)
+        assert missing_part(raised.value) == f"{raised.value}; install it on the workers"
+        assert missing_part(ExceptionGroup("both", [wrapped])) == missing_part(raised.value)
 
     @pytest.mark.parametrize("module", ["baton.lacking_part", "json.decoder.lacking_part"])
     def test_a_part_that_a_package_does_not_have_is_not(self, module: str) -> None:
@@ -251,8 +251,8 @@ class TestMissingOf:
         with pytest.raises(ModuleNotFoundError) as raised:
             import_module(module)
 
-        assert missing_of(raised.value) is None
-        assert missing_of(ModuleNotFoundError("no tool of that name")) is None
+        assert missing_part(raised.value) is None
+        assert missing_part(ModuleNotFoundError("no tool of that name")) is None
 
 
 class TestShown:

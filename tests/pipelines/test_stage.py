@@ -16,7 +16,7 @@ from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageResult, StageReturn
-from baton.core.stages import DECISIONS_HANDED, HasSpec, Retries, spec_of
+from baton.core.stages import DEFAULT_DECISIONS, HasSpec, Retries, spec_of
 from baton.errors import ConfigurationError, PatchError, PipelineError
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 
@@ -418,4 +418,4 @@ class TestDeclaration:
 
         assert (made.spec.name, made.spec.reads, made.spec.attempts) == ("review", frozenset({"constraints"}), 1)
         assert (made.spec.decisions, made.spec.heartbeat) == (None, None)
-        assert plan.spec.decisions == DECISIONS_HANDED
+        assert plan.spec.decisions == DEFAULT_DECISIONS

@@ -19,7 +19,7 @@ from baton import Baton, BatonPlugin, PipelineInput, Safeguards, StageContext, S
 from baton.agents import AnswerForm, PydanticAgent, agent_stage
 from baton.client import Cursor, News, NewsKind, follow, read_run
 from baton.core.stages import Retries
-from baton.core.streaming import MOST_IN_HEARTBEAT
+from baton.core.streaming import MAX_HEARTBEAT_LENGTH
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.streaming_pipelines import spoken, spoken_at_once
@@ -177,7 +177,7 @@ class TestStage:
 
     async def test_what_no_heartbeat_has_any_more_comes_once_the_stage_has_ended(self, client: Client) -> None:
         """A reader who comes late hears nothing at first, and then everything, in order."""
-        pace, long = Pace(waits_after=(1,)), ["x" * MOST_IN_HEARTBEAT, "y" * 100, "z"]
+        pace, long = Pace(waits_after=(1,)), ["x" * MAX_HEARTBEAT_LENGTH, "y" * 100, "z"]
         async with worker_of(client, "stream-late", speaking(pace, long)):
             handle = await begun(client, "stream-late")
             await spoke(handle)

@@ -8,7 +8,7 @@ import pytest
 
 from baton import Baton, BatonPatch, apply_patch, worker
 from baton.compression.store_tokens import exact_counter
-from baton.core.stages import DECISIONS_HANDED
+from baton.core.stages import DEFAULT_DECISIONS
 from benchmarks import raw, stages
 from benchmarks.__main__ import MEASURES, RESULTS
 from benchmarks.peers.job import State
@@ -67,12 +67,12 @@ class TestSamples:
         counts = []
         for seq in range(1, 1_001):
             baton = apply_patch(baton, BatonPatch.model_validate(patch(seq, THOUSAND_BULLETS)))
-            counts.append(count(to_json(baton.restricted(None, DECISIONS_HANDED).to_json_object())))
+            counts.append(count(to_json(baton.restricted(None, DEFAULT_DECISIONS).to_json_object())))
         assert max(counts) <= min(counts) * 1.1
 
     def test_the_other_one_is_handed_with_a_thousand_tokens(self) -> None:
         """The row beside the figure shows what a stage costs that is handed 1,000 tokens and not three quarters."""
-        handed = Baton.model_validate_json(to_json(thousand_handed())).restricted(None, DECISIONS_HANDED)
+        handed = Baton.model_validate_json(to_json(thousand_handed())).restricted(None, DEFAULT_DECISIONS)
 
         assert 970 <= exact_counter()(to_json(handed.to_json_object())) <= 1_030
 
@@ -84,7 +84,7 @@ class TestSamples:
             state = merged(state, asyncio.run(activity(state)))
         baton = Baton.model_validate_json(to_json(make()))
         for stage in (stages.plan, stages.implement, stages.review, stages.release):
-            assert len(baton.decision_log) <= DECISIONS_HANDED
+            assert len(baton.decision_log) <= DEFAULT_DECISIONS
             baton = apply_patch(baton, asyncio.run(stage(baton)))
 
         assert state.model_dump() == baton.to_json_object()

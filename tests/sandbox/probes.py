@@ -29,7 +29,7 @@ from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import EventType, SessionEvent, verdict_log_fields
 from baton.contract.validation import validate_contract
 from baton.core.baton import AnyBaton, Baton, BatonPatch
-from baton.core.history import Outcome, Spend, StepKind, effect_on, snapshots
+from baton.core.history import Outcome, Spend, StepKind, apply_change, snapshots
 from baton.core.messages import Decided, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import (
     PatchRules,
@@ -39,11 +39,11 @@ from baton.core.patching import (
     new_decisions,
     patch_effect,
     same_json,
-    undeclared,
+    undeclared_writes,
     without_echo,
 )
 from baton.core.rendering import render
-from baton.core.stages import StageSpec, checked_fields
+from baton.core.stages import StageSpec, field_set
 from baton.core.state import MergeStrategy, PipelineState, merge_branches
 from baton.core.verdict import Code, Finding
 from baton.errors import PatchError
@@ -95,7 +95,7 @@ def pipeline() -> dict[str, Any]:
     )
     one = StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["a"]}, spend=Spend(micro_usd=5))
     two = StageReturn(stage="test", seq=2, baton_patch={"work_scope": ["src"], "decision_log": ["b"]})
-    state.record_stage(one, AT, made_on=state.initial)
+    state.record_stage(one, AT, base=state.initial)
     state.record_fan_out(2, "plan+test", [one, two], AT)
     state.record_decision(
         3, Decided(approval="x", question="3:x", approved=True, who="ann", at=AT, digest="d", via="update")
@@ -154,7 +154,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "patch_effect": lambda: patch_effect(BATON, {"decision_log": ["Decision 29", "New"], "goal": "Other"}).change,
     "new_decisions": lambda: list(new_decisions(["a"], {"decision_log": ["a", "b"]})),
     "without_echo": lambda: without_echo(["a"], {"decision_log": ["a", "b"]}),
-    "undeclared": lambda: undeclared({"goal": "x"}, frozenset({"work_scope", "artifacts"})),
+    "undeclared_writes": lambda: undeclared_writes({"goal": "x"}, frozenset({"work_scope", "artifacts"})),
     "merge_patch": lambda: merge_patch({"a": {"b": 1}}, {"a": {"b": None, "c": [1]}}),
     "difference": lambda: difference({"a": {"b": 1}, "z": 1}, {"a": {"c": 1}, "y": 1}),
     "same_json": lambda: same_json({"a": [1]}, {"a": [True]}),
@@ -169,8 +169,8 @@ PROBES: dict[str, Callable[[], Any]] = {
         verdict.model_dump(mode="json") for verdict in select_artifacts([PLAN], BATON.work_scope, 9, {"plan": 5})
     ],
     "snapshots": lambda: pipeline()["snapshots"],
-    "effect_on": lambda: effect_on(BATON, {"current_state": []}).to_json_object(),
-    "checked_fields": lambda: sorted(checked_fields(["goal"], Baton, "reads") or ()),
+    "apply_change": lambda: apply_change(BATON, {"current_state": []}).to_json_object(),
+    "field_set": lambda: sorted(field_set(["goal"], Baton, "reads") or ()),
     "estimate_tokens": lambda: estimate_tokens("日本語 and English"),
     "PipelineState": pipeline,
     "compile_contract": contracted,
