@@ -53,7 +53,7 @@ from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metr
 from baton.telemetry.tracing import TracedClient, TracedWorker
 from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
-from baton.wire.text import host_of, inert, is_this_machine
+from baton.wire.text import disarm, host_of, is_loopback
 
 if TYPE_CHECKING:
     from baton.telemetry.spans import OpenTelemetryTracing
@@ -201,7 +201,7 @@ class BatonPlugin(SimplePlugin):
         self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
     ) -> ServiceClient:
         """Connect to a server on this machine without gzip, which only takes time where nothing crosses a network."""
-        if config.grpc_compression is GrpcCompression.GZIP and is_this_machine(host_of(config.target_host)):
+        if config.grpc_compression is GrpcCompression.GZIP and is_loopback(host_of(config.target_host)):
             config = dataclasses.replace(config, grpc_compression=GrpcCompression.NONE)
         return await next(config)
 
@@ -336,7 +336,7 @@ class _LabellingClient(client.OutboundInterceptor):
             start = start.model_copy(update={"task_id": start.task_id or str(uuid4())})
             input.args = [start]
             input.search_attributes = _labelled(input.search_attributes, labels(input.workflow, start.task_id))
-            input.static_summary = input.static_summary or inert(start.goal[:_SUMMARY_CHARACTERS])
+            input.static_summary = input.static_summary or disarm(start.goal[:_SUMMARY_CHARACTERS])
         return await super().start_workflow(input)
 
     async def create_schedule(self, input: client.CreateScheduleInput) -> client.ScheduleHandle:
@@ -346,7 +346,7 @@ class _LabellingClient(client.OutboundInterceptor):
             # Each run is a task of its own, whose id only the run knows: it labels itself with it.
             ours = [one for one in labels(action.workflow, "") if one.value]
             action.typed_search_attributes = _labelled(action.typed_search_attributes, ours)
-            action.static_summary = action.static_summary or inert(start.goal[:_SUMMARY_CHARACTERS])
+            action.static_summary = action.static_summary or disarm(start.goal[:_SUMMARY_CHARACTERS])
         return await super().create_schedule(input)
 
 

@@ -24,7 +24,7 @@ from baton.handoff.store_signing import open_sealed, seal_json
 from baton.handoff.validation import ReceiverRequirements, validate_handoff
 from baton.keys.store_keyring import Keyring
 from baton.wire.json_values import loads_strict
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
@@ -55,7 +55,7 @@ def _timed(work: Callable[[], object]) -> float:
         try:
             work()
         except ValidationError as error:
-            mismatch(error)
+            describe_faults(error)
     return (time.process_time() - began) * 1_000
 
 

@@ -32,7 +32,7 @@ from baton import Spend, estimate_tokens
 from baton.agents.answers import AgentAnswer
 from baton.agents.port import AgentWork
 from baton.wire.records import Record
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 RecordT = TypeVar("RecordT", bound=Record)
 _MOST_CLAUSES, _MOST_FLAGS, _MOST_OPEN, _MOST_SENTENCES = 60, 30, 8, 3
@@ -285,7 +285,7 @@ def _parameter(work: AgentWork, name: str, kind: type[RecordT]) -> RecordT:
     try:
         return kind.model_validate_json(json.dumps(work.context.params.get(name) or {}))
     except ValidationError as error:
-        raise ReviewError(f"the parameter {name!r} cannot be used: {mismatch(error, name)}") from None
+        raise ReviewError(f"the parameter {name!r} cannot be used: {describe_faults(error, name)}") from None
 
 
 def _text(work: AgentWork, name: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_v
 
 from baton.errors import BatonError
 from baton.wire.records import Record
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
 
@@ -133,8 +133,8 @@ class Order(Record):
             order.all_changes  # noqa: B018 - validates the short forms
         except ValidationError as error:
             raise DeliveryError(
-                f"delivery cannot use these parameters: {mismatch(error)}. Start it with: baton run delivery --goal … "
-                "--param repository=DIR and one of --param patch=FILE, edits=[…] or command=…"
+                f"delivery cannot use these parameters: {describe_faults(error)}. Start it with: baton run delivery "
+                "--goal … --param repository=DIR and one of --param patch=FILE, edits=[…] or command=…"
             ) from None
         if order.branch is not None and not _BRANCH.fullmatch(order.branch):
             raise DeliveryError(f"the parameter 'branch' is {order.branch!r}, which is not a valid branch name")

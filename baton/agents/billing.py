@@ -14,7 +14,7 @@ from baton.agents.port import AgentWork
 from baton.core.history import Spend
 from baton.errors import AgentError
 from baton.telemetry.tracing import current_stage
-from baton.wire.money import Price, Usage, micro_usd
+from baton.wire.money import Price, Usage, to_micro_usd
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
     )
     for provider in (url, None) if url else (None,):
         try:
-            return micro_usd(prices.calc_price(counted, model, provider_api_url=provider).total_price)
+            return to_micro_usd(prices.calc_price(counted, model, provider_api_url=provider).total_price)
         except LookupError:
             continue
     if model != "test" and not model.startswith("function:"):  # Pydantic AI's scripted models send no bill

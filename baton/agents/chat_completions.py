@@ -18,7 +18,7 @@ from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.pydantic_ai_run import CountedChatModel
 from baton.errors import AgentError, ConfigurationError
 from baton.wire.money import Price
-from baton.wire.text import is_this_machine
+from baton.wire.text import is_loopback
 
 
 def chat_agent(
@@ -80,7 +80,7 @@ def _checked_url(url: str, *, secret: bool) -> str:
         parts = httpx2.URL()
     if parts.scheme not in ("http", "https") or not parts.host or parts.userinfo or url != url.strip():
         raise ValueError("url: expected https://host/path, without blanks, and without a name or key in it")
-    if secret and parts.scheme == "http" and not is_this_machine(parts.host):
+    if secret and parts.scheme == "http" and not is_loopback(parts.host):
         raise ValueError(f"{url!r} would carry the key in clear text; use https")
     return url
 

@@ -55,7 +55,7 @@ from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_stream import StageStream
 from baton.wire.money import Price, Usage
-from baton.wire.text import fence, mismatch
+from baton.wire.text import describe_faults, fence
 
 _CONTENT = ("text", "image", "file")  # the types of a dictionary that the SDK takes for content
 
@@ -362,7 +362,7 @@ def _of_stage(tool: AgentTool) -> FunctionTool:
         except ToolDeniedError:
             raise
         except ValidationError as error:
-            return f"error: the arguments do not fit: {mismatch(error)}"
+            return f"error: the arguments do not fit: {describe_faults(error)}"
         except Exception as error:
             raise ToolRaisedError(error) from error
 

@@ -36,7 +36,7 @@ from baton.agents.pydantic_ai_run import OUTPUT_TOOL, RecordingCapability, names
 from baton.agents.tools import AgentTool
 from baton.core.stages import name_set
 from baton.wire.money import Price
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 _BEAT = 1.0  # seconds between two heartbeats with the progress of a stream
 
@@ -201,7 +201,7 @@ def _tool(tool: AgentTool) -> Tool[Any]:
         try:
             result = await tool.call(arguments)
         except ValidationError as error:
-            raise ModelRetry(mismatch(error)) from error
+            raise ModelRetry(describe_faults(error)) from error
         return "null" if result is None else result  # as JSON; the framework would send an empty text
 
     return Tool.from_schema(call, tool.wire_name, tool.description, dict(tool.parameters))

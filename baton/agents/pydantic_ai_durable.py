@@ -51,7 +51,7 @@ from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, page_note, read_page, unknown_id
 from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import Json
-from baton.wire.money import Price, micro_usd, usd
+from baton.wire.money import Price, to_micro_usd, to_usd
 
 _LONGEST_TOLD = 16_000  # characters of an answer or a result, which goes through the history to its record
 _READ_WITHIN = timedelta(minutes=1)
@@ -267,7 +267,7 @@ class DurableAgent:
             usage_limits=UsageLimits(
                 request_limit=opened["requests"],
                 total_tokens_limit=opened["tokens"],
-                cost_limit=None if opened["micro_usd"] is None else usd(opened["micro_usd"]),
+                cost_limit=None if opened["micro_usd"] is None else to_usd(opened["micro_usd"]),
             ),
             metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
         )
@@ -297,7 +297,7 @@ class DurableAgent:
     def _session(self, usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
         """Return a run's bill and session, as the stage that records them takes them."""
         seen = usage_of(usage)
-        cost = micro_usd(usage.cost or Decimal(0)) if self._price is None else self._price.micro_usd(seen)
+        cost = to_micro_usd(usage.cost or Decimal(0)) if self._price is None else self._price.micro_usd(seen)
         spend = Spend(micro_usd=cost, prompt_tokens=seen.input, completion_tokens=seen.output)
         return {"spend": spend.model_dump(mode="json"), "events": _events(messages, self._unrecorded)}
 

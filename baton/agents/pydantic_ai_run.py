@@ -59,7 +59,7 @@ from baton.agents.port import HANDOFF_HEADER, AgentWork
 from baton.agents.tools import as_text
 from baton.contract.activity import ToolAnswer
 from baton.errors import AgentError, ConfigurationError, PatchError
-from baton.wire.money import Price, Usage, micro_usd
+from baton.wire.money import Price, Usage, to_micro_usd
 
 OUTPUT_TOOL = "final_result"
 """How the tool is called by which a model answers."""
@@ -209,7 +209,7 @@ def usage_of(found: RequestUsage | RunUsage) -> Usage:
 
 def _cost(found: RequestUsage | RunUsage) -> int | None:
     """Return what the framework says that tokens cost, in millionths of a US dollar."""
-    return None if found.cost is None else micro_usd(found.cost)
+    return None if found.cost is None else to_micro_usd(found.cost)
 
 
 def names_of_tools(agent: Agent[Any, Any]) -> frozenset[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from baton.wire.schemas import steps_of
+from baton.wire.schemas import parse_pointer
 
 MOST_SPELLED_OUT = 300
 """How many references `spelled_out` repeats in full; each may lead to many others."""
@@ -55,7 +55,7 @@ def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _at(schema: Mapping[str, Any], pointer: str) -> Any:
     """Return what stands at a JSON pointer, or None."""
     found: Any = schema if pointer[:1] in ("", "/") else None
-    for name in steps_of(pointer):
+    for name in parse_pointer(pointer):
         if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
             found = found[int(name)]
         elif isinstance(found, Mapping) and name in found:

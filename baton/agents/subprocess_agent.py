@@ -21,7 +21,7 @@ from baton.core.stages import name_set
 from baton.devserver.processes import group_bound_to_parent
 from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.pipelines.prompt import FILES, Reads
-from baton.wire.json_values import spellings
+from baton.wire.json_values import json_spellings
 from baton.wire.text import single_line
 
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT")
@@ -294,7 +294,7 @@ def _signal(group: int, number: int) -> None:
 
 def _without(text: str, secrets: Sequence[str]) -> str:
     """Return a text in which no value stands of a variable that was named for the program, nor one as JSON has it."""
-    spelled = {one for secret in secrets for one in spellings(secret) if len(one) >= _SHORTEST_SECRET}
+    spelled = {one for secret in secrets for one in json_spellings(secret) if len(one) >= _SHORTEST_SECRET}
     for one in sorted(spelled, key=len, reverse=True):  # of two values, one may begin as the other
         text = text.replace(one, "[withheld]")
     return text

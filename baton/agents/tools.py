@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
 from baton.pipelines.activity_context import StageContext
-from baton.wire.json_values import well_formed
+from baton.wire.json_values import repair_text
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _CHECKS = validate_call(lambda: None).__code__.co_filename  # where arguments are held to a function's parameters
@@ -104,7 +104,7 @@ class AgentTool:
         try:
             return _sendable(result)
         except RecursionError:  # it refers to itself
-            return well_formed(str(result))
+            return repair_text(str(result))
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -126,7 +126,7 @@ def _is_of_arguments(error: ValidationError) -> bool:
 def _sendable(value: Any) -> Any:
     """Return a value whose texts can be sent: names of files that are no UTF-8 have halves of characters."""
     if isinstance(value, str):
-        return well_formed(value)
+        return repair_text(value)
     if type(value) in (list, tuple):
         return type(value)(_sendable(one) for one in value)
     return {_sendable(key): _sendable(one) for key, one in value.items()} if type(value) is dict else value

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from baton.core.history import Spend
 from baton.handoff.records import CostTracking, TokenSpent
-from baton.wire.money import usd
+from baton.wire.money import to_usd
 from baton.wire.records import CompactRecord, Count, Name
 
 
@@ -132,12 +132,12 @@ class Budget(CompactRecord):
         free = max(0, self._uncommitted()) if closing else self.free_micro_usd
         then = OnExhaustion.STOP if closing and self.then is OnExhaustion.WRAP_UP else self.then
         if wanted > free:
-            text = f"{stage!r} needs {usd(wanted)} USD of the budget and {usd(free)} USD are free"
+            text = f"{stage!r} needs {to_usd(wanted)} USD of the budget and {to_usd(free)} USD are free"
             return Shortage(text=text, missing_micro_usd=wanted - free, then=then)
         allowed = self.limits.get(stage)
         committed = self.by_stage.get(stage, 0) + self._held(stage)
         if allowed is not None and committed + wanted > allowed:
-            text = f"{stage!r} may spend {usd(allowed)} USD and has spent or reserved {usd(committed)} USD"
+            text = f"{stage!r} may spend {to_usd(allowed)} USD and has spent or reserved {to_usd(committed)} USD"
             return Shortage(text=text, missing_micro_usd=committed + wanted - allowed, then=then)
         return None
 
@@ -226,8 +226,8 @@ class Budget(CompactRecord):
         """Return the figures that a handoff carries; spent and left together are the ceiling."""
         tokens = TokenSpent(prompt=self.spent.prompt_tokens, completion=self.spent.completion_tokens)
         return CostTracking(
-            cost_spent_so_far_usd=usd(self.spent_micro_usd),
-            cost_budget_remaining_usd=usd(self.remaining_micro_usd),
+            cost_spent_so_far_usd=to_usd(self.spent_micro_usd),
+            cost_budget_remaining_usd=to_usd(self.remaining_micro_usd),
             token_spent=tokens,
         )
 

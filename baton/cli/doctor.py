@@ -50,7 +50,7 @@ from baton.runs.client_waiting import (
     unchosen_workers,
 )
 from baton.wire.names import SEARCH_ATTRIBUTES, WAIT_FOR_WORKER
-from baton.wire.text import host_of, is_this_machine, quantity
+from baton.wire.text import host_of, is_loopback, quantity
 from baton.worker import unknown_settings
 
 
@@ -235,7 +235,7 @@ def check_protection(settings: dict[str, Any]) -> Finding:
         return Finding("protection", Mark.OK, "TLS, and an API key")
     if settings.get("tls"):
         return Finding("protection", Mark.OK, "TLS")
-    if is_this_machine(host):
+    if is_loopback(host):
         return Finding("protection", Mark.OK, "neither TLS nor a key, on this machine")
     return Finding(
         "protection",

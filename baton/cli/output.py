@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from baton.wire.text import rough_length
+from baton.wire.text import format_rough_duration
 
 _WIDTH_OF_A_FILE = 120
 _LEADING_AT_LEAST = 16
@@ -176,7 +176,7 @@ def format_age(at: datetime | None, now: datetime) -> str:
     """Return how long ago something was, in the largest unit that fits."""
     if at is None:
         return ""
-    return "just now" if now - at < timedelta(seconds=2) else f"{rough_length(now - at)} ago"
+    return "just now" if now - at < timedelta(seconds=2) else f"{format_rough_duration(now - at)} ago"
 
 
 STATUS_STYLES = {

@@ -36,7 +36,7 @@ from baton.core.verdict import Finding, Verdict
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.report.records import HandoffReport
 from baton.wire.records import Record
-from baton.wire.schemas import Published
+from baton.wire.schemas import PublishedSchema
 
 SCHEMAS: Mapping[str, type[Record]] = {
     "baton": Baton,
@@ -75,8 +75,8 @@ SCHEMAS: Mapping[str, type[Record]] = {
 
 def schema_of(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a record."""
-    body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=Published)
-    return {"$schema": Published.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}
+    body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=PublishedSchema)
+    return {"$schema": PublishedSchema.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}
 
 
 @command

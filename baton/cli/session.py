@@ -33,8 +33,8 @@ from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
-from baton.wire.json_values import holds_half, loads_strict
-from baton.wire.money import amount_of
+from baton.wire.json_values import has_lone_surrogate, loads_strict
+from baton.wire.money import parse_amount
 
 _CONNECT_SECONDS = 10.0
 KEYS_FOLDER = Path(".baton")
@@ -212,7 +212,7 @@ def _refuse_half_characters(ctx: typer.Context, given: Mapping[str, Any]) -> Non
     for named in ctx.command.params:
         value = given.get(named.name or "")
         for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and holds_half(text):
+            if isinstance(text, str) and has_lone_surrogate(text):
                 why = "it is not UTF-8; is your terminal set to another encoding?"
                 raise typer.BadParameter(why, param_hint=named.opts[0])
 
@@ -348,6 +348,6 @@ def parse_selection(run: str | None, every: bool) -> "Target | None":
 def parse_usd(given: str, option: str) -> int:
     """Return an amount of US dollars in millionths."""
     try:
-        return amount_of(given)
+        return parse_amount(given)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None

@@ -37,8 +37,8 @@ from baton.errors import ArtifactCorruptError, ArtifactError, NewerPayloadError,
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
 from baton.keys.store_keyring import Keyring, KeySource
-from baton.wire.json_values import containers
-from baton.wire.text import mismatch
+from baton.wire.json_values import count_containers
+from baton.wire.text import describe_faults
 
 DRIVER = "baton-artifacts"
 """The driver's name in every reference that a history holds; it can never change."""
@@ -180,7 +180,7 @@ class BatonPayloadConverter(CompositePayloadConverter):
         except FailureError:
             raise
         except ValidationError as error:
-            raise _invalid(f"this is no {error.title}: {mismatch(error, 'value')}") from None
+            raise _invalid(f"this is no {error.title}: {describe_faults(error, 'value')}") from None
         except Exception as error:
             encodings = sorted(
                 {payload.metadata.get("encoding", b"").decode("utf-8", "replace") for payload in payloads}
@@ -355,7 +355,7 @@ def _check_bounds(data: bytes, hint: Any) -> None:
     most = getattr(hint, "__baton_most_bytes__", None)
     if most is not None and len(data) > most:
         raise _invalid(f"a {hint.__name__} of {len(data):,} bytes; at most {most:,} are read")
-    count = containers(data, MOST_CONTAINERS)
+    count = count_containers(data, MOST_CONTAINERS)
     if count > MOST_CONTAINERS:
         raise _invalid(
             f"a payload with {count:,} objects and lists; at most {MOST_CONTAINERS:,} are read: put content into an "

@@ -20,7 +20,7 @@ from temporalio.converter import (
 from baton.errors import NewerPayloadError, PayloadError
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import Key, KeyringError, Purpose, UnknownKeyError
-from baton.wire.zstandard import dictionary, zstd
+from baton.wire.zstandard import load_dictionary, zstd
 
 PREFIX = b"binary/zstd-"
 """How the metadata member `encoding` of a payload that this codec wrote begins; the dictionary's number follows."""
@@ -40,7 +40,7 @@ class CompressionCodec(PayloadCodec):
 
     def __init__(self) -> None:
         # Made once: it holds the dictionary's tables. Each of its methods is safe among threads.
-        self._compressor = zstd.ZstdCompressor(level=_LEVEL, zstd_dict=dictionary("baton.codec", _FILES[_CURRENT]))
+        self._compressor = zstd.ZstdCompressor(level=_LEVEL, zstd_dict=load_dictionary("baton.codec", _FILES[_CURRENT]))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return ``payloads``, each compressed if it is JSON and that makes it a tenth smaller."""
@@ -69,7 +69,7 @@ class CompressionCodec(PayloadCodec):
                 f"has {sorted(_FILES)}: upgrade temporal-baton to the version that wrote it, or later"
             )
         try:
-            plain = _decompress(payload.data, dictionary("baton.codec", _FILES[number]))
+            plain = _decompress(payload.data, load_dictionary("baton.codec", _FILES[number]))
         except zstd.ZstdError as error:
             raise PayloadError(
                 f"a payload of encoding {encoding.decode()!r} is damaged ({len(payload.data)} bytes): {error}"

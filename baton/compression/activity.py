@@ -31,7 +31,7 @@ from baton.ledger.entries import cost_with
 from baton.ledger.records import AuditEntry
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.activity_worker import heartbeats
-from baton.wire.money import usd
+from baton.wire.money import to_usd
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 
@@ -52,8 +52,8 @@ async def compress_history(
     warnings = list(done.warnings)
     if spend.micro_usd and not within_share(spend.micro_usd, given.upstream):
         warnings.append(
-            f"the summary cost {usd(spend.micro_usd)} USD, which is not under {100 // ONE_IN} % of the "
-            f"{usd(given.upstream.micro_usd)} USD upstream"
+            f"the summary cost {to_usd(spend.micro_usd)} USD, which is not under {100 // ONE_IN} % of the "
+            f"{to_usd(given.upstream.micro_usd)} USD upstream"
         )
     return done.model_copy(update={"spend": spend, "fallback_reason": reason, "warnings": warnings})
 

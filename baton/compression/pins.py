@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from baton.wire.text import lines, sentences_of_line
+from baton.wire.text import split_line, split_lines
 
 
 class PinKind(StrEnum):
@@ -193,9 +193,9 @@ def kind_of(sentence: str) -> PinKind | None:
 
 def _parts(text: str) -> Iterator[tuple[str, PinKind | None]]:
     """Yield the sentences of a text and why each is kept; a line with a label such as `Decision:` is one."""
-    for line in lines(text):
+    for line in split_lines(text):
         labelled = len(line) <= _LONGEST_LABELLED and _is_labelled(_folded(line))
-        for part in (line,) if labelled else sentences_of_line(line):
+        for part in (line,) if labelled else split_line(line):
             kind = kind_of(part)
             yield part, PinKind.FLAG if labelled and kind in (None, PinKind.NUMBER) else kind
 

@@ -20,8 +20,8 @@ from baton.core.history import Spend
 from baton.errors import BatonError, HandoffError
 from baton.handoff.records import Turn
 from baton.ledger.records import AuditEntry
-from baton.wire.money import Price, Usage, usd
-from baton.wire.records import CompactRecord, Count, Whole
+from baton.wire.money import Price, Usage, to_usd
+from baton.wire.records import CompactRecord, Count, Integer
 from baton.wire.text import TokenEstimator, estimate_tokens, fence, single_line
 
 ONE_IN = 20
@@ -100,8 +100,8 @@ def too_dear(
     if most == 0 or within_share(most, upstream):
         return None
     return (
-        f"a summary by the model would cost up to {usd(most)} USD, which is not under {100 // ONE_IN} % of the "
-        f"{usd(upstream.micro_usd)} USD upstream"
+        f"a summary by the model would cost up to {to_usd(most)} USD, which is not under {100 // ONE_IN} % of the "
+        f"{to_usd(upstream.micro_usd)} USD upstream"
     )
 
 
@@ -175,12 +175,12 @@ class CompressInput(CompactRecord):
     """
 
     turns: Turns
-    window: Whole = Field(ge=1)
+    window: Integer = Field(ge=1)
     other_tokens: Count = 0
     summary: str = ""
     threshold: float = Field(default=DEFAULT_THRESHOLD, gt=0, le=1)
-    keep: Whole = Field(default=DEFAULT_KEEP, ge=1)
-    summary_tokens: Whole = Field(default=DEFAULT_SUMMARY_TOKENS, ge=LEAST_SUMMARY_TOKENS)
+    keep: Integer = Field(default=DEFAULT_KEEP, ge=1)
+    summary_tokens: Integer = Field(default=DEFAULT_SUMMARY_TOKENS, ge=LEAST_SUMMARY_TOKENS)
     upstream: Spend = Spend()
     event: AuditEntry | None = None
 

@@ -21,9 +21,9 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 from pydantic_core import to_jsonable_python
 
-from baton.wire.json_values import excess
-from baton.wire.money import dollars
-from baton.wire.text import length, quantity, rough_length, stamp
+from baton.wire.json_values import find_excess
+from baton.wire.money import format_usd
+from baton.wire.text import format_duration, format_rough_duration, format_time, quantity
 
 MOST_CHARACTERS = 300_000
 """So much of a text is shown, which is more than an approval may show; the whole can be downloaded."""
@@ -158,7 +158,7 @@ def _json(text: str) -> Any:
         value = json.loads(text, object_pairs_hook=_object, parse_float=_exact, parse_constant=_exact)
     except (ValueError, RecursionError):
         return None
-    return value if excess(value, sys.maxsize) is None else None
+    return value if find_excess(value, sys.maxsize) is None else None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -269,17 +269,17 @@ def moment(at: datetime | None) -> Markup:
     if at is None:
         return Markup("")
     utc = at.astimezone(UTC)
-    return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(timespec="milliseconds"), stamp(utc))
+    return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(timespec="milliseconds"), format_time(utc))
 
 
 def ago(at: datetime | None) -> Markup:
     """Return how long ago something was, in the largest unit that fits, with the time itself as its title."""
     if at is None:
         return Markup("")
-    told = rough_length(max(timedelta(), datetime.now(UTC) - at))
+    told = format_rough_duration(max(timedelta(), datetime.now(UTC) - at))
     utc = at.astimezone(UTC)
     return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(
-        utc.isoformat(timespec="milliseconds"), stamp(utc), told
+        utc.isoformat(timespec="milliseconds"), format_time(utc), told
     )
 
 
@@ -304,7 +304,7 @@ def json_text(value: Any) -> str:
         plain = to_jsonable_python(value)
     except ValueError:
         return "this JSON is nested too deep to be shown"
-    is_deep = excess(plain, sys.maxsize, _DEEPEST) is not None
+    is_deep = find_excess(plain, sys.maxsize, _DEEPEST) is not None
     return json.dumps(plain, ensure_ascii=False, indent=None if is_deep else 2)
 
 
@@ -319,10 +319,10 @@ def artifact_command(workflow_id: str, artifact_id: str) -> str:
 
 
 FILTERS: Mapping[str, Any] = {
-    "length": length,
+    "length": format_duration,
     "moment": moment,
     "ago": ago,
-    "dollars": dollars,
+    "dollars": format_usd,
     "number": number,
     "bytes": size,
     "json": json_text,

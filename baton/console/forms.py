@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from baton.wire.json_values import excess
-from baton.wire.schemas import pointer
+from baton.wire.json_values import find_excess
+from baton.wire.schemas import format_pointer
 
 MOST_FIELDS = 100
 """How many fields a form shows; a schema with more is edited as JSON."""
@@ -272,7 +272,7 @@ def parsed_json(text: str) -> Any:
         raise ValueError(f"this is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise ValueError("this is not JSON: it is nested too deep") from None
-    if (found := excess(value)) is not None:
+    if (found := find_excess(value)) is not None:
         raise ValueError(str(found))
     return value
 
@@ -343,7 +343,7 @@ def _field(
 
 def _written(path: Sequence[str]) -> str:
     """Return a path as the name of a field."""
-    return pointer(path)[1:]
+    return format_pointer(path)[1:]
 
 
 def _label(key: str, schema: Mapping[str, Any]) -> str:

@@ -42,7 +42,7 @@ from baton.console.rendering import Enclosed, artifact_file, enclosed, file, fol
 from baton.console.security import Role, action, page, viewer_of
 from baton.console.sources import Sources
 from baton.wire.json_values import digest
-from baton.wire.money import amount_of
+from baton.wire.money import parse_amount
 
 _LOOKS_EVERY = 1.0
 _READ_SECONDS = 5.0  # a page says sooner than a decision that no worker answers, and follows once one does
@@ -354,7 +354,7 @@ def _decision(handoff_id: str, who: str, given: Mapping[str, str]) -> tuple[Hand
             faults["patch"] = str(error)
     if chosen == HandoffAction.TOP_UP.value:
         try:
-            micro_usd = amount_of(given.get("usd", ""))
+            micro_usd = parse_amount(given.get("usd", ""))
         except ValueError as error:
             faults["usd"] = str(error)
     if faults:

@@ -36,8 +36,8 @@ from baton.console.rendering import named, render, run_path, sources_of
 from baton.console.security import Role, action, page, viewer_of
 from baton.console.sources import Sources
 from baton.wire.json_values import digest
-from baton.wire.money import amount_of
-from baton.wire.text import mismatch
+from baton.wire.money import parse_amount
+from baton.wire.text import describe_faults
 
 MENU = ("/start", "Start")
 
@@ -327,7 +327,7 @@ async def do_start(request: Request, given: Mapping[str, str]) -> Response:
     members = dict(filled.value)
     if given.get("budget", "").strip():
         try:
-            members["budget"] = {"initial_micro_usd": amount_of(given["budget"])}
+            members["budget"] = {"initial_micro_usd": parse_amount(given["budget"])}
         except ValueError as error:
             faults["budget"] = str(error)
     if faults:
@@ -336,7 +336,7 @@ async def do_start(request: Request, given: Mapping[str, str]) -> Response:
         made = PipelineInput.model_validate(members)
         made.first_baton()
     except ValidationError as error:
-        return await _page(request, Sent(given, refused=mismatch(error)))
+        return await _page(request, Sent(given, refused=describe_faults(error)))
     async with _turn(f"start {workflow_id}"):
         try:
             await client.start_workflow(

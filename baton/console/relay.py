@@ -25,7 +25,7 @@ from baton.client import (
 )
 from baton.console.content import Content, value_content
 from baton.errors import HistoryError
-from baton.wire.text import between
+from baton.wire.text import elapsed
 
 Message = Mapping[str, Any]
 
@@ -167,7 +167,7 @@ def _leg(
         x=min(x, WIDTH - width) if not taken else 0.0,
         width=width if not taken else 0.0,
         waits=step.kind in _WAITS,
-        took=None if taken else between(step.began, step.ended),
+        took=None if taken else elapsed(step.began, step.ended),
         spend=spend,
         changes=sorted(found, key=lambda one: one.sign == "-"),
         edits=edits,

@@ -17,7 +17,7 @@ from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDen
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.stages import Calls, step
 from baton.handoff.store_gate import now_utc
-from baton.wire.json_values import Json, digest_of, sha256, well_formed
+from baton.wire.json_values import Json, format_digest, repair_text, sha256
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 LONGEST_CLAIM = 1_000
@@ -109,7 +109,7 @@ class SessionLog:
         self, kind: EventType, text: str, exclude: bool, *, whole: str | None = None, **members: Any
     ) -> SessionEvent:
         """Record an event; halves of characters, which tools and models do return, become whole ones."""
-        text, whole = well_formed(text), None if whole is None else well_formed(whole)
+        text, whole = repair_text(text), None if whole is None else repair_text(whole)
         tokens = self._counter(text if whole is None else whole)
         with self._lock:
             event = SessionEvent(
@@ -157,7 +157,7 @@ class SessionLog:
 
 def _digest(text: str) -> str:
     """Return the digest of a text, as events name it."""
-    return digest_of(sha256(text.encode()))
+    return format_digest(sha256(text.encode()))
 
 
 def cut(text: str, longest: int = LONGEST_CLAIM) -> str:

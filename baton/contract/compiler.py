@@ -39,7 +39,7 @@ from baton.contract.records import (
     SourceProvenance,
 )
 from baton.contract.registry import tool_key, tool_keys
-from baton.wire.records import CompactRecord, Count, says_something
+from baton.wire.records import CompactRecord, Count, has_text
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 
@@ -163,7 +163,7 @@ def state_claims(draft: Draft) -> None:
     for event in draft.rest:
         at, confidence = event.at, confidence_of(event)
         source, method = source_of(event)
-        if at is None or confidence is None or not says_something(event.content):
+        if at is None or confidence is None or not has_text(event.content):
             draft.leave_out(event, UNSUPPORTED)
             continue
         provenance = SourceProvenance(source=source, timestamp=at, method=method)

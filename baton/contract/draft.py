@@ -26,7 +26,7 @@ from baton.contract.records import (
 )
 from baton.contract.registry import tool_key
 from baton.handoff.validation import TOLERANCE
-from baton.wire.records import CompactRecord, Name, says_something
+from baton.wire.records import CompactRecord, Name, has_text
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
@@ -184,7 +184,7 @@ _UNKNOWN = frozenset({"", UNKNOWN, "unknown_tool", "undefined", "null", "none", 
 
 def is_unknown_source(name: str) -> bool:
     """Return whether the name of a source says that it is unknown."""
-    return not says_something(name) or name.strip().casefold() in _UNKNOWN
+    return not has_text(name) or name.strip().casefold() in _UNKNOWN
 
 
 class EventOutcome(StrEnum):
@@ -210,7 +210,7 @@ def label_of(kind: str, subject: str, otherwise: EventType) -> str:
     if not _KIND.fullmatch(kind):
         raise ContractError(f"{kind!r} cannot begin a label; use a word of small letters, as in 'confidential'")
     name = " ".join(subject.split())
-    return f"{kind}:{name[:LONGEST_SUBJECT] if says_something(name) else otherwise.value}"
+    return f"{kind}:{name[:LONGEST_SUBJECT] if has_text(name) else otherwise.value}"
 
 
 class Draft:
@@ -287,7 +287,7 @@ class Draft:
         """Make a fact of an event."""
         if confidence is Confidence.HIGH and not (event.type is EventType.TOOL_RESULT and event.success is True):
             raise ContractError(f"the event {event.id!r} is not a tool's success; its confidence cannot be high")
-        if not says_something(claim):
+        if not has_text(claim):
             raise ContractError(f"the claim of the event {event.id!r} says nothing; leave the event out")
         self._settle(event, EventOutcome.FACT)
         rest: dict[str, Any] = {"whole": event.whole} if event.whole is not None and claim == event.content else {}

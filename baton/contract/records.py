@@ -26,13 +26,13 @@ from baton.wire.records import (
     Count,
     Digest,
     Instant,
+    Integer,
     Minutes,
     Name,
     OpenRecord,
     Statement,
     Traceparent,
     Uuid4,
-    Whole,
 )
 from baton.wire.text import single_line
 
@@ -423,13 +423,13 @@ class Explanation(CompactRecord):
     """
 
     stage: str
-    seq: Whole
-    attempt: Whole = 1
+    seq: Integer
+    attempt: Integer = 1
     contract: dict[str, JsonValue] = Field(default_factory=dict)
     left_out: list[LeftOut] = Field(default_factory=list)
     prompt: list[PromptPart] = Field(default_factory=list)
-    tokens_read: Whole = 0
-    transcript_tokens: Whole = 0
+    tokens_read: Integer = 0
+    transcript_tokens: Integer = 0
 
     @property
     def terms(self) -> HandoffContract:

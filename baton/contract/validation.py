@@ -37,10 +37,10 @@ from baton.contract.records import (
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import MAX_FINDING_LENGTH, Code, Finding, Verdict
 from baton.handoff.validation import TOLERANCE
-from baton.wire.json_values import digest_of, sha256, well_formed
-from baton.wire.records import says_something
-from baton.wire.schemas import pointer, published_document, unreadable
-from baton.wire.text import estimate_tokens, faults, quantity, single_line
+from baton.wire.json_values import format_digest, repair_text, sha256
+from baton.wire.records import has_text
+from baton.wire.schemas import format_pointer, published_document, version_mismatch
+from baton.wire.text import estimate_tokens, list_faults, quantity, single_line
 
 
 def contract_schema() -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _fact_findings(
     findings = []
     event_id, claim = text_of(fact.get("eventId")), text_of(fact.get("claim"))
     own = known.get(event_id)
-    texts_of_claim = (claim.strip(), digest_of(sha256(claim.encode("utf-8", "surrogatepass"))))
+    texts_of_claim = (claim.strip(), format_digest(sha256(claim.encode("utf-8", "surrogatepass"))))
     its_own = own is not None and event_id not in kept_back and own.content.strip() == claim.strip()
     copied = None if its_own else next((said[text] for text in texts_of_claim if text in said), None)
     if event_id in kept_back:
@@ -240,7 +240,7 @@ def _shape_findings(members: Mapping[str, Any]) -> tuple[list[ContractFinding], 
     findings = []
     version = members.get("schemaVersion")
     try:
-        reason = unreadable(version, CONTRACT_CURRENT) if isinstance(version, str) else None
+        reason = version_mismatch(version, CONTRACT_CURRENT) if isinstance(version, str) else None
     except ValueError:
         reason = None
     if reason:
@@ -248,7 +248,7 @@ def _shape_findings(members: Mapping[str, Any]) -> tuple[list[ContractFinding], 
     try:
         return findings, HandoffContract.from_json_object(members)
     except ValidationError as error:
-        places = {pointer(one["loc"]): one for one in reversed(faults(error))}
+        places = {format_pointer(one["loc"]): one for one in reversed(list_faults(error))}
     for at, fault in reversed(places.items()):
         text = f"{at!r} is missing; send it" if fault["type"] == "missing" else f"{at!r}: {fault['msg']}"
         findings.append(ContractFinding(check=_check_of(at), text=text, at=at))
@@ -335,7 +335,7 @@ def _schema_findings(
 def _trace_findings(members: Mapping[str, Any], parent: str | None) -> list[ContractFinding]:
     """Return why the trace does not link to the pipeline's; a traceparent may do it instead."""
     trace_id = text_of(members.get("traceId"))
-    if parent is None or not says_something(trace_id):
+    if parent is None or not has_text(trace_id):
         return []
     if parent in (trace_id, trace_id_of(text_of(members.get("traceparent")))):
         return []
@@ -402,11 +402,11 @@ def _verdict(
 
 def _named(value: Any) -> str:
     """Return a name as a log line shows it."""
-    return single_line(well_formed(text_of(value)[:_LONGEST_NAME]))
+    return single_line(repair_text(text_of(value)[:_LONGEST_NAME]))
 
 
 def _short(finding: ContractFinding) -> ContractFinding:
     """Return a finding whose sentence is cut and can be written, for it may quote a name that a sender wrote."""
     return finding.model_copy(
-        update={"text": well_formed(finding.text[:MAX_FINDING_LENGTH]), "at": well_formed(finding.at)}
+        update={"text": repair_text(finding.text[:MAX_FINDING_LENGTH]), "at": repair_text(finding.at)}
     )

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, to_json
 
 from baton.artifacts.records import ArtifactRef, PathText
-from baton.wire.json_values import digest, excess
+from baton.wire.json_values import digest, find_excess
 from baton.wire.records import Record, Statement
 
 BatonT = TypeVar("BatonT", bound="Baton")
@@ -105,7 +105,7 @@ class Baton(Record):
             >>> Baton.from_json_object({"goal": "Add login"}).goal
             'Add login'
         """
-        if (found := excess(members)) is not None:
+        if (found := find_excess(members)) is not None:
             fault = PydanticCustomError("too_many", "{text}", {"text": found.text})
             raise ValidationError.from_exception_data(cls.__name__, [{"type": fault, "loc": found.path, "input": None}])
         text = to_json(members)  # which refuses what is not JSON

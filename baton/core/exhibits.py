@@ -11,9 +11,9 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from baton.artifacts.records import ArtifactRef
-from baton.wire.json_values import digest_of, excess, sha256
-from baton.wire.money import usd
-from baton.wire.records import CompactRecord, Name, Whole
+from baton.wire.json_values import find_excess, format_digest, sha256
+from baton.wire.money import to_usd
+from baton.wire.records import CompactRecord, Integer, Name
 from baton.wire.text import single_line
 
 MAX_EXHIBITS = 20
@@ -47,7 +47,7 @@ class Exhibit(CompactRecord):
     title: Name
     form: Literal["markdown", "text", "diff"] = "text"
     text: str = ""
-    length: Whole = Field(default=0, ge=0)
+    length: Integer = Field(default=0, ge=0)
     digest: str
     artifact: ArtifactRef | None = None
 
@@ -73,7 +73,7 @@ class Exhibit(CompactRecord):
             value = value.model_dump(mode="json", exclude_unset=True)
         if isinstance(value, str):
             return cls._made(value, title, "markdown")
-        if (found := excess(value)) is not None:
+        if (found := find_excess(value)) is not None:
             raise ValueError(f"an approval cannot show {title!r}: {found}")
         table = _table(value)
         if table is not None:
@@ -97,7 +97,9 @@ class Exhibit(CompactRecord):
     @classmethod
     def amount(cls, micro_usd: int, title: str = "amount") -> Self:
         """Return an amount of money, given in millionths of a US dollar."""
-        return cls._made(f"{usd(micro_usd):,.2f} USD" if micro_usd % 10_000 == 0 else f"{usd(micro_usd)} USD", title)
+        return cls._made(
+            f"{to_usd(micro_usd):,.2f} USD" if micro_usd % 10_000 == 0 else f"{to_usd(micro_usd)} USD", title
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -111,13 +113,13 @@ class Exhibit(CompactRecord):
 
     def matches(self, text: str) -> bool:
         """Return whether this is the text that the digest is of."""
-        return self.artifact is not None or digest_of(sha256(text.encode())) == self.digest
+        return self.artifact is not None or format_digest(sha256(text.encode())) == self.digest
 
     @classmethod
     def _made(cls, text: str, title: str, form: Literal["markdown", "text", "diff"] = "text") -> Self:
         encoded = text.encode()  # half a surrogate pair fails here, before anybody is asked
         title = single_line(title)[:_LONGEST_TITLE] or "shown"
-        return cls(title=title, form=form, text=text, length=len(text), digest=digest_of(sha256(encoded)))
+        return cls(title=title, form=form, text=text, length=len(text), digest=format_digest(sha256(encoded)))
 
 
 def build_exhibits(

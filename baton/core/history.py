@@ -15,8 +15,8 @@ from baton.core.baton import Baton
 from baton.core.patching import merge_patch
 from baton.errors import RecordedBatonError
 from baton.wire.json_values import Json
-from baton.wire.records import CompactRecord, Name, Timestamp, Whole
-from baton.wire.text import recorded_mismatch
+from baton.wire.records import CompactRecord, Integer, Name, Timestamp
+from baton.wire.text import describe_recorded_faults
 
 
 class Spend(CompactRecord):
@@ -34,9 +34,9 @@ class Spend(CompactRecord):
         (False, True)
     """
 
-    micro_usd: Whole = Field(default=0, ge=0)
-    prompt_tokens: Whole = Field(default=0, ge=0)
-    completion_tokens: Whole = Field(default=0, ge=0)
+    micro_usd: Integer = Field(default=0, ge=0)
+    prompt_tokens: Integer = Field(default=0, ge=0)
+    completion_tokens: Integer = Field(default=0, ge=0)
 
     def __bool__(self) -> bool:
         """Return whether anything was spent."""
@@ -136,13 +136,13 @@ class HistoryEntry(CompactRecord):
         spend: What the step cost.
     """
 
-    seq: Whole = Field(ge=1)
+    seq: Integer = Field(ge=1)
     stage_id: Name
     kind: StepKind = Field(default=StepKind.STAGE, strict=False)
     timestamp: Timestamp
     patch: dict[str, Json] = Field(default_factory=dict)
     change: dict[str, Json] | None = None
-    attempt: Whole = Field(default=1, ge=1)
+    attempt: Integer = Field(default=1, ge=1)
     by: str | None = None
     why: str | None = None
     warnings: list[str] = Field(default_factory=list)
@@ -177,8 +177,8 @@ class Outcome(CompactRecord):
         events: The session events that its stages recorded, for the contracts of later stages.
     """
 
-    seq: Whole = Field(ge=1)
-    order: Whole = Field(ge=0)
+    seq: Integer = Field(ge=1)
+    order: Integer = Field(ge=0)
     name: Name
     kind: StepKind = Field(default=StepKind.STAGE, strict=False)
     entries: list[HistoryEntry] = Field(default_factory=list)
@@ -196,7 +196,7 @@ class CompensationRecord(CompactRecord):
         by_hand: What a person has to see to: which compensation failed, and why.
     """
 
-    undone_since: Whole = Field(ge=1)
+    undone_since: Integer = Field(ge=1)
     by_hand: str | None = None
 
 
@@ -211,7 +211,7 @@ def apply_change(baton: Baton, change: dict[str, Any]) -> Baton:
     try:
         return type(baton).from_json_object(merged)
     except ValidationError as error:
-        raise RecordedBatonError(recorded_mismatch(error, merged)) from None
+        raise RecordedBatonError(describe_recorded_faults(error, merged)) from None
 
 
 def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:

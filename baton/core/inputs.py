@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from baton.artifacts.records import ArtifactRef
 from baton.errors import InputError
-from baton.wire.json_values import MOST_DEPTH, MOST_MESSAGE_VALUES, Json, excess, unwritable
-from baton.wire.text import mismatch
+from baton.wire.json_values import MAX_DEPTH, MAX_MESSAGE_VALUES, Json, find_excess, find_unwritable
+from baton.wire.text import describe_faults
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def encode_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) -> 
     if len(inputs) > MAX_INPUTS:
         raise InputError(f"{len(inputs):,} inputs; a step takes at most {MAX_INPUTS}")
     given = {_checked(name): _handed(name, value) for name, value in inputs.items()}
-    if (found := excess(given, MOST_MESSAGE_VALUES, MOST_DEPTH + 1)) is not None:
+    if (found := find_excess(given, MAX_MESSAGE_VALUES, MAX_DEPTH + 1)) is not None:
         raise InputError(f"inputs: {found}")
     written = {name: _written(name, value, marked) for name, value in given.items()}
     if (size := len(to_json(written))) > MAX_INPUT_BYTES:
@@ -87,7 +87,7 @@ def get_input(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = N
     try:
         return TypeAdapter(kind).validate_json(to_json(value))
     except ValidationError as error:
-        raise InputError(f"input {name!r} is not a {kind.__name__}: {mismatch(error, name)}") from None
+        raise InputError(f"input {name!r} is not a {kind.__name__}: {describe_faults(error, name)}") from None
 
 
 def input_text(value: Json) -> str:
@@ -131,15 +131,15 @@ def _written(name: str, value: Any, marked: bool) -> JsonValue:
 
 def _plain(name: str, value: Any) -> JsonValue:
     """Return a value that is JSON."""
-    if faults := unwritable(value, name, exact=False):
+    if faults := find_unwritable(value, name, exact=False):
         raise InputError(f"input {faults[0]}")
     try:
         plain: JsonValue = _JSON.validate_python(value)
         json.dumps(plain, allow_nan=False)
     except ValidationError as error:
         raise InputError(
-            f"input {name!r} is a {type(value).__name__} that JSON cannot hold ({mismatch(error, name)}); give JSON, a "
-            "text, a StageResult, an ArtifactRef or a pydantic model"
+            f"input {name!r} is a {type(value).__name__} that JSON cannot hold ({describe_faults(error, name)}); "
+            "give JSON, a text, a StageResult, an ArtifactRef or a pydantic model"
         ) from None
     except ValueError:
         raise InputError(f"input {name!r} holds a number that JSON cannot write, such as NaN; give null") from None
@@ -151,7 +151,9 @@ def _reference(name: str, value: Any) -> ArtifactRef:
     try:
         return ArtifactRef.model_validate(value)
     except ValidationError as error:
-        raise InputError(f"input {name!r} is not a reference to an artifact: {mismatch(error, _ARTIFACT)}") from None
+        raise InputError(
+            f"input {name!r} is not a reference to an artifact: {describe_faults(error, _ARTIFACT)}"
+        ) from None
 
 
 def _read(value: Any) -> Input:

@@ -16,7 +16,7 @@ from baton.core.history import Outcome, Spend
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, canonical_json, digest, pae
-from baton.wire.records import CompactRecord, Name, Statement, Timestamp, Whole
+from baton.wire.records import CompactRecord, Integer, Name, Statement, Timestamp
 
 FormT = TypeVar("FormT", bound=BaseModel)
 
@@ -90,7 +90,7 @@ class PipelineInput(CompactRecord):
     outcomes: list[Outcome] = Field(default_factory=list)
     edit: dict[str, JsonValue] | None = None
     origin: Origin | None = None
-    continued: Whole = Field(default=0, ge=0)
+    continued: Integer = Field(default=0, ge=0)
     carried: dict[str, JsonValue] = Field(default_factory=dict)
 
     @field_validator("inputs", mode="before")
@@ -158,7 +158,7 @@ class Waiting(CompactRecord):
 
     kind: str
     name: str
-    seq: Whole
+    seq: Integer
     since: Timestamp
     until: Timestamp | None = None
     digest: str | None = None
@@ -166,7 +166,7 @@ class Waiting(CompactRecord):
     question: str | None = None
     shows: list[Exhibit] = Field(default_factory=list)
     answer: dict[str, Json] | None = None
-    needs: Whole = Field(default=1, ge=1)
+    needs: Integer = Field(default=1, ge=1)
     who: list[str] = Field(default_factory=list)
     proof: bool = False
     votes: list[Vote] = Field(default_factory=list)
@@ -217,12 +217,12 @@ class Overview(CompactRecord):
 
     status: PipelineStatus = Field(strict=False)
     task_id: str
-    seq: Whole
+    seq: Integer
     waiting_for: list[Waiting] = Field(default_factory=list)
     spend: Spend = Spend()
     billed: Spend | None = None
-    remaining_micro_usd: Whole | None = None
-    topped_up_micro_usd: Whole = Field(default=0, ge=0)
+    remaining_micro_usd: Integer | None = None
+    topped_up_micro_usd: Integer = Field(default=0, ge=0)
     digest: str
     notes: list[str] = Field(default_factory=list)
 
@@ -243,10 +243,10 @@ class PipelineResult(CompactRecord):
 
     task_id: str
     baton: dict[str, Json]
-    steps: Whole = Field(ge=0)
+    steps: Integer = Field(ge=0)
     spend: Spend = Spend()
     billed: Spend | None = None
-    topped_up_micro_usd: Whole = Field(default=0, ge=0)
+    topped_up_micro_usd: Integer = Field(default=0, ge=0)
     output: Json = None
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     __baton_has_output__: ClassVar[bool] = True
@@ -287,16 +287,16 @@ class StageInput(CompactRecord):
     """
 
     stage: Name
-    seq: Whole = Field(ge=1)
+    seq: Integer = Field(ge=1)
     task_id: str
     baton: dict[str, JsonValue]
-    earlier_decisions: Whole = Field(default=0, ge=0)
-    attempt: Whole = Field(default=1, ge=1)
+    earlier_decisions: Integer = Field(default=0, ge=0)
+    attempt: Integer = Field(default=1, ge=1)
     findings: list[str] = Field(default_factory=list)
     params: dict[str, JsonValue] = Field(default_factory=dict)
     inputs: dict[str, JsonValue] = Field(default_factory=dict)
     branch: bool = False
-    after: Whole = Field(default=0, ge=0)
+    after: Integer = Field(default=0, ge=0)
     released: dict[str, str] = Field(default_factory=dict)
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     turns: list[dict[str, JsonValue]] = Field(default_factory=list)
@@ -339,9 +339,9 @@ class Missing(CompactRecord):
     """
 
     stage: str
-    seq: Whole
+    seq: Integer
     text: str
-    tries: Whole = 0
+    tries: Integer = 0
 
 
 class Selected(CompactRecord):
@@ -357,7 +357,7 @@ class Selected(CompactRecord):
     id: str
     included: bool
     reason: str
-    tokens: Whole = Field(default=0, ge=0)
+    tokens: Integer = Field(default=0, ge=0)
 
 
 class PromptPart(CompactRecord):
@@ -371,8 +371,8 @@ class PromptPart(CompactRecord):
     """
 
     name: str
-    tokens: Whole = Field(ge=0)
-    shown: Whole = Field(ge=0)
+    tokens: Integer = Field(ge=0)
+    shown: Integer = Field(ge=0)
     why: str = ""
 
 
@@ -405,19 +405,19 @@ class StageReturn(CompactRecord):
     """
 
     stage: Name
-    seq: Whole = Field(ge=1)
-    attempt: Whole = Field(default=1, ge=1)
+    seq: Integer = Field(ge=1)
+    attempt: Integer = Field(default=1, ge=1)
     baton_patch: dict[str, JsonValue] = Field(default_factory=dict)
     findings: list[str] = Field(default_factory=list)
     output: JsonValue = None
     spend: Spend = Spend()
     models: dict[Name, Spend] = Field(default_factory=dict, max_length=100)
-    tokens_read: Whole = Field(default=0, ge=0)
+    tokens_read: Integer = Field(default=0, ge=0)
     prompt: list[PromptPart] = Field(default_factory=list)
     selected: list[Selected] = Field(default_factory=list)
     branch: bool = False
-    after: Whole = Field(default=0, ge=0)
-    seconds: Whole = Field(default=0, ge=0)
+    after: Integer = Field(default=0, ge=0)
+    seconds: Integer = Field(default=0, ge=0)
     verdict: Verdict | None = None
     anchor: str | None = None
     personal_data: dict[str, JsonValue] | None = None
@@ -525,7 +525,7 @@ class Decided(CompactRecord):
     digest: str
     via: str
     answer: Json = None
-    missing: Whole = Field(default=0, ge=0)
+    missing: Integer = Field(default=0, ge=0)
     votes: list[Vote] = Field(default_factory=list)
 
     def answer_as(self, form: type[FormT]) -> FormT:

@@ -17,8 +17,8 @@ from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.stages import field_set
 from baton.core.verdict import MAX_FINDING_LENGTH, MAX_FINDINGS
 from baton.errors import PatchError
-from baton.wire.json_values import digest, excess
-from baton.wire.text import faults
+from baton.wire.json_values import digest, find_excess
+from baton.wire.text import list_faults
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -161,7 +161,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
 
 def check_bounds(patch: Mapping[str, Any]) -> None:
     """Refuse a patch that holds too many values, before anything else looks at it."""
-    if (found := excess(patch)) is not None:
+    if (found := find_excess(patch)) is not None:
         raise PatchError(shorten_findings([str(found) if found.path else f"baton: {found}"]))
 
 
@@ -253,7 +253,7 @@ def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple
         return kind.from_json_object(known), []
     except ValidationError as error:
         findings = []
-        for fault in faults(error):
+        for fault in list_faults(error):
             where = ".".join(str(part) for part in fault["loc"]) or "baton"
             found = type(raw.get(str(fault["loc"][0]))).__name__ if fault["loc"] else "object"
             findings.append(f"{where}: {fault['msg']} (the patch has a {found} for this member)")

@@ -18,7 +18,7 @@ from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import RECORD, AuditEntry
 from baton.pipelines.activity_context import current_parts
 from baton.telemetry.tracing import handoff_answered
-from baton.wire.json_values import MOST_MESSAGE_VALUES, excess
+from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -73,7 +73,7 @@ def _opened(sealed: bytes, scanned: bool) -> Opened:
         message = dict(open_sealed(sealed, gate.keyring).message)
     except SealError as error:
         return Opened(fault=str(error))
-    if (over := excess(message, MOST_MESSAGE_VALUES)) is not None:
+    if (over := find_excess(message, MAX_MESSAGE_VALUES)) is not None:
         return Opened(fault=str(over))
     return Opened(message=message, unsafe=gate.unsafe(message) if scanned else [])
 

@@ -47,7 +47,7 @@ from baton.keys.store_keys import PublicKeys
 from baton.ledger.entries import run_name
 from baton.runs.client_executions import Execution, asked, is_unknown, list_executions
 from baton.runs.client_waiting import Asker
-from baton.wire.json_values import MOST_MESSAGE_VALUES, Json, excess
+from baton.wire.json_values import MAX_MESSAGE_VALUES, Json, find_excess
 from baton.wire.names import ATTRIBUTE_STATUS
 
 MOST_PIPELINES = 1_000
@@ -343,7 +343,7 @@ def _excess_of(move: AgentAction, *, stored: bool) -> str | None:
     said = len(move.reason) + sum(map(len, move.unmet))
     if said > LONGEST_REASON:
         return f"what it says has {said:,} characters, and {LONGEST_REASON:,} is the most; say it in short"
-    over = excess({"patch": move.patch}) or excess({"report": move.report}, MOST_MESSAGE_VALUES)
+    over = find_excess({"patch": move.patch}) or find_excess({"report": move.report}, MAX_MESSAGE_VALUES)
     if over is not None:
         return str(over)
     size = len(to_json({"patch": move.patch, "report": move.report}))

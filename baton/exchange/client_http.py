@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from baton.lazy import needs_extra
-from baton.wire.text import faults
+from baton.wire.text import list_faults
 
 with needs_extra("codec", __name__):
     from starlette.applications import Starlette
@@ -214,7 +214,7 @@ def _fault(error: Exception) -> str:
     """Return what is wrong with a body, without quoting it."""
     if not isinstance(error, ValidationError):
         return str(error)
-    rows = faults(error)
+    rows = list_faults(error)
     if any(row["type"] == "model_type" for row in rows):
         return 'a body is a JSON object, such as {"holder": "ann"}'
     told = [f"{'.'.join(map(str, row['loc']))[:60] or 'body'}: {row['msg']}" for row in rows[:_MOST_FAULTS]]

@@ -32,7 +32,7 @@ from baton.report.parsing import parse_report
 from baton.report.rendering import FORMAT
 from baton.report.rules import report_patch
 from baton.wire.json_values import loads_strict
-from baton.wire.text import fence, mismatch, single_line
+from baton.wire.text import describe_faults, fence, single_line
 
 CONTRACT = "contract"
 """The member that carries the contract: of a message's `step`, or of its `currentState`."""
@@ -222,7 +222,7 @@ def _told(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         except BatonError as error:
             raise ToolError(str(error)) from error
         except ValidationError as error:
-            raise ToolError(mismatch(error)) from error
+            raise ToolError(describe_faults(error)) from error
         except TemporalError as error:
             what = error.status.name.lower() if isinstance(error, RPCError) else type(error).__name__
             raise ToolError(f"the pipeline cannot be asked just now ({what}); try again") from error
@@ -474,7 +474,9 @@ class _Server(MCPServer):
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
-            raise ToolError(f"{name}: the arguments do not fit: {mismatch(error.__cause__)}") from error.__cause__
+            raise ToolError(
+                f"{name}: the arguments do not fit: {describe_faults(error.__cause__)}"
+            ) from error.__cause__
 
 
 def handoff_server(tools: HandoffTools) -> MCPServer:

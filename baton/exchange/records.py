@@ -18,7 +18,7 @@ from baton.handoff.records import CostTracking
 from baton.handoff.sealed import KEY_ID, SIGNATURE
 from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.wire.json_values import digest
-from baton.wire.records import CompactRecord, Digest, Instant, Name, OpenRecord, Timestamp, Uuid4, Whole
+from baton.wire.records import CompactRecord, Digest, Instant, Integer, Name, OpenRecord, Timestamp, Uuid4
 
 HANDOFF = "handoff"
 """Signal: a sealed handoff, the one argument."""
@@ -116,8 +116,8 @@ class Sent(CompactRecord):
     workflow_id: str
     sent_at: Timestamp
     deadline: Timestamp
-    corrected: Whole = Field(default=0, ge=0)
-    attempts: Whole = Field(default=1, ge=1)
+    corrected: Integer = Field(default=0, ge=0)
+    attempts: Integer = Field(default=1, ge=1)
     answer: Acknowledgement | None = None
     open: bool = True
 

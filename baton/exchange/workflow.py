@@ -49,7 +49,7 @@ from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.pipelines.workflow_steps import publish
 from baton.wire.json_values import Json, digest
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 COMPLETED_HANDED = 20
 """How many of the newest finished steps a handoff lists; all of them are in the ledger."""
@@ -152,7 +152,7 @@ class Outgoing:
 
 def _short(error: Exception) -> str:
     """Return what is wrong, without a value of the message."""
-    return mismatch(error) if isinstance(error, ValidationError) else str(error)
+    return describe_faults(error) if isinstance(error, ValidationError) else str(error)
 
 
 ATTEMPTS = 3

@@ -15,7 +15,7 @@ from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import Receiver, ended_once
 from baton.handoff.records import Handoff
 from baton.wire.json_values import Json
-from baton.wire.records import CompactRecord, Whole
+from baton.wire.records import CompactRecord, Integer
 
 
 class BroadcastStatus(StrEnum):
@@ -44,7 +44,7 @@ class Broadcast(CompactRecord):
     """
 
     receivers: list[str] = Field(min_length=1)
-    quorum: Whole | None = Field(default=None, ge=1)
+    quorum: Integer | None = Field(default=None, ge=1)
     timeout_suffices: bool = False
     answers: dict[str, Acknowledgement] = Field(default_factory=dict)
 

@@ -46,7 +46,7 @@ from baton.pipelines.workflow_steps import workflow_type
 from baton.pipelines.workflow_visibility import labels
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
-from baton.wire.text import inert
+from baton.wire.text import disarm
 
 MARK = "its payload's metadata 'baton-record'"
 """What a sender that is not Baton may have forgotten; see `baton.codec.conversion.RECORD`."""
@@ -221,7 +221,7 @@ async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool
             task_queue=to.task_queue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             search_attributes=TypedSearchAttributes(labels(kind, start.task_id)) if searchable else None,
-            static_summary=inert(start.goal[:200]),
+            static_summary=disarm(start.goal[:200]),
         )
     except WorkflowAlreadyStartedError:
         return

@@ -26,10 +26,10 @@ from baton.exchange.workflow_messages import (
     signal_workflow,
 )
 from baton.handoff.validation import ReceiverRequirements
-from baton.wire.json_values import Json, digest, unwritable
+from baton.wire.json_values import Json, digest, find_unwritable
 from baton.wire.names import HANDOFF_CHUNK
 from baton.wire.records import Count, Digest, Instant, OpenRecord, Uuid4
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 MOST_AHEAD = 1_000
 """How many chunks may wait for one that is missing before them."""
@@ -303,7 +303,7 @@ class Streams:
                 ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": _writable(content)}
                 sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
             except ValueError as error:
-                why = (mismatch(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
+                why = (describe_faults(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
                 raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {why}") from error
             await signal_workflow(to.workflow_id, HANDOFF_CHUNK, sent[-1])
 
@@ -447,7 +447,7 @@ def _writable(content: Mapping[str, Json]) -> dict[str, Json]:
     """Return the content of a chunk over which a seal can be made."""
     if not isinstance(content, Mapping):
         raise ValueError(f"expected an object, got {type(content).__name__}")
-    if faults := unwritable({"content": dict(content)}):
+    if faults := find_unwritable({"content": dict(content)}):
         raise ValueError("; ".join(faults))
     return dict(content)
 

@@ -28,7 +28,7 @@ from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailabl
 from baton.telemetry.metering import tell_answer
 from baton.telemetry.metrics import Metrics, Transport
 from baton.wire.names import HANDOFF_REFUSED
-from baton.wire.text import faults
+from baton.wire.text import list_faults
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds between the tries to put on record what a stage returned
 _PATIENCE = (0.2, 0.5, 1.0)  # between the tries to put an answer on record
@@ -110,7 +110,7 @@ def _readable(held: list[StageInput]) -> Check:
         try:
             held[:] = [StageInput.from_handoff(message)]
         except ValidationError as error:
-            places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in faults(error)}))
+            places = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in list_faults(error)}))
             text = f"'step' is not what a pipeline sends its stages: see {places}"
             return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/step")]
         return []

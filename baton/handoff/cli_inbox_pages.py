@@ -21,7 +21,7 @@ from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.runs.client_handoffs import text_at, without_envelope
-from baton.wire.money import dollars
+from baton.wire.money import format_usd
 from baton.wire.text import fence
 
 _LONGEST_EXCERPT = 2_000
@@ -130,11 +130,11 @@ def balance_line(balance: Balance, workflow_id: str) -> Text:
     """Return the new balance, and whether it is enough."""
     told = ""
     if balance.micro_usd is not None and balance.left_micro_usd is not None:
-        told = f"the budget is {dollars(balance.micro_usd)} now, {dollars(balance.left_micro_usd)} of it left: "
+        told = f"the budget is {format_usd(balance.micro_usd)} now, {format_usd(balance.left_micro_usd)} of it left: "
     if not balance.missing_micro_usd:
         return plain(f"{told}enough, the handoff is sent", "green")
     again = f"baton inbox top-up {shlex.quote(workflow_id)} --usd …"
-    return plain(f"{told}{dollars(balance.missing_micro_usd)} more is needed: {again}", "yellow")
+    return plain(f"{told}{format_usd(balance.missing_micro_usd)} more is needed: {again}", "yellow")
 
 
 def named(waiting: Sequence[PendingHandoff]) -> str:

@@ -9,8 +9,8 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from baton.core.verdict import Code, Disposition, Finding
-from baton.wire.records import CompactRecord, Count, Name, Timestamp, Whole
-from baton.wire.text import is_shown
+from baton.wire.records import CompactRecord, Count, Integer, Name, Timestamp
+from baton.wire.text import is_visible
 
 LONGEST_REASON = 10_000
 """How many characters a reason may have: a run remembers it to its end, and says it again where it fails by it."""
@@ -63,14 +63,14 @@ class PendingHandoff(CompactRecord):
     """
 
     handoff_id: str
-    seq: Whole = Field(ge=1)
+    seq: Integer = Field(ge=1)
     sender: str
     receiver: str
     reason: Code | None = Field(default=None, strict=False)
     fate: Disposition = Field(strict=False)
     details: str
     findings: list[Finding] = Field(default_factory=list)
-    attempts: Whole = Field(default=1, ge=1)
+    attempts: Integer = Field(default=1, ge=1)
     since: Timestamp
     until: Timestamp | None = None
     missing_micro_usd: Count = 0
@@ -137,7 +137,7 @@ def name_refusal(who: str) -> str | None:
     """Return why a person's name cannot be taken, or None: terminals, logs and records show it to others."""
     if len(who) > _LONGEST_NAME:
         return f"a person's name is recorded: {_LONGEST_NAME} characters are the most; found {len(who):,}"
-    if is_shown(who) and who.strip():
+    if is_visible(who) and who.strip():
         return None
     wanted = "give it in one line, without control characters" if who.strip() else "give one"
     return f"a person's name is recorded: {wanted}; found {who[:_LONGEST_QUOTED]!a}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, JsonValue
 
-from baton.wire.money import Usd, UsdSpent, micro_usd
+from baton.wire.money import Usd, UsdSpent, to_micro_usd
 from baton.wire.records import (
     NOT_NULL,
     AgentVersion,
@@ -193,12 +193,12 @@ class CostTracking(OpenRecord):
     @property
     def spent_micro_usd(self) -> int:
         """What was spent, in millionths of a US dollar."""
-        return micro_usd(self.cost_spent_so_far_usd)
+        return to_micro_usd(self.cost_spent_so_far_usd)
 
     @property
     def remaining_micro_usd(self) -> int:
         """What is left, in millionths of a US dollar."""
-        return micro_usd(self.cost_budget_remaining_usd)
+        return to_micro_usd(self.cost_budget_remaining_usd)
 
 
 class Turn(OpenRecord):

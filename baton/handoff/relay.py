@@ -38,8 +38,8 @@ from baton.handoff.records import (
 from baton.handoff.sealed import SealError
 from baton.handoff.trace import FOLLOWS, span_after, task_traceparent
 from baton.personal.records import merged
-from baton.wire.json_values import digest, unwritable
-from baton.wire.money import usd
+from baton.wire.json_values import digest, find_unwritable
+from baton.wire.money import to_usd
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def build_handoff(
     """Return the message that hands a task on; it is not sealed yet."""
     delivery = delivery or Delivery()
     handed = {"currentState": dict(state.current_state), "step": dict(delivery.step or {})}
-    if faults := unwritable(handed):
+    if faults := find_unwritable(handed):
         raise SealError("; ".join(shorten_findings(faults)))
     optional = {
         "receiver_list": list(delivery.receivers) or None,
@@ -154,8 +154,8 @@ def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
     if not spend:
         return cost
     return CostTracking(
-        cost_spent_so_far_usd=usd(cost.spent_micro_usd + spend.micro_usd),
-        cost_budget_remaining_usd=usd(cost.remaining_micro_usd - spend.micro_usd),
+        cost_spent_so_far_usd=to_usd(cost.spent_micro_usd + spend.micro_usd),
+        cost_budget_remaining_usd=to_usd(cost.remaining_micro_usd - spend.micro_usd),
         token_spent=TokenSpent(
             prompt=cost.token_spent.prompt + spend.prompt_tokens,
             completion=cost.token_spent.completion + spend.completion_tokens,

@@ -36,8 +36,8 @@ from baton.ledger.store_writer import Appended
 from baton.personal.records import is_payload, recordable
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
-from baton.wire.json_values import MOST_MESSAGE_VALUES, digest_of, excess, loads_strict, sha256
-from baton.wire.schemas import Path, pointer
+from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, format_digest, loads_strict, sha256
+from baton.wire.schemas import Path, format_pointer
 
 _MOST_ERRORS = 4 * MAX_FINDINGS  # a place can break several rules; a hostile message can break any number
 _MOST_CHECKED = 200  # values whose errors are all listed
@@ -62,8 +62,8 @@ class SchemaGate:
 
     def __call__(self, message: Any) -> list[Finding]:
         """Return what is wrong with a message; nothing, if it is valid."""
-        if (over := excess(message, MOST_MESSAGE_VALUES)) is not None:
-            at = pointer(over.path)
+        if (over := find_excess(message, MAX_MESSAGE_VALUES)) is not None:
+            at = format_pointer(over.path)
             return [Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{at!r} {over.text}")]
         if self._validator.is_valid(message):
             return []
@@ -119,11 +119,11 @@ def _place(error: jsonschema_rs.ValidationError) -> tuple[str | int, ...]:
 
 def _finding(place: tuple[str | int, ...], error: jsonschema_rs.ValidationError) -> Finding:
     """Return the finding of a broken rule."""
-    at = pointer(place)
+    at = format_pointer(place)
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
         return Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{at!r} is missing; send it")
     rules = [error, *_nearest(error)]
-    text = "; ".join(f"{_named(pointer(one.instance_path))}{_rule(one)}" for one in rules)
+    text = "; ".join(f"{_named(format_pointer(one.instance_path))}{_rule(one)}" for one in rules)
     return Finding(code=Code.SCHEMA_INVALID, at=at, text=text)
 
 
@@ -265,7 +265,7 @@ class Gate:
         on_loop = self.detector is detect and len(raw) <= LARGEST_ON_LOOP  # another detector may ask a service
         judged = judge() if on_loop else await asyncio.to_thread(judge)
         message = judged.message
-        at, digest = self.clock(), digest_of(sha256(raw))
+        at, digest = self.clock(), format_digest(sha256(raw))
         shown = message or _unread(raw)
         attempt = _attempt(shown)
         verdict, released = after_release(judged.verdict, message)
@@ -391,7 +391,7 @@ class Gate:
         try:
             return await self.ledger.append(entry)
         except LedgerConflictError:
-            second = _second_id(entry.event_id, digest_of(sha256(entry.message_bytes())))
+            second = _second_id(entry.event_id, format_digest(sha256(entry.message_bytes())))
             return await self.ledger.append(entry.model_copy(update={"event_id": second}))
 
     async def _answer(self, entry: AuditEntry, shown: Mapping[str, Any]) -> Appended:

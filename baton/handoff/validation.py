@@ -20,9 +20,9 @@ from baton.core.verdict import Code, Finding, Verdict
 from baton.errors import RoutingError
 from baton.handoff.records import CURRENT, begins_task
 from baton.safety.scan import Unsafe
-from baton.wire.money import micro_usd
-from baton.wire.records import CompactRecord, Digest, Timestamp, Whole, newest_first, satisfies
-from baton.wire.schemas import parsed, pointer, steps_of, unreadable
+from baton.wire.money import to_micro_usd
+from baton.wire.records import CompactRecord, Digest, Integer, Timestamp, newest_first, satisfies
+from baton.wire.schemas import format_pointer, parse_pointer, parse_version, version_mismatch
 from baton.wire.text import single_line
 
 TOLERANCE = timedelta(seconds=60)
@@ -78,7 +78,7 @@ class ReceiverRequirements:
     @cached_property
     def places(self) -> tuple[tuple[str, str], ...]:
         """What it needs in `currentState`, by name, and where in it that is, as a JSON pointer."""
-        return tuple((name, name if name.startswith("/") else pointer([name])) for name in sorted(self.state))
+        return tuple((name, name if name.startswith("/") else format_pointer([name])) for name in sorted(self.state))
 
 
 def choose_receiver(agent_type: str, wanted: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:
@@ -152,7 +152,7 @@ def validate_handoff(
 def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
     """Return BUDGET_EXHAUSTED if a message says that nothing is left."""
     left = message["costTracking"]["costBudgetRemainingUSD"]
-    if micro_usd(Decimal(repr(left))) > 0:
+    if to_micro_usd(Decimal(repr(left))) > 0:
         return []
     return [Finding(code=Code.BUDGET_EXHAUSTED, text=NO_BUDGET, at="/costTracking/costBudgetRemainingUSD")]
 
@@ -161,9 +161,9 @@ def _version_findings(message: Any, receiver: ReceiverRequirements) -> list[Find
     """Return a finding for a readable version number that this receiver does not read; others are the schema's."""
     version = message.get("schemaVersion") if isinstance(message, Mapping) else None
     try:
-        reason = unreadable(version, receiver.schema_version) if isinstance(version, str) else None
+        reason = version_mismatch(version, receiver.schema_version) if isinstance(version, str) else None
     except ValueError:
-        parsed(receiver.schema_version)
+        parse_version(receiver.schema_version)
         return []
     return [Finding(code=Code.SCHEMA_INVALID, text=reason, at="/schemaVersion")] if reason else []
 
@@ -199,7 +199,7 @@ def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequire
 
 def _at(value: Any, place: str) -> Any:
     """Return what stands at a JSON pointer, or None; what is null is not there."""
-    for name in steps_of(place):
+    for name in parse_pointer(place):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
@@ -222,7 +222,7 @@ class Receipt(CompactRecord):
     handoff_id: str
     task_id: str
     digest: Digest
-    attempt: Whole = Field(default=1, ge=1)
+    attempt: Integer = Field(default=1, ge=1)
     verdict: Verdict
     flags: list[str] = Field(default_factory=list)
     anchor: str | None = None

@@ -29,7 +29,7 @@ from baton.errors import ArtifactUnavailableError, ConfigurationError, PayloadTo
 from baton.handoff.records import Handoff
 from baton.ledger.records import LedgerUnavailableError
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.wire.json_values import excess
+from baton.wire.json_values import find_excess
 from baton.wire.names import HANDOFF_REFUSED, WAIT_FOR_WORKER
 
 _REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
@@ -183,7 +183,7 @@ def _refusal(error: ActivityError) -> StageReturn | None:
     if not (isinstance(error.cause, ApplicationError) and error.cause.type == HANDOFF_REFUSED and error.cause.details):
         return None
     answer = error.cause.details[0]
-    if excess(answer) is not None:
+    if find_excess(answer) is not None:
         return None
     try:
         returned = StageReturn.model_validate(answer, strict=False)

@@ -35,7 +35,7 @@ from baton.ledger.records import Kind
 from baton.personal.records import merged, written_onto
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
-from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
+from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import SEALS
 
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -50,9 +50,9 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
             f"task_id {task_id!r} is not a random UUID (version 4, lower case), which handoffs need; leave it out to "
             "have one made"
         )
-    if start.budget is not None and start.budget.ceiling_micro_usd > MOST_USD * MICRO_PER_USD:
+    if start.budget is not None and start.budget.ceiling_micro_usd > MAX_USD * MICRO_PER_USD:
         raise PipelineError(
-            f"the budget is {usd(start.budget.ceiling_micro_usd)} USD, and handoffs carry {MOST_USD} USD at most; "
+            f"the budget is {to_usd(start.budget.ceiling_micro_usd)} USD, and handoffs carry {MAX_USD} USD at most; "
             "leave it out to have none"
         )
     relay = Relay(workflow.info().workflow_type, task_id, nth_id(0), terms, start.traceparent, start.follows)

@@ -15,7 +15,7 @@ from baton.core.state import PipelineState
 from baton.errors import PatchError
 from baton.handoff.pending import NOTHING_SAID, HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.pipelines.workflow_visibility import untyped_handler
-from baton.wire.money import MICRO_PER_USD, MOST_USD, usd
+from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
 DEADLINE = "deadline"
@@ -128,8 +128,8 @@ class Inbox:
         if decision.action is HandoffAction.TOP_UP:
             promised = sum(other.micro_usd for other in undone if other.action is HandoffAction.TOP_UP)
             filled = self._account.budget.remaining_micro_usd + promised + decision.micro_usd
-            if filled > MOST_USD * MICRO_PER_USD:
-                return f"the budget would hold {usd(filled)} USD; no handoff can tell of more than {MOST_USD}"
+            if filled > MAX_USD * MICRO_PER_USD:
+                return f"the budget would hold {to_usd(filled)} USD; no handoff can tell of more than {MAX_USD}"
         return None
 
     def _validate(self, decision: HandoffDecision | None) -> None:

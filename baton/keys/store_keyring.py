@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 from baton.keys.store_keys import Base64Url, Key, KeyringError, PublicKeys, Purpose, UnknownKeyError
 from baton.ledger.chain import Claim, HeadSigner, SignatureCheck, to_base64url
 from baton.wire.records import Record, Timestamp
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 if sys.platform != "win32":
     import fcntl
@@ -74,7 +74,7 @@ def read_file(path: Path) -> KeyFile:
         found = _File.model_validate(members)
     except ValidationError as error:
         raise KeyringError(
-            f"the keys in {str(path)!r} are not as `baton keys new FILE` writes them: {mismatch(error)}"
+            f"the keys in {str(path)!r} are not as `baton keys new FILE` writes them: {describe_faults(error)}"
         ) from None  # its own words quote the secret
     keys = tuple(Key(**dict(row)) for row in found.key)
     return KeyFile(keys, ALGORITHMS[found.seal_with], found.development, found.owner)

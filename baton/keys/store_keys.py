@@ -30,7 +30,7 @@ from baton.errors import BatonError
 from baton.ledger.chain import Claim, SignatureCheck, from_base64url, to_base64url
 from baton.pipelines.approvals import GROUP_PREFIX, normalize_name
 from baton.wire.records import Record, Timestamp
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 SECRET_BYTES = 32
 """How long a new secret is, and how long any must be at least: 256 bits."""
@@ -195,7 +195,7 @@ class PublicKey:
             found = _Jwk.model_validate(dict(jwk))
         except ValidationError as error:
             raise PublicKeysError(
-                f"the key {jwk.get('kid')!r} is not an Ed25519 key as `baton keys public` writes it: {mismatch(error)}"
+                f"the key {jwk.get('kid')!r} is not an Ed25519 key of `baton keys public`: {describe_faults(error)}"
             ) from error
         return cls(found.kid, found.x, found.created_at, found.retired_at)
 
@@ -301,7 +301,7 @@ class Deciders:
         except OSError as error:
             raise KeyringError(f"cannot read the file of deciders {str(path)!r}: {error.strerror}") from error
         except (ValidationError, ValueError, RecursionError) as error:
-            why = mismatch(error) if isinstance(error, ValidationError) else f"it is not TOML: {error}"
+            why = describe_faults(error) if isinstance(error, ValidationError) else f"it is not TOML: {error}"
             raise KeyringError(
                 f"the file of deciders {str(path)!r} is not as it should be: {why}. It has entries as "
                 "`baton keys decider` prints them, and [groups] such as: leads = ['ann', 'bob']"

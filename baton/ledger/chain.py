@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic_core import to_json
 
 from baton.ledger.records import AuditRecord, ChainLink, Claims, event_key
-from baton.wire.json_values import digest_of, hash_of, pae
+from baton.wire.json_values import format_digest, pae, parse_digest
 from baton.wire.records import CamelRecord, Count, Digest
 
 CANCELED = "CANCELED"
@@ -60,7 +60,7 @@ class ChainHead(CamelRecord):
             ledger=ledger,
             task_id=task_id,
             sequence=sequence,
-            record_hash=digest_of(hashed),
+            record_hash=format_digest(hashed),
             key_id=key_id,
             signature=None if signature is None else to_base64url(signature),
         )
@@ -80,7 +80,7 @@ class ChainHead(CamelRecord):
     @property
     def statement(self) -> bytes:
         """The bytes that are signed."""
-        return head_statement(self.ledger, self.task_id, self.sequence, hash_of(self.record_hash), self.key_id)
+        return head_statement(self.ledger, self.task_id, self.sequence, parse_digest(self.record_hash), self.key_id)
 
 
 class SignatureCheck(StrEnum):
@@ -340,7 +340,7 @@ def head_statement(ledger: str, task_id: str, sequence: int, record_hash: bytes,
     members = {
         "keyId": key_id,
         "ledger": ledger,
-        "recordHash": digest_of(record_hash),
+        "recordHash": format_digest(record_hash),
         "sequence": sequence,
         "taskId": task_id,
     }
@@ -353,7 +353,7 @@ def anchors_by_task(anchors: Iterable[ChainHead], ledger: str) -> dict[str, dict
     for head in anchors:
         if head.ledger == ledger and head.sequence:
             known = found.setdefault(head.task_id, {})
-            wanted = hash_of(head.record_hash)
+            wanted = parse_digest(head.record_hash)
             known[head.sequence] = wanted if known.get(head.sequence, wanted) == wanted else b""
     return found
 

@@ -45,7 +45,7 @@ from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
 from baton.personal.cli import VaultOption, vault_place
 from baton.personal.store import Vault, VaultOptions
-from baton.wire.money import dollars
+from baton.wire.money import format_usd
 from baton.wire.text import quantity
 
 _STYLES = {
@@ -120,7 +120,7 @@ def trace_page(trace: Trace) -> RenderableType:
             str(header.sequence),
             format_time(header.recorded_at, began),
             _what(header),
-            dollars(header.cost.spent_micro_usd) if header.cost else "",
+            format_usd(header.cost.spent_micro_usd) if header.cost else "",
             stack(*(plain(one) for one in (_who(header), why) if one)),
         )
     output = trace.output
@@ -175,7 +175,7 @@ def _cost(cost: TaskCost) -> RenderableType:
     tokens = f", {cost.prompt_tokens:,} tokens read, {cost.completion_tokens:,} written" if cost.prompt_tokens else ""
     return Text.assemble(
         ("Cost: ", "bold"),
-        plain(f"{dollars(cost.micro_usd)}{so_far}{tokens}{f' ({by_agent})' if by_agent else ''}"),
+        plain(f"{format_usd(cost.micro_usd)}{so_far}{tokens}{f' ({by_agent})' if by_agent else ''}"),
     )
 
 

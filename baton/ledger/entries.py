@@ -27,11 +27,10 @@ from baton.core.verdict import HandoffStatus
 from baton.handoff.pending import HandoffAction
 from baton.ledger.chain import ChainReport
 from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, AuditRecord, Kind
-from baton.wire.json_values import digest, digest_of, pae
-from baton.wire.money import micro_usd, usd
+from baton.wire.json_values import digest, format_digest, pae
+from baton.wire.money import to_micro_usd, to_usd
 from baton.wire.records import CamelRecord
-from baton.wire.schemas import pointer as pointer_of
-from baton.wire.schemas import steps_of
+from baton.wire.schemas import format_pointer, parse_pointer
 
 PERSONAL_DATA = "/personalDataPayload"
 """Where a handoff message carries personal data (§12.3)."""
@@ -70,7 +69,7 @@ def in_clear(message: dict[str, Any], policy: RedactionPolicy) -> list[str]:
 
 def may_be_in_clear(message: bytes, policy: RedactionPolicy) -> bool:
     """Return whether a message may have a member that the policy names: most need no parsing to see that none has."""
-    names = [name for field in policy.fields for name in steps_of(field)[:1]]
+    names = [name for field in policy.fields for name in parse_pointer(field)[:1]]
     if "*" in names or b"\\u" in message or b"\\/" in message:  # an escape may spell a name otherwise
         return True
     return any(json.dumps(name, ensure_ascii=False).encode() in message for name in names)
@@ -81,7 +80,7 @@ def commitment(pointer: str, salt: bytes, value: Any) -> str:
     if len(salt) < FEWEST_SALT_BYTES:
         raise ValueError(f"a salt of {len(salt)} bytes can be guessed: take {FEWEST_SALT_BYTES} random ones")
     placed = rfc8785.dumps({"at": pointer, "value": value})
-    return digest_of(hmac.digest(salt, pae(_COMMITMENT, placed), hashlib.sha256))
+    return format_digest(hmac.digest(salt, pae(_COMMITMENT, placed), hashlib.sha256))
 
 
 def is_commitment(value: Any) -> bool:
@@ -94,10 +93,10 @@ def is_commitment(value: Any) -> bool:
 def _targets(message: Any, policy: RedactionPolicy) -> Iterator[tuple[Any, Any, str]]:
     """Yield the holder, the name in it, and the pointer of each value that is still in clear."""
     for field in sorted(policy.fields):
-        for holder, name, pointer in _at(message, steps_of(field), ""):
+        for holder, name, pointer in _at(message, parse_pointer(field), ""):
             value = holder[name]
             if isinstance(value, dict) and not _is_safe(value, policy):
-                inner = [(value, member, pointer + pointer_of([member])) for member in value]
+                inner = [(value, member, pointer + format_pointer([member])) for member in value]
             else:
                 inner = [(holder, name, pointer)]
             yield from (found for found in inner if not _is_safe(found[0][found[1]], policy))
@@ -115,7 +114,7 @@ def _at(holder: Any, path: list[str], pointer: str) -> Iterator[tuple[Any, Any, 
     else:
         return
     for name in names:
-        here = pointer + pointer_of([name])
+        here = pointer + format_pointer([name])
         if rest:
             yield from _at(holder[name], rest, here)
         else:
@@ -235,7 +234,7 @@ def cost_with(cost: AuditCost, spend: Spend) -> AuditCost:
 def _micro(amount: Any) -> int:
     if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
         raise TypeError("an amount of money is a number")
-    return micro_usd(Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount))
+    return to_micro_usd(Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount))
 
 
 def _inner(message: Mapping[str, Any], outer: str, member: str) -> Any:
@@ -349,7 +348,7 @@ class TaskCost(CamelRecord):
     @property
     def usd(self) -> Decimal:
         """The total in US dollars, exactly."""
-        return usd(self.micro_usd)
+        return to_usd(self.micro_usd)
 
     @property
     def by_agent(self) -> dict[str, Decimal]:
@@ -358,7 +357,7 @@ class TaskCost(CamelRecord):
         for share in self.shares:
             if share.agent is not None:
                 micro[share.agent] = micro.get(share.agent, 0) + share.micro_usd
-        return {agent: usd(amount) for agent, amount in micro.items()}
+        return {agent: to_usd(amount) for agent, amount in micro.items()}
 
 
 def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
@@ -392,7 +391,7 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         known, most = _Amounts.of(map(sum, zip(known, added, strict=True))), max(most, cost.spent_micro_usd)
     if most > known.micro_usd:
         findings.append(
-            f"the shares add up to {usd(known.micro_usd)} USD, and a record says that {usd(most)} USD were spent"
+            f"the shares add up to {to_usd(known.micro_usd)} USD, and a record says that {to_usd(most)} USD were spent"
         )
     return TaskCost(**known._asdict(), shares=tuple(shares), complete=_is_complete(records), findings=tuple(findings))
 
@@ -474,7 +473,7 @@ def _budget_findings(records: Sequence[AuditHeader]) -> list[str]:
         new = cost.spent_micro_usd + cost.remaining_micro_usd
         old = budgets.setdefault(record.run_id, new)
         if new < old or (new > old and not topped_up):
-            found.append(f"record {record.sequence}: the budget changed from {usd(old)} to {usd(new)} USD")
+            found.append(f"record {record.sequence}: the budget changed from {to_usd(old)} to {to_usd(new)} USD")
         if new > old:
             topped_up = False
         budgets[record.run_id] = new

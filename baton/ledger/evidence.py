@@ -32,7 +32,7 @@ from baton.ledger.proof import (
     verify_inclusion,
 )
 from baton.ledger.records import AuditRecord, EvidenceError, Identifier
-from baton.wire.json_values import digest_of, hash_of, loads_strict, pae
+from baton.wire.json_values import format_digest, loads_strict, pae, parse_digest
 from baton.wire.records import CamelRecord, Count, Digest, Instant
 
 _MANIFEST = "baton/evidence-manifest/v1"
@@ -150,7 +150,7 @@ class EvidenceFile:
     @property
     def index(self) -> str:
         """The digest of the index lines that were read so far."""
-        return digest_of(self._index.digest())
+        return format_digest(self._index.digest())
 
 
 def pack(manifest: Manifest, records: Iterable[AuditRecord], signer: HeadSigner | None = None) -> Iterator[bytes]:
@@ -172,12 +172,12 @@ def record_lines(record: AuditRecord) -> bytes:
 def index_line(record_hash: bytes, position: int, signature: bytes | None) -> bytes:
     """Return the first line of a record: what the ledger's index says of it."""
     signed = None if signature is None else signature.hex()
-    return to_json({"hash": digest_of(record_hash), "position": position, "signature": signed})
+    return to_json({"hash": format_digest(record_hash), "position": position, "signature": signed})
 
 
 def index_digest(lines: Iterable[bytes]) -> str:
     """Return the digest, for a manifest, of index lines."""
-    return digest_of(hashlib.sha256(b"".join(lines)).digest())
+    return format_digest(hashlib.sha256(b"".join(lines)).digest())
 
 
 def verify_evidence(
@@ -265,13 +265,13 @@ def _trusted_roots(
     manifest: Manifest, kept: list[Checkpoint], verifier: HeadVerifier | None, reasons: list[str]
 ) -> dict[int, bytes]:
     """Return the roots, by size, of the checkpoints that were kept elsewhere or are signed by a known key."""
-    roots = {one.size: hash_of(one.root) for one in kept if one.ledger == manifest.ledger}
+    roots = {one.size: parse_digest(one.root) for one in kept if one.ledger == manifest.ledger}
     if verifier is None:
         return roots
     for checkpoint in manifest.checkpoints:
         check = checkpoint.check(verifier)
         if check is SignatureCheck.GOOD and checkpoint.ledger == manifest.ledger:
-            if roots.setdefault(checkpoint.size, hash_of(checkpoint.root)) != hash_of(checkpoint.root):
+            if roots.setdefault(checkpoint.size, parse_digest(checkpoint.root)) != parse_digest(checkpoint.root):
                 reasons.append(f"its checkpoint at {checkpoint.size} records is not the one that was kept: a fork")
         elif manifest.heads:  # of a whole ledger, the walk says so
             why = f"it is of the ledger {checkpoint.ledger!r}" if check is SignatureCheck.GOOD else check.value
@@ -280,7 +280,7 @@ def _trusted_roots(
 
 
 def _is_included(record: AuditRecord, proof: InclusionProof, root: bytes) -> bool:
-    path = [hash_of(digest) for digest in proof.path]
+    path = [parse_digest(digest) for digest in proof.path]
     return verify_inclusion(leaf_hash(record.leaf), proof.index, proof.size, path, root)
 
 
@@ -293,14 +293,14 @@ def _contradictions(file: EvidenceFile, walk: LedgerWalk) -> list[str]:
         found.append("its records are not those of its manifest, or not in that order")
     for head in file.manifest.heads:
         chain = walk.chain(head.task_id)
-        if chain is None or (chain.sequence, digest_of(chain.hash)) != (head.sequence, head.record_hash):
+        if chain is None or (chain.sequence, format_digest(chain.hash)) != (head.sequence, head.record_hash):
             found.append(f"the chain of {head.task_id!r} does not end with the head in its manifest")
     return found
 
 
 def _unreadable(ledger: str, reason: str) -> EvidenceReport:
     return EvidenceReport(
-        verdict=Verdict.INVALID, ledger=ledger, records=0, tasks=0, root=digest_of(EMPTY_ROOT), reasons=(reason,)
+        verdict=Verdict.INVALID, ledger=ledger, records=0, tasks=0, root=format_digest(EMPTY_ROOT), reasons=(reason,)
     )
 
 

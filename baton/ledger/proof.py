@@ -31,7 +31,7 @@ from baton.ledger.chain import (
     to_base64url,
 )
 from baton.ledger.records import AuditRecord
-from baton.wire.json_values import digest_of, hash_of, pae
+from baton.wire.json_values import format_digest, pae, parse_digest
 from baton.wire.records import CamelRecord, Count, Digest
 from baton.wire.text import quantity
 
@@ -392,7 +392,7 @@ class LedgerWalk:
             ledger=self.ledger,
             records=self.tree.size,
             tasks=len(self._walks),
-            root=digest_of(self.tree.root),
+            root=format_digest(self.tree.root),
             checkpointed_through=self._covered,
             flawed=tuple(_report(walk, finding) for walk, finding in found[:MOST_REPORTED]),
             flaws=len(found),
@@ -472,7 +472,7 @@ class LedgerWalk:
                 return
         if not (signed or outside):
             return
-        self._roots.setdefault(checkpoint.size, set()).add(hash_of(checkpoint.root))
+        self._roots.setdefault(checkpoint.size, set()).add(parse_digest(checkpoint.root))
         if signed:
             self._vouched = max(self._vouched, checkpoint.size)
         if outside:

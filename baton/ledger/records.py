@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from baton.errors import BatonError
-from baton.wire.json_values import canonical_json, digest_of, hash_of, loads_strict, pae, sha256
+from baton.wire.json_values import canonical_json, format_digest, loads_strict, pae, parse_digest, sha256
 from baton.wire.records import CamelRecord, Count, Digest, Instant, Record
 
 
@@ -211,9 +211,9 @@ class Claims(NamedTuple):
         return cls(
             members["taskId"],
             members["sequence"],
-            hash_of(members["previousRecordHash"]),
+            parse_digest(members["previousRecordHash"]),
             event_key(members),
-            hash_of(members["messageHash"]),
+            parse_digest(members["messageHash"]),
             members["recordedAt"],
             members.get("keyId"),
         )
@@ -305,9 +305,9 @@ def next_record(
         "format": FORMAT,
         "ledger": link.ledger,
         "sequence": link.sequence + 1,
-        "previousRecordHash": digest_of(link.record_hash),
+        "previousRecordHash": format_digest(link.record_hash),
         "recordedAt": max(stamp(recorded_at), link.recorded_at),
-        "messageHash": digest_of(message[1]),
+        "messageHash": format_digest(message[1]),
     }
     if key_id is not None:
         header["keyId"] = key_id

@@ -66,7 +66,7 @@ from baton.ledger.records import (
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes
 from baton.ledger.store_reader import Reader
 from baton.ledger.store_schema import check_heads
-from baton.wire.json_values import digest_of, hash_of
+from baton.wire.json_values import format_digest, parse_digest
 from baton.wire.zstandard import zstd
 
 if sys.platform != "win32":
@@ -174,7 +174,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 def _continues(old: Checkpoint, new: Checkpoint, proof: Sequence[bytes]) -> bool:
     if old.ledger != new.ledger:
         return False
-    return verify_consistency(old.size, hash_of(old.root), new.size, hash_of(new.root), proof)
+    return verify_consistency(old.size, parse_digest(old.root), new.size, parse_digest(new.root), proof)
 
 
 _COLUMNS = "size, position, root, peaks, at, key_id, signature"
@@ -234,7 +234,7 @@ class Checkpoints:
             await asyncio.to_thread(self._check_signatures, records, self._signer, unsigned=unsigned)
         for row in records:
             tree.append(_leaf(row))
-        made = Checkpoint(ledger=self._name, size=tree.size, root=digest_of(tree.root), at=stamp(self._clock()))
+        made = Checkpoint(ledger=self._name, size=tree.size, root=format_digest(tree.root), at=stamp(self._clock()))
         made = made.signed(self._signer)
         signature = None if made.signature is None else from_base64url(made.signature)
         return _Made(made, (made.size, end, tree.root, b"".join(tree.peaks), made.at, made.key_id, signature))
@@ -268,7 +268,7 @@ class Checkpoints:
             ranks = await self._database.read(lambda connection: _ranks(connection, newest.size))
         except DamagedRowError:
             return None
-        if len(ranks) < newest.size or digest_of(Frontier.of(leaf for _, _, leaf in ranks).root) != newest.root:
+        if len(ranks) < newest.size or format_digest(Frontier.of(leaf for _, _, leaf in ranks).root) != newest.root:
             return None
         return sum(task == task_id for _, task, _ in ranks)
 
@@ -285,7 +285,7 @@ class Checkpoints:
                 sequence=record.members["sequence"],
                 index=index,
                 size=checkpoint.size,
-                path=tuple(digest_of(node) for node in proof),
+                path=tuple(format_digest(node) for node in proof),
             )
             for (task_id, record), index, proof in zip(last.items(), indexes, proofs, strict=True)
         ]
@@ -298,7 +298,7 @@ class Checkpoints:
             checkpoint = self._checkpoint(newest)
             check = checkpoint.check(self._signer) if self._signer is not None else SignatureCheck.GOOD
             why = f"its signature is worth: {check}" if check is not SignatureCheck.GOOD else None
-            if why is None and digest_of(tree.root) != checkpoint.root:
+            if why is None and format_digest(tree.root) != checkpoint.root:
                 why = "its tree has another root"
             if not isinstance(newest["position"], int):
                 why = "its position is not a number"
@@ -333,7 +333,7 @@ class Checkpoints:
         return Checkpoint(
             ledger=self._name,
             size=row["size"],
-            root=digest_of(row["root"]),
+            root=format_digest(row["root"]),
             at=row["at"],
             key_id=row["key_id"],
             signature=None if row["signature"] is None else to_base64url(row["signature"]),

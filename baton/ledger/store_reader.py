@@ -19,7 +19,7 @@ from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest,
 from baton.ledger.records import AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes, scalar
 from baton.ledger.store_schema import DamagedContentError, restored
-from baton.wire.json_values import hash_of
+from baton.wire.json_values import parse_digest
 from baton.wire.zstandard import zstd
 
 SEGMENT_RECORDS = 2_000
@@ -108,7 +108,7 @@ class ColdTier:
             return self._kept[segment]
         if self._artifacts is None:
             raise LedgerUnavailableError(f"it is {segment!r}; open the ledger with the artifact store that has it")
-        data = await self._artifacts.get(hash_of(segment).hex())
+        data = await self._artifacts.get(parse_digest(segment).hex())
         records = await asyncio.to_thread(_read_segment, data)
         self._kept[segment] = {record.position: record for record in records}
         while len(self._kept) > _KEPT_SEGMENTS:
@@ -146,7 +146,7 @@ class Mover:
         for first, last, segment in await self._database.read(lambda c: [tuple(row) for row in c.rows(_UNFINISHED)]):
             if not isinstance(segment, str):
                 raise DamagedRowError("a segment")
-            await self._artifacts.get(hash_of(segment).hex())
+            await self._artifacts.get(parse_digest(segment).hex())
             await self.forget(first, last)
 
     async def forget(self, first: int, last: int) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from baton.ledger.chain import Claim, HeadVerifier, SignatureCheck, head_statement
 from baton.ledger.records import AuditRecord, Claims, LedgerError, LedgerSchemaError
 from baton.ledger.store_database import APPEND_ONLY, Connection, Database, Row, SqliteDatabase, scalar
-from baton.wire.zstandard import dictionary, zstd
+from baton.wire.zstandard import load_dictionary, zstd
 
 _SEGMENT_HOLDS = (
     "EXISTS (SELECT 1 FROM handoff_audit_segment AS s WHERE OLD.position BETWEEN s.first_position AND s.last_position)"
@@ -447,7 +447,7 @@ def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
     """Return the header and the message of stored bytes; what they say is not checked."""
     if codec not in _FILES:
         raise DamagedContentError(f"it is stored with the codec {codec}; this version has {sorted(_FILES)}")
-    decompressor = zstd.ZstdDecompressor(zstd_dict=dictionary("baton.ledger", _FILES[codec]))
+    decompressor = zstd.ZstdDecompressor(zstd_dict=load_dictionary("baton.ledger", _FILES[codec]))
     try:
         plain = decompressor.decompress(stored, max_length=MOST_BYTES)
     except zstd.ZstdError as error:
@@ -461,4 +461,6 @@ def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
 @cache
 def _compressor() -> zstd.ZstdCompressor:
     """Return the compressor, made once: it holds the dictionary's tables, and its calls exclude each other."""
-    return zstd.ZstdCompressor(options=_OPTIONS, zstd_dict=dictionary("baton.ledger", _FILES[CODEC]).as_undigested_dict)
+    return zstd.ZstdCompressor(
+        options=_OPTIONS, zstd_dict=load_dictionary("baton.ledger", _FILES[CODEC]).as_undigested_dict
+    )

@@ -25,7 +25,7 @@ from baton.ledger.records import (
 )
 from baton.ledger.store_database import Connection, DamagedRowError, Database, Row, hashes, scalar
 from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert
-from baton.wire.json_values import digest_of, hash_of, sha256
+from baton.wire.json_values import format_digest, parse_digest, sha256
 
 MOST_AT_ONCE = 256
 """How many appends share a transaction at most."""
@@ -187,7 +187,7 @@ class Writer:
             if message_hash != one.message_hash:
                 raise LedgerConflictError(
                     f"the event {one.entry.event_key!r} of task {one.entry.task_id!r} is on record already, with the "
-                    f"message {digest_of(message_hash)!r}, and not {digest_of(one.message_hash)!r}; "
+                    f"message {format_digest(message_hash)!r}, and not {format_digest(one.message_hash)!r}; "
                     "an event is recorded once: give another attempt another number"
                 )
             heads.append(Appended(head, again))
@@ -256,7 +256,7 @@ class Writer:
     def _check_still_there(self, connection: Connection, head: ChainHead) -> None:
         """Make sure that the chain still has the record that the caller knows."""
         found = scalar(connection, HASH_AT, head.task_id, head.sequence)
-        if head.ledger != self._name or (head.sequence and found != hash_of(head.record_hash)):
+        if head.ledger != self._name or (head.sequence and found != parse_digest(head.record_hash)):
             raise LedgerError(
                 f"the chain of task {head.task_id!r} in the ledger {self._name!r} does not have the record "
                 f"{head.anchor!r} of {head.ledger!r} any more: verify it before anything is added to it"

@@ -20,7 +20,7 @@ from baton.ledger.cli_sources import LedgerOption
 from baton.ledger.cli_sources import opened as ledger_at
 from baton.personal.store import Vault, VaultOptions
 from baton.personal.store_subjects import ERASED, REFUSED, Erasure, Place
-from baton.wire.json_values import holds_half
+from baton.wire.json_values import has_lone_surrogate
 from baton.wire.text import quantity
 
 DEFAULT_VAULT = ".baton/vault.db"
@@ -112,7 +112,7 @@ def _read_name() -> str:
         name = sys.stdin.read().removeprefix("\ufeff").strip()
     except UnicodeDecodeError:
         name = None
-    if name is None or holds_half(name):
+    if name is None or has_lone_surrogate(name):
         raise typer.BadParameter("the input is not UTF-8", param_hint="SUBJECT")
     return name
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, JsonValue, StringConstraints, TypeAd
 from baton.errors import BatonError, HandoffError
 from baton.ledger.entries import PERSONAL_DATA, RedactionPolicy, commitment, is_commitment
 from baton.wire.records import CamelRecord, Count, Instant, Name
-from baton.wire.text import faults
+from baton.wire.text import list_faults
 
 
 class VaultError(BatonError):
@@ -176,7 +176,7 @@ def read_payload(value: Any) -> PersonalPayload:
     try:
         return _PAYLOAD.validate_python(value)
     except ValidationError as error:
-        count = len({fault["loc"][:1] for fault in faults(error)})
+        count = len({fault["loc"][:1] for fault in list_faults(error)})
         places = f"{count} place{'s' if count > 1 else ''}"
     raise PersonalDataError(
         f"personalDataPayload is not as the vault makes it, in {places}: seal personal data with Vault.seal "

@@ -43,7 +43,7 @@ from baton.pipelines.activity_worker import as_failure, heartbeats, leaf_errors,
 from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
-from baton.wire.json_values import MOST_MESSAGE_VALUES, excess, repaired, unwritable
+from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, find_unwritable, repair
 
 GivenT = TypeVar("GivenT")
 AnswerT = TypeVar("AnswerT")
@@ -362,18 +362,18 @@ def _written(result: StageResult) -> StageResult:
     return result.model_copy(
         update={
             "baton_patch": patch.to_json_object() if isinstance(patch, BatonPatch) else patch,
-            "turns": repaired(result.turns),
-            "tool_calls": repaired(result.tool_calls),
+            "turns": repair(result.turns),
+            "tool_calls": repair(result.tool_calls),
         }
     )
 
 
 def _excesses(result: StageResult) -> list[str]:
     """Return which parts of an answer hold more values than a workflow reads; the agent may send less."""
-    found = [excess({"output": result.output}, MOST_MESSAGE_VALUES)]
-    found += [excess({"turns": result.turns}), excess({"tool_calls": result.tool_calls})]
+    found = [find_excess({"output": result.output}, MAX_MESSAGE_VALUES)]
+    found += [find_excess({"turns": result.turns}), find_excess({"tool_calls": result.tool_calls})]
     if not isinstance(result.baton_patch, BatonPatch):
-        found.append(excess(result.baton_patch))
+        found.append(find_excess(result.baton_patch))
     return shorten_findings([str(one) for one in found if one is not None])
 
 
@@ -385,7 +385,7 @@ def _unwritable(result: StageResult) -> list[str]:
         "turns": result.turns,
         "tool_calls": result.tool_calls,
     }
-    return shorten_findings([one for at, part in parts.items() if part for one in unwritable(part, at)])
+    return shorten_findings([one for at, part in parts.items() if part for one in find_unwritable(part, at)])
 
 
 def _patch_names(kind: type[BatonPatch] = BatonPatch) -> set[str]:

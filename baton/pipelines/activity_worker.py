@@ -19,7 +19,7 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.approvals import CHECK_DECISION, DecisionCheck
-from baton.wire.json_values import holds_half
+from baton.wire.json_values import has_lone_surrogate
 from baton.wire.names import WAIT_FOR_WORKER
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Excepti
 
 def is_storable(error: Exception) -> bool:
     """Return whether the texts of an exception, and of those that a group holds, are characters that can be stored."""
-    return not any(holds_half(str(one)) for one in leaf_errors(error))
+    return not any(has_lone_surrogate(str(one)) for one in leaf_errors(error))
 
 
 def still_alive() -> None:

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from baton.core.messages import Decided, Decision, Vote, Waiting
 from baton.handoff.pending import name_refusal, reason_refusal
-from baton.wire.json_values import excess
+from baton.wire.json_values import find_excess
 from baton.wire.records import CompactRecord
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 CHECK_DECISION = "baton.check_decision"
 """The activity that says whether a person may decide, and whether a signature is theirs."""
@@ -300,12 +300,12 @@ def parse_form(form: type[BaseModel], answer: Any) -> BaseModel:
     Raises:
         ValueError: It does not fit; names the fields.
     """
-    if (found := excess(answer)) is not None:
+    if (found := find_excess(answer)) is not None:
         raise ValueError(str(found))
     try:
         return form.model_validate_json(json.dumps({} if answer is None else answer))
     except ValidationError as error:
-        raise ValueError(mismatch(error, "answer")) from None
+        raise ValueError(describe_faults(error, "answer")) from None
 
 
 def _names(votes: list[Vote]) -> str:

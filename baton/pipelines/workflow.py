@@ -46,7 +46,7 @@ from baton.pipelines.workflow_steps import (
     results_of,
     workflow_type,
 )
-from baton.wire.json_values import Json, unwritable
+from baton.wire.json_values import Json, find_unwritable
 
 CHAIN = "chain"
 """Under what name `Pipeline.carries` has how the task came here: through which handoffs between pipelines."""
@@ -487,7 +487,7 @@ class Pipeline:
             output=output,
             personal_data=self._handoffs.from_child(self._start.personal_data),
         )
-        if faults := unwritable(result.output, "output"):
+        if faults := find_unwritable(result.output, "output"):
             raise PipelineError(f"what the pipeline returns is refused: {'; '.join(shorten_findings(faults))}")
         self._handlers.visibility.became(PipelineStatus.COMPLETED)
         return result

@@ -20,7 +20,7 @@ from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, Docket, parse
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.json_values import Json, digest
 from baton.wire.names import DECIDE, QUERY_SHOWN
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 Then = tuple[HasSpec, Mapping[str, Json]] | tuple[HasSpec, Mapping[str, Json], Mapping[str, Any]]
 """What a yes is also about: the stage that runs next, its parameters, and its inputs if it has any."""
@@ -210,7 +210,7 @@ class Approvals:
         try:
             decision = Decision.model_validate(given[0] if len(given) == 1 else given)
         except ValidationError as error:
-            self._note(f"refused a signal {DECIDE!r} that is not a decision: {mismatch(error, 'argument')}")
+            self._note(f"refused a signal {DECIDE!r} that is not a decision: {describe_faults(error, 'argument')}")
             return
         unnamed = name_refusal(decision.who)
         if unnamed:

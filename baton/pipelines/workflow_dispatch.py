@@ -24,7 +24,7 @@ from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError,
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json
-from baton.wire.text import inert, mismatch, quantity
+from baton.wire.text import describe_faults, disarm, quantity
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
@@ -128,7 +128,7 @@ async def run_child(
             task_queue=task_queue,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             search_attributes=TypedSearchAttributes(labels(kind, given.task_id)) if searchable else None,
-            static_summary=inert(given.goal[:200]),
+            static_summary=disarm(given.goal[:200]),
         )
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
@@ -156,7 +156,7 @@ def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
     try:
         theirs = Baton.from_json_object({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
     except ValidationError as error:  # of a pipeline that was not written with Baton
-        raise PatchError([f"its baton is not one: {mismatch(error)}"]) from None
+        raise PatchError([f"its baton is not one: {describe_faults(error)}"]) from None
     known = {(ref.id, ref.hash) for ref in baton.artifacts}
     patch: dict[str, JsonValue] = {}
     decisions = [entry for entry in theirs.decision_log if entry not in baton.decision_log]

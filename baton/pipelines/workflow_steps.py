@@ -23,7 +23,7 @@ from baton.handoff.workflow_coordinator import relay_for
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
 from baton.wire.names import MEMO_FIELDS, MEMO_OUTCOME
-from baton.wire.text import faults, mismatch, recorded_mismatch
+from baton.wire.text import describe_faults, describe_recorded_faults, list_faults
 
 _UNUSABLE = "(unusable input)"
 
@@ -59,11 +59,11 @@ class RunInput:
             return self.start.first_baton(kind)
         except ValidationError as error:
             if self.start.continued:
-                recorded = recorded_mismatch(error, {**self.start.baton, "goal": self.start.goal})
+                recorded = describe_recorded_faults(error, {**self.start.baton, "goal": self.start.goal})
                 self._fault = changed_type(kind, recorded)
                 return kind(goal=_UNUSABLE)
-            why = mismatch(error)
-            if any(fault["type"] == "extra_forbidden" for fault in faults(error)):
+            why = describe_faults(error)
+            if any(fault["type"] == "extra_forbidden" for fault in list_faults(error)):
                 why += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
             self._fault = PipelineError(f"the pipeline cannot start from this input: {why}")
             return kind(goal=_UNUSABLE)

@@ -15,9 +15,9 @@ from baton.core.messages import PipelineStatus, Waiting
 from baton.core.rendering import render
 from baton.core.state import PipelineState
 from baton.handoff.pending import PendingHandoff
-from baton.wire.money import usd
+from baton.wire.money import to_usd
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
-from baton.wire.text import inert, single_line
+from baton.wire.text import disarm, single_line
 
 _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)
@@ -128,32 +128,35 @@ class Visibility:
         micro_usd: int,
     ) -> str:
         """Return the baton as the workflow's details, with where to reset to (Temporal UI, "User Metadata")."""
-        waits = [f"{one.kind} **{inert(one.name)}**" for one in under_way]
-        waits += [f"approval **{inert(one.name)}**" for one in approvals]
+        waits = [f"{one.kind} **{disarm(one.name)}**" for one in under_way]
+        waits += [f"approval **{disarm(one.name)}**" for one in approvals]
         rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(waits) or 'nothing'}", ""]
-        rows += [f"**Spent:** {usd(micro_usd)} USD", ""] if micro_usd else []
+        rows += [f"**Spent:** {to_usd(micro_usd)} USD", ""] if micro_usd else []
         for one in approvals:
             until = f" (until {one.until:%Y-%m-%d %H:%M} UTC)" if one.until else ""
-            rows += [f"**{inert(single_line(one.name))}:** {inert(single_line(one.asks or ''))}{until}", ""]
+            rows += [
+                f"**{disarm(single_line(one.name))}:** {disarm(single_line(one.asks or ''))}{until}",
+                "",
+            ]
             rows += _shown_rows(one.shows)
         for refused in pending:
-            way = f"{inert(refused.sender)} to {inert(refused.receiver)}"
+            way = f"{disarm(refused.sender)} to {disarm(refused.receiver)}"
             rows += [
-                f"**Handoff from {way}:** {inert(refused.why)}: {inert(single_line(refused.details))} "
+                f"**Handoff from {way}:** {disarm(refused.why)}: {disarm(single_line(refused.details))} "
                 f"(until {refused.until:%Y-%m-%d %H:%M} UTC)",
                 "",
             ]
         if self._status is PipelineStatus.PENDING_HANDOFF:
-            rows += [f"Decide with `baton inbox show {inert(workflow.info().workflow_id)}`.", ""]
+            rows += [f"Decide with `baton inbox show {disarm(workflow.info().workflow_id)}`.", ""]
         if approvals:
-            run = inert(workflow.info().workflow_id)
+            run = disarm(workflow.info().workflow_id)
             rows += [f"Decide with `baton approve {run}` or `baton deny {run}`, or send the update `{DECIDE}`.", ""]
-        rows += [f"> {inert(note)}" for note in notes[-3:]]
-        baton = inert(render(state.baton, max_tokens=_DETAILS_TOKENS))
+        rows += [f"> {disarm(note)}" for note in notes[-3:]]
+        baton = disarm(render(state.baton, max_tokens=_DETAILS_TOKENS))
         rows += ["", baton.replace(":**\n- ", ":**\n\n- "), "### Roll back", ""]
         if len(self._stages) > _STEPS_LISTED:
             rows.append(f"- (+{len(self._stages) - _STEPS_LISTED} earlier)")
-        rows += [f"- before **{inert(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]
+        rows += [f"- before **{disarm(name)}** = event {event}" for name, event in self._stages[-_STEPS_LISTED:]]
         return "\n".join(rows)
 
     def _upsert(self, name: str | None) -> None:
@@ -175,10 +178,10 @@ def _shown_rows(shows: list[Exhibit]) -> list[str]:
     rows, left = [], _SHOWN_CHARACTERS
     for one in shows:
         lines = one.text[:left].splitlines()
-        rows += [f"{inert(single_line(one.title))}:", "", *(f"    {single_line(line)}" for line in lines), ""]
+        rows += [f"{disarm(single_line(one.title))}:", "", *(f"    {single_line(line)}" for line in lines), ""]
         left -= len(one.text[:left])
     if any(not one.is_whole for one in shows) or sum(len(one.text) for one in shows) > _SHOWN_CHARACTERS:
-        rows += [f"Read all of it with `baton show {inert(workflow.info().workflow_id)} --asked`.", ""]
+        rows += [f"Read all of it with `baton show {disarm(workflow.info().workflow_id)} --asked`.", ""]
     return rows
 
 

@@ -45,7 +45,7 @@ from baton.report.sections import (
     read_status,
     read_text,
 )
-from baton.wire.text import faults
+from baton.wire.text import list_faults
 
 LONGEST = 256 * 1024
 """So many characters a report has at most; what is larger belongs into an artifact."""
@@ -253,7 +253,7 @@ def _made(reading: Reading, members: dict[str, Any]) -> HandoffReport | None:
     try:
         report = HandoffReport.from_json_object(members)
     except ValidationError as error:
-        for fault in faults(error):
+        for fault in list_faults(error):
             reading.error(".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, "))
         return None
     reading.findings += lint_report(report)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from baton.errors import BatonError
-from baton.wire.records import CamelRecord, CompactRecord, Statement, Whole, says_something
+from baton.wire.records import CamelRecord, CompactRecord, Integer, Statement, has_text
 from baton.wire.text import LINE_BREAKS
 
 MOST_NAMED, LONGEST_NAMED = 20, 400
@@ -114,7 +114,7 @@ Line = Annotated[Statement, AfterValidator(_line)]
 """A text that says something, on one line; a line break in it becomes a blank."""
 
 Percent = Annotated[
-    Whole, Field(ge=0, le=100), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 100, "examples": [85]})
+    Integer, Field(ge=0, le=100), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 100, "examples": [85]})
 ]
 """A confidence: a whole number from 0 to 100."""
 
@@ -315,10 +315,10 @@ def commands_of(script: str) -> list[str]:
     commands: list[str] = []
     parts: list[str] = []
     for line in script.split("\n"):
-        if parts or (says_something(line) and not line.lstrip().startswith("#")):
+        if parts or (has_text(line) and not line.lstrip().startswith("#")):
             parts.append(line)
         if parts and not line.endswith("\\"):
             commands.append("\n".join(parts).strip())
             parts = []
     unfinished = "\n".join(parts).strip()
-    return [one for one in (*commands, unfinished) if says_something(one)]
+    return [one for one in (*commands, unfinished) if has_text(one)]

@@ -22,7 +22,7 @@ from baton.report.records import (
     Status,
 )
 from baton.report.rendering import path_entry
-from baton.wire.text import sentences
+from baton.wire.text import split_sentences
 
 FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
 LOW = 50
@@ -61,7 +61,7 @@ def _doubts(report: HandoffReport) -> Iterator[tuple[str, str]]:
 
 def _soft_rules(report: HandoffReport) -> Iterator[tuple[str, str]]:
     """Yield where the report leaves the format's own advice."""
-    count = len(sentences(report.summary))
+    count = len(split_sentences(report.summary))
     if not FEWEST_SENTENCES <= count <= MOST_SENTENCES:
         yield "summary", f"has {count} sentences; {FEWEST_SENTENCES} or {MOST_SENTENCES} are advised"
 
@@ -106,7 +106,7 @@ def logged(decision: ReportDecision) -> str:
 def _state(report: HandoffReport) -> list[str]:
     """Return the current state that a report tells of, what matters most first."""
     return [
-        *sentences(report.summary),
+        *split_sentences(report.summary),
         *report.findings.discoveries,
         *(f"Pattern: {one}" for one in report.context.patterns),
         *(f"Next: {one}" for one in report.recommendations),

@@ -18,8 +18,8 @@ from baton.runs.cli_show import glyph, heading, repair_hints, verdict
 from baton.runs.client_changes import Before, Change, changes, compare, remarks, with_before
 from baton.runs.client_explanation import explain_run
 from baton.runs.client_record import NOW, START
-from baton.wire.money import dollars
-from baton.wire.text import between, length
+from baton.wire.money import format_usd
+from baton.wire.text import elapsed, format_duration
 
 
 @command
@@ -58,7 +58,7 @@ def history_table(record: RunRecord) -> Any:
             "" if is_branch or step is None else str(entry.seq),
             stack(_name(entry), _kind(entry, step)),
             "" if is_branch else format_time(_ended(entry, step), record.began),
-            "" if step is None or is_branch else length(_took(step)),
+            "" if step is None or is_branch else format_duration(_took(step)),
             hanging(_what(entry, before)),
         )
     for step in record.steps:
@@ -99,14 +99,16 @@ def _what(entry: HistoryEntry, before: Before) -> list[Text]:
     lines += change_lines([*changes(entry, before), *remarks(entry)])
     spend = entry.spend
     if spend.micro_usd or spend.prompt_tokens or spend.completion_tokens:
-        cost = f"{dollars(spend.micro_usd)}, {spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written"
+        cost = (
+            f"{format_usd(spend.micro_usd)}, {spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written"
+        )
         lines.append(Text(cost, "dim"))
     return lines
 
 
 def _decided(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text:
     """Return in a line who decided what about a handoff that waited, and why."""
-    amount = f" by {dollars(decision.micro_usd)}" if decision.micro_usd else ""
+    amount = f" by {format_usd(decision.micro_usd)}" if decision.micro_usd else ""
     why = f": “{decision.why}”" if decision.why else ""
     told = f"{format_time(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
     return plain(f"{told}, handoff {decision.handoff_id[:8]}{why}", "yellow")
@@ -127,7 +129,7 @@ def _unfinished(step: Step, record: RunRecord) -> list[Any]:
             None if step.kind is StepKind.STAGE else Text(step.kind.value, "dim"),
         ),
         format_time(step.ended or step.began, record.began),
-        length(_took(step)),
+        format_duration(_took(step)),
         what,
     ]
 
@@ -138,7 +140,7 @@ def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
 
 def _took(step: Step) -> timedelta | None:
     """Return how long a step took in this run; what was taken over took no time."""
-    return None if step.status is StepStatus.TAKEN_OVER else between(step.began, step.ended)
+    return None if step.status is StepStatus.TAKEN_OVER else elapsed(step.began, step.ended)
 
 
 def history_as_json(record: RunRecord) -> dict[str, Any]:

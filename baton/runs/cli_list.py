@@ -12,8 +12,8 @@ from baton.cli.session import Session, command
 from baton.core.history import Spend
 from baton.runs.client_bill import GroupBy, charges, exported, paired, summed
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
-from baton.wire.money import dollars
-from baton.wire.text import between, length
+from baton.wire.money import format_usd
+from baton.wire.text import elapsed, format_duration
 
 
 def parse_status(given: str) -> str:
@@ -77,7 +77,7 @@ def _print(session: Session, runs: list[ListedRun]) -> None:
             plain(run.status, STATUS_STYLES.get(run.status, "")),
             plain(run.stage or ""),
             format_age(run.began, now),
-            length(between(run.began, run.ended or now)),
+            format_duration(elapsed(run.began, run.ended or now)),
             plain(run.run_id, "dim"),
         )
     session.show(fit_columns(table, session.out, keep=3))
@@ -157,7 +157,7 @@ def _print_sums(session: Session, by: GroupBy, sums: dict[str, Spend]) -> None:
     for name, spend in [*sums.items(), ("total", total)]:
         style = "bold" if spend is total else ""
         tokens = (f"{spend.prompt_tokens:,}", f"{spend.completion_tokens:,}")
-        table.add_row(plain(name, style), plain(dollars(spend.micro_usd), style), *tokens)
+        table.add_row(plain(name, style), plain(format_usd(spend.micro_usd), style), *tokens)
     session.show(table)
 
 
@@ -176,6 +176,8 @@ def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spe
         tokens = mine.prompt_tokens + mine.completion_tokens - other.prompt_tokens - other.completion_tokens
         sign = "-" if gap < 0 else "+" if gap else ""
         style = "red" if name in wrong else ""
-        difference = plain(f"{sign}{dollars(abs(gap))}", style)
-        table.add_row(plain(name, style), dollars(mine.micro_usd), dollars(other.micro_usd), difference, f"{tokens:+,}")
+        difference = plain(f"{sign}{format_usd(abs(gap))}", style)
+        table.add_row(
+            plain(name, style), format_usd(mine.micro_usd), format_usd(other.micro_usd), difference, f"{tokens:+,}"
+        )
     session.show(table)

@@ -54,7 +54,7 @@ from baton.runs.client_follow import answered_at_first
 from baton.runs.client_record import RunStatus
 from baton.runs.client_standing import suspended
 from baton.runs.client_waiting import has_pollers
-from baton.wire.text import mismatch
+from baton.wire.text import describe_faults
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
 IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The new workflow id; made up by default.")]
@@ -250,10 +250,10 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: d
         ) from None
     except ValidationError as error:
         if all(fault["loc"][:1] == ("params",) for fault in error.errors()):
-            raise typer.BadParameter(mismatch(error), param_hint="--param") from error
+            raise typer.BadParameter(describe_faults(error), param_hint="--param") from error
         if all(fault["loc"][:1] == ("inputs",) for fault in error.errors()):
-            raise typer.BadParameter(mismatch(error), param_hint="--input") from error
-        raise typer.BadParameter(f"that is not a baton: {mismatch(error)}", param_hint="--baton") from error
+            raise typer.BadParameter(describe_faults(error), param_hint="--input") from error
+        raise typer.BadParameter(f"that is not a baton: {describe_faults(error)}", param_hint="--baton") from error
     return start
 
 

@@ -30,8 +30,8 @@ from baton.runs.client_decide import shown_whole
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_standing import standing, standings
 from baton.runs.client_waiting import Waits, waits
-from baton.wire.money import dollars
-from baton.wire.text import length, quantity
+from baton.wire.money import format_usd
+from baton.wire.text import format_duration, quantity
 
 _LONGEST_OUTPUT = 2_000  # characters
 
@@ -150,7 +150,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     """Return who the run is and how it stands: four lines at most, and its notes."""
     found = [*standings(run, waits, format_time)]
     status = found[0].status
-    began, took = run.first_began or run.began, length(run.took)
+    began, took = run.first_began or run.began, format_duration(run.took)
     facts = [
         f"since {format_time(began)}" if run.ended is None else format_time(began),
         *([f"reset {format_time(run.reset, run.began)}"] if run.reset else []),
@@ -176,7 +176,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
 
 def spent(spend: Spend) -> list[str]:
     """Return what was spent, as far as anything was."""
-    parts = [dollars(spend.micro_usd)] if spend.micro_usd else []
+    parts = [format_usd(spend.micro_usd)] if spend.micro_usd else []
     if spend.prompt_tokens or spend.completion_tokens:
         parts.append(f"{spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written")
     return parts
@@ -188,9 +188,9 @@ def budget_left(run: RunRecord) -> list[str]:
     if left is None or ceiling is None:
         return []
     if left < 0:
-        return [f"{dollars(-left)} over the budget of {dollars(ceiling)}"]
-    looks_whole = left != ceiling and dollars(left) == dollars(ceiling)
-    return [f"{dollars(left, places=6) if looks_whole else dollars(left)} of {dollars(ceiling)} left"]
+        return [f"{format_usd(-left)} over the budget of {format_usd(ceiling)}"]
+    looks_whole = left != ceiling and format_usd(left) == format_usd(ceiling)
+    return [f"{format_usd(left, places=6) if looks_whole else format_usd(left)} of {format_usd(ceiling)} left"]
 
 
 def _fork_note(run: RunRecord) -> str:

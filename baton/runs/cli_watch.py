@@ -25,7 +25,7 @@ from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
 from baton.runs.client_standing import lacks, suspended
 from baton.runs.client_waiting import Waits, waits
-from baton.wire.text import between, length
+from baton.wire.text import elapsed, format_duration
 
 _REFRESH_PER_SECOND = 4
 
@@ -192,7 +192,7 @@ def _said(news: News, run: RunRecord) -> str:
             return f"{name}: {verdict(step)} by {decided.by}{f': {decided.why}' if decided.why else ''}"
         case NewsKind.STEP_DONE if step:
             attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
-            return f"{name}: done in {length(between(step.began, step.ended))}{attempts}"
+            return f"{name}: done in {format_duration(elapsed(step.began, step.ended))}{attempts}"
         case NewsKind.STEP_FAILED:
             return f"{name}: failed: {news.text}" if news.text else f"{name}: the run ended before it did"
         case NewsKind.STEP_UNDONE:
@@ -319,7 +319,7 @@ def _steps(run: RunRecord, done: Changes, most: int | None) -> Iterator[Renderab
     table.columns[4].ratio = 1
     for step in steps:
         ended = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
-        took = "" if step.status is StepStatus.TAKEN_OVER else length(between(step.began, ended))
+        took = "" if step.status is StepStatus.TAKEN_OVER else format_duration(elapsed(step.began, ended))
         attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
         name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
         table.add_row(glyph(step), str(step.seq), name, took, _summary(step, done.get(step.seq, [])))

@@ -17,7 +17,7 @@ from baton.core.history import Spend
 from baton.errors import BatonError, HistoryError
 from baton.runs.client_executions import list_executions
 from baton.runs.client_reader import read_run
-from baton.wire.money import micro_usd
+from baton.wire.money import to_micro_usd
 from baton.wire.names import ATTRIBUTE_PIPELINE
 
 UNNAMED = "(not named)"
@@ -120,7 +120,7 @@ def exported(file: Path, by: GroupBy) -> dict[str, Spend]:
             sums: dict[str, Spend] = {}
             for row in table:
                 spend = Spend(
-                    micro_usd=micro_usd(_number(row, cost, file, table.line_num)),
+                    micro_usd=to_micro_usd(_number(row, cost, file, table.line_num)),
                     prompt_tokens=int(_number(row, read, file, table.line_num)),
                     completion_tokens=int(_number(row, written, file, table.line_num)),
                 )

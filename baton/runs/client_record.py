@@ -23,7 +23,7 @@ from baton.handoff.pending import HandoffDecision
 from baton.personal.records import merged
 from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs, time_of
 from baton.runs.client_executions import describe
-from baton.wire.text import between
+from baton.wire.text import elapsed
 
 Heard = Mapping[str, tuple[int, int]]
 """By activity, which of its runs was heard last, and up to which place."""
@@ -267,7 +267,7 @@ class RunRecord:
     @property
     def took(self) -> timedelta | None:
         """How long it has worked: since it began, or was reset, for it may have ended before that."""
-        return between(self.reset or self.first_began or self.began, self.ended or datetime.now(UTC))
+        return elapsed(self.reset or self.first_began or self.began, self.ended or datetime.now(UTC))
 
     @property
     def personal_data(self) -> dict[str, JsonValue]:

@@ -11,8 +11,8 @@ from baton.runs.client_executions import PAUSED, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.runs.client_waiting import Pending, Waits
-from baton.wire.money import dollars
-from baton.wire.text import length, quantity, stamp
+from baton.wire.money import format_usd
+from baton.wire.text import format_duration, format_time, quantity
 
 _UNUSUAL_TRIES = 3  # a worker that was killed costs one, another that takes over at the same moment a second
 
@@ -47,7 +47,7 @@ class Standing:
     asked: Waiting | None = field(default=None, compare=False)
 
 
-def standing(run: RunRecord, waits: Waits | None = None, written: Written = stamp) -> Standing:
+def standing(run: RunRecord, waits: Waits | None = None, written: Written = format_time) -> Standing:
     """Return how a run stands: the gravest reason why it does not continue by itself comes first."""
     first = next(standings(run, waits, written))
     others = len(waits.pending) - 1 if waits else 0
@@ -56,7 +56,7 @@ def standing(run: RunRecord, waits: Waits | None = None, written: Written = stam
     return replace(first, sentence=f"{first.sentence} {quantity(others, 'other step')} at work.")
 
 
-def standings(run: RunRecord, waits: Waits | None = None, written: Written = stamp) -> Iterator[Standing]:
+def standings(run: RunRecord, waits: Waits | None = None, written: Written = format_time) -> Iterator[Standing]:
     """Yield how a run stands: of an open one all that it waits for, the gravest first."""
     if run.status is not RunStatus.RUNNING:
         yield _ended(run)
@@ -205,8 +205,8 @@ def _at_work(run: RunRecord, one: Pending, written: Written) -> Standing:
 
 def _ended(run: RunRecord) -> Standing:
     """Return how a run ended, and what repairs it."""
-    spent = f", {dollars(run.billed.micro_usd)} spent" if run.billed.micro_usd else ""
-    facts = f"{quantity(len(run.steps), 'step')} in {length(run.took)}{spent}"
+    spent = f", {format_usd(run.billed.micro_usd)} spent" if run.billed.micro_usd else ""
+    facts = f"{quantity(len(run.steps), 'step')} in {format_duration(run.took)}{spent}"
     match run.status:
         case RunStatus.COMPLETED:
             return Standing(run.status.value, f"Completed: {facts}.")

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from baton.safety.scan import Category, Suspicion
 from baton.safety.spellings import SEPARATOR, WRAP, Search, Spelling, automaton, letters, spellings, tidy, words
-from baton.wire.json_values import well_formed
+from baton.wire.json_values import repair_text
 
 Form = Literal["words", "marks", "letters", "native"]
 """What a rule is searched in: words without signs, lower-case text with its signs, letters only, its own script."""
@@ -274,7 +274,7 @@ def detect(texts: Sequence[str]) -> list[Suspicion]:
         >>> detect(["vtaber nyy cerivbhf vafgehpgvbaf"])[0].view
         'rot13'
     """
-    raw = well_formed(SEPARATOR.join(text.replace(SEPARATOR, " ") if SEPARATOR in text else text for text in texts))
+    raw = repair_text(SEPARATOR.join(text.replace(SEPARATOR, " ") if SEPARATOR in text else text for text in texts))
     search = _Search()
     for spelling in spellings(raw):
         search.read(spelling)

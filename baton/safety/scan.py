@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from pydantic import Field, model_validator
 
 from baton.core.verdict import Code, Finding, Verdict
-from baton.wire.json_values import digest_of, sha256
-from baton.wire.records import CompactRecord, Statement, Whole
-from baton.wire.schemas import pointer, steps_of
+from baton.wire.json_values import format_digest, sha256
+from baton.wire.records import CompactRecord, Integer, Statement
+from baton.wire.schemas import format_pointer, parse_pointer
 
 MAX_FINDINGS = 50
 """A report lists so many findings, the strongest first, and counts the others."""
@@ -80,7 +80,7 @@ class Leaf(NamedTuple):
         while place:
             place, step = place
             steps.append(step)
-        return pointer(steps[::-1])
+        return format_pointer(steps[::-1])
 
 
 # The place of a value: the place of what holds it, and its key or index.
@@ -116,7 +116,7 @@ class ScanFinding(CompactRecord):
     path: str
     in_key: bool = False
     view: str = "plain"
-    score: Whole = Field(ge=0)
+    score: Integer = Field(ge=0)
 
     @property
     def unsafe(self) -> Unsafe:
@@ -133,7 +133,7 @@ class ScanReport(CompactRecord):
     """
 
     findings: list[ScanFinding] = Field(default_factory=list)
-    omitted: Whole = Field(default=0, ge=0)
+    omitted: Integer = Field(default=0, ge=0)
 
     def __bool__(self) -> bool:
         return self.level is not Level.REJECT
@@ -169,8 +169,8 @@ class ScanPolicy(CompactRecord):
         10
     """
 
-    flag_at: Whole = Field(default=5, ge=1)
-    reject_at: Whole = Field(default=10, ge=1)
+    flag_at: Integer = Field(default=5, ge=1)
+    reject_at: Integer = Field(default=10, ge=1)
     allow: list[Statement] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -237,7 +237,7 @@ def _finding(suspicion: Suspicion, message: Any, leaf: Leaf, policy: ScanPolicy)
 def _shown(message: Any, leaf: Leaf) -> str:
     """Return the path of a text so that no key is quoted that could be an attack, or a secret."""
     shown, node = "", message
-    keys = steps_of(leaf.path)
+    keys = parse_pointer(leaf.path)
     for depth, key in enumerate(keys, 1):
         if isinstance(node, dict):
             is_plain = _PLAIN_NAME.fullmatch(key) and not (leaf.is_key and depth == len(keys))
@@ -255,7 +255,7 @@ def found_at(message: Mapping[str, Any], pointer: str) -> tuple[list[str], Any] 
     """Return what a finding's pointer leads to, and the keys that it names by their positions; None if nothing."""
     value: Any = message
     keys: list[str] = []
-    for step in steps_of(pointer):
+    for step in parse_pointer(pointer):
         position = step[1:-1] if step.startswith("{") and step.endswith("}") else ""
         if isinstance(value, Mapping) and step in value:
             value = value[step]
@@ -278,7 +278,7 @@ def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
     if not keys and not isinstance(value, str):
         return None
     text = json.dumps([*keys, value if isinstance(value, str) else None])
-    return digest_of(sha256(text.encode()))
+    return format_digest(sha256(text.encode()))
 
 
 def digests_of(message: Mapping[str, Any], findings: Iterable[Finding]) -> list[str]:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from pydantic_core import SchemaValidator, core_schema
 
-from baton.wire.text import look
+from baton.wire.text import fold_lookalike
 
 SEPARATOR = "\x1e"
 """Stands between the texts of a message, and in none of them."""
@@ -134,7 +134,7 @@ class _Letters(dict[int, str | None]):
         if kind[0] == "M" or kind == "Cf" or sign in _FILLERS:
             letter = None
         elif self._see_through or kind[0] in "PSZ":
-            letter = look(sign)
+            letter = fold_lookalike(sign)
         else:
             letter = _BARE.get(sign.lower()) or unicodedata.normalize("NFD", sign)[0].lower()
         self[code] = letter if letter is None or letter.isascii() else " "

@@ -25,7 +25,7 @@ from baton.core.baton import BatonPatch
 from baton.core.history import Spend
 from baton.pipelines.prompt import Reads
 from baton.testing.scripts import not_again
-from baton.wire.json_values import Json, spellings
+from baton.wire.json_values import Json, json_spellings
 from baton.wire.text import quantity
 
 FORMAT = "baton.cassette/1"
@@ -227,7 +227,7 @@ def _refuse_secrets(agent: str, text: str) -> None:
     for name, value in os.environ.items():
         if not _SECRET_NAME.search(name) or len(value.strip()) < _SHORTEST_SECRET:
             continue
-        if any(one in text for one in spellings(value)):  # an answer is looked at as JSON
+        if any(one in text for one in json_spellings(value)):  # an answer is looked at as JSON
             reason = (
                 f"what {agent!r} was asked or answered holds the value of the environment variable {name!r}, so it is "
                 "not recorded; keep keys out of prompts and answers"

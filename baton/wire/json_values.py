@@ -18,11 +18,11 @@ from pydantic_core import PydanticSerializationError, SchemaValidator, core_sche
 
 from baton.errors import MalformedMessageError
 
-MOST_VALUES = 10_000
+MAX_VALUES = 10_000
 """The most JSON values in a patch, and in a baton; a baton is meant to have about a hundred."""
-MOST_MESSAGE_VALUES = 50_000
+MAX_MESSAGE_VALUES = 50_000
 """The most JSON values in a message between agents, and in the output of a stage."""
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 """How deep objects and lists may be nested; real messages stay below ten."""
 
 _NESTS = (dict, list, tuple)
@@ -39,7 +39,7 @@ class Excess(NamedTuple):
         return f"{'.'.join(map(str, self.path))[:200]}: {self.text}" if self.path else self.text
 
 
-def excess(value: Any, most: int = MOST_VALUES, deepest: int = MOST_DEPTH) -> Excess | None:
+def find_excess(value: Any, most: int = MAX_VALUES, deepest: int = MAX_DEPTH) -> Excess | None:
     """Return where a JSON value holds too many values or is nested too deep, or None."""
     count, depth = 0, 0
     level = [value] if isinstance(value, _NESTS) else []
@@ -84,7 +84,7 @@ _long_number = SchemaValidator(
 ).isinstance_python
 
 
-def containers(raw: bytes, most: int) -> int:
+def count_containers(raw: bytes, most: int) -> int:
     """Return how many objects and lists a JSON text has at most, those within its texts left out."""
     count = raw.count(b"{") + raw.count(b"[")
     if count > most:
@@ -97,7 +97,7 @@ def containers(raw: bytes, most: int) -> int:
 
 def loads_strict(raw: bytes | str) -> Any:
     """Return the value of a JSON text, or refuse what readers read differently."""
-    count = containers(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw, _MOST_VALUES)
+    count = count_containers(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw, _MOST_VALUES)
     if count > _MOST_VALUES:
         raise MalformedMessageError(f"it has {count:,} objects and lists; at most {_MOST_VALUES:,} are read")
     if isinstance(raw, bytes) and (quick := _read_quickly(raw)) is not _UNSURE:
@@ -110,8 +110,8 @@ def loads_strict(raw: bytes | str) -> Any:
     except json.JSONDecodeError as error:
         raise MalformedMessageError(f"not JSON at character {error.pos}: {error.msg}") from None
     except RecursionError:
-        raise MalformedMessageError(f"it is nested more than {MOST_DEPTH} deep; flatten it") from None
-    if (found := excess(value, _MOST_VALUES)) is not None:
+        raise MalformedMessageError(f"it is nested more than {MAX_DEPTH} deep; flatten it") from None
+    if (found := find_excess(value, _MOST_VALUES)) is not None:
         raise MalformedMessageError(str(found))
     # Only an escape spells half a pair: as bytes it would not be UTF-8.
     if "\\ud" in text or "\\uD" in text or isinstance(raw, str):
@@ -119,7 +119,7 @@ def loads_strict(raw: bytes | str) -> Any:
     return value
 
 
-def holds_long_number(text: str) -> bool:
+def has_long_number(text: str) -> bool:
     """Return whether a JSON text may hold a number of more digits than are always exact."""
     return _long_number(f":{text}")  # a pattern for the beginning as well would take twice as long
 
@@ -130,11 +130,11 @@ def _read_quickly(raw: bytes) -> Any:
         value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
         return _UNSURE
-    if to_json(value) != raw or holds_long_number(raw.decode()):
+    if to_json(value) != raw or has_long_number(raw.decode()):
         return _UNSURE
     brackets = raw.count(b"{") + raw.count(b"[")
-    unbounded = brackets > MOST_DEPTH or brackets + raw.count(b",") > _MOST_VALUES
-    if unbounded and (found := excess(value, _MOST_VALUES)) is not None:
+    unbounded = brackets > MAX_DEPTH or brackets + raw.count(b",") > _MOST_VALUES
+    if unbounded and (found := find_excess(value, _MOST_VALUES)) is not None:
         raise MalformedMessageError(str(found))
     return value
 
@@ -195,7 +195,7 @@ else:
 do not let one index a `JsonValue`, nor pass a `dict[str, list[str]]` as one; only the team knows its own JSON."""
 
 
-KINDS = {
+KIND_NAMES = {
     "string": "a text",
     "number": "a number",
     "integer": "a whole number",
@@ -207,23 +207,23 @@ KINDS = {
 """What each kind of JSON value is called in a sentence, by its name in JSON Schema."""
 
 
-def unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
+def find_unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
     """Return what a value holds that JSON cannot carry, or that its readers would read differently (RFC 7493)."""
     try:
         raw = to_json(value)
     except PydanticSerializationError:
         return list(_faults(value, at, exact))
-    return list(_faults(value, at, exact)) if exact and holds_long_number(raw.decode()) else []
+    return list(_faults(value, at, exact)) if exact and has_long_number(raw.decode()) else []
 
 
 def _faults(value: Any, at: str, exact: bool) -> Iterator[str]:
     """Yield what `unwritable` returns."""
     if isinstance(value, str):
-        if holds_half(value):
+        if has_lone_surrogate(value):
             yield f"{at}: a text holds half a surrogate pair; write whole characters"
     elif isinstance(value, dict):
         for name, inner in value.items():
-            if holds_half(name):
+            if has_lone_surrogate(name):
                 yield f"{at or 'a member'}: a name holds half a surrogate pair; write whole characters"
             else:
                 yield from _faults(inner, f"{at}.{name}" if at else name, exact)
@@ -234,14 +234,14 @@ def _faults(value: Any, at: str, exact: bool) -> Iterator[str]:
         yield f"{at}: a whole number of 2**53 or beyond is not exact in JSON; send it as a string"
 
 
-def spellings(text: str) -> set[str]:
+def json_spellings(text: str) -> set[str]:
     """Return how a text may stand in a text or within a string of JSON, without the blanks around it."""
     bare = text.strip()
     told = [json.dumps(bare, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
     return {bare, *told, *(one.replace("/", "\\/") for one in told)}
 
 
-def repaired(value: Any) -> Any:
+def repair(value: Any) -> Any:
     """Return a value whose texts hold whole characters only; for what is on record as it was said, and not stated."""
     try:
         to_json(value)
@@ -253,18 +253,20 @@ def repaired(value: Any) -> Any:
 def _repaired(value: Any) -> Any:
     """Return what `repaired` returns."""
     if isinstance(value, str):
-        return well_formed(value)
+        return repair_text(value)
     if isinstance(value, dict):
-        return {well_formed(name): _repaired(inner) for name, inner in value.items()}
+        return {repair_text(name): _repaired(inner) for name, inner in value.items()}
     return [_repaired(inner) for inner in value] if isinstance(value, list) else value
 
 
-def well_formed(text: str) -> str:
+def repair_text(text: str) -> str:
     """Return the text with halves of surrogate pairs, which JSON can spell, made whole or replaced."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if holds_half(text) else text
+    return (
+        text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if has_lone_surrogate(text) else text
+    )
 
 
-def holds_half(text: str) -> bool:
+def has_lone_surrogate(text: str) -> bool:
     """Return whether a text holds half a surrogate pair, which no file and no message can."""
     try:
         text.encode()
@@ -276,9 +278,9 @@ def holds_half(text: str) -> bool:
 def json_kind(value: Any) -> str:
     """Return what kind of JSON value something is, in words."""
     if isinstance(value, bool):
-        return KINDS["boolean"]
+        return KIND_NAMES["boolean"]
     kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
-    return KINDS[kinds.get(type(value), "object")]
+    return KIND_NAMES[kinds.get(type(value), "object")]
 
 
 def digest(value: Any) -> str:
@@ -338,12 +340,12 @@ def sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def digest_of(hashed: bytes) -> str:
+def format_digest(hashed: bytes) -> str:
     """Return a SHA-256 as the documents spell it: `sha256:` and 64 hexadecimal digits."""
     return "sha256:" + hashed.hex()
 
 
-def hash_of(digest: str) -> bytes:
+def parse_digest(digest: str) -> bytes:
     """Return the 32 bytes that a digest spells; no bytes if it spells none."""
     algorithm, _, digits = digest.partition(":")
     return bytes.fromhex(digits) if algorithm == "sha256" and len(digits) == 64 else b""

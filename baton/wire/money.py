@@ -11,18 +11,18 @@ from baton.wire.records import CompactRecord
 
 MICRO_PER_USD = 1_000_000
 """Millionths in a US dollar."""
-MOST_USD = 1_000_000_000
+MAX_USD = 1_000_000_000
 """The largest amount a message carries; up to here every millionth has a JSON number of its own."""
 
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)  # whatever precision the caller's thread has set
 
 
-def micro_usd(amount: Decimal) -> int:
+def to_micro_usd(amount: Decimal) -> int:
     """Return an amount in millionths of a US dollar, rounded to the nearest one."""
     return int(_EXACT.to_integral_value(_EXACT.multiply(amount, Decimal(MICRO_PER_USD))))
 
 
-def amount_of(text: str) -> int:
+def parse_amount(text: str) -> int:
     """Return an amount that a person wrote in US dollars, such as `5.00`, in millionths.
 
     Raises:
@@ -32,23 +32,23 @@ def amount_of(text: str) -> int:
         amount = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if not amount.is_finite() or not usd(1) <= amount <= MOST_USD:
+    if not amount.is_finite() or not to_usd(1) <= amount <= MAX_USD:
         raise ValueError(f"{text[:40]!r} is not an amount above zero, such as 5.00")
-    return micro_usd(amount)
+    return to_micro_usd(amount)
 
 
-def usd(micro: int) -> Decimal:
+def to_usd(micro: int) -> Decimal:
     """Return millionths of a US dollar as US dollars, exactly."""
     return _EXACT.divide(Decimal(micro), Decimal(MICRO_PER_USD))
 
 
-def dollars(micro_usd: int | None, places: int | None = None) -> str:
+def format_usd(micro_usd: int | None, places: int | None = None) -> str:
     """Return an amount for people, rounded half up: to a cent from one cent on, unless ``places`` says otherwise."""
     if micro_usd is None:
         return ""
     if places is None:
         places = 2 if abs(micro_usd) >= 10_000 or not micro_usd else 5
-    return f"${usd(micro_usd).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
+    return f"${to_usd(micro_usd).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
 
 
 def _amount(value: Any) -> Any:
@@ -70,23 +70,23 @@ _write_number = PlainSerializer(float, return_type=float, when_used="json")
 Usd = Annotated[
     Decimal,
     _read_amount,
-    Field(ge=-MOST_USD, le=MOST_USD),
+    Field(ge=-MAX_USD, le=MAX_USD),
     _write_number,
-    WithJsonSchema({"type": "number", "minimum": -MOST_USD, "maximum": MOST_USD}),
+    WithJsonSchema({"type": "number", "minimum": -MAX_USD, "maximum": MAX_USD}),
 ]
-"""US dollars: a Decimal in Python, a number in JSON; at most `MOST_USD` either way."""
+"""US dollars: a Decimal in Python, a number in JSON; at most `MAX_USD` either way."""
 
 UsdSpent = Annotated[
     Decimal,
     _read_amount,
-    Field(ge=0, le=MOST_USD),
+    Field(ge=0, le=MAX_USD),
     _write_number,
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": MOST_USD}),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": MAX_USD}),
 ]
 """US dollars that were spent, which cannot be less than none."""
 
 
-MOST_TOKENS = 10**9
+MAX_TOKENS = 10**9
 """The most tokens that one count of a request may have; a larger one is not a count."""
 
 _INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "inputTokens", "prompt_token_count", "prompt_eval_count")
@@ -287,4 +287,4 @@ def _count(value: Any) -> int | None:
     """Return a count of tokens, if it is one; with a larger one no handoff could be written."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS else None

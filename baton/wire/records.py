@@ -46,14 +46,14 @@ _something = re.compile(_SOMETHING)
 _time = re.compile(_TIME)
 
 
-def says_something(text: str) -> bool:
+def has_text(text: str) -> bool:
     """Return whether a text says something: whether there is more to it than blanks and invisible characters."""
     return _something.search(text) is not None
 
 
 def _says_something(text: str) -> str:
     """Refuse a text of blanks and invisible characters."""
-    if not says_something(text):
+    if not has_text(text):
         raise ValueError("it must say something; found an empty or blank text")
     return text
 
@@ -81,7 +81,7 @@ Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """A short identifier that people read: 1 to 200 characters."""
 
-Whole = Annotated[int, BeforeValidator(_integral)]
+Integer = Annotated[int, BeforeValidator(_integral)]
 """A whole number; JSON knows no difference between 2 and 2.0."""
 
 ByteCount = Annotated[int, Field(ge=0, le=2**53 - 1), BeforeValidator(_integral)]
@@ -158,7 +158,7 @@ VERSION = rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}{_PRERELEASE}?{_BUILD}?$"
 """The pattern of a version, for JSON Schema and Python alike."""
 RANGE = rf"^{_GROUP}( *\|\| *{_GROUP})*$"
 """The pattern of a range of versions, for JSON Schema and Python alike."""
-LONGEST = 200
+MAX_LENGTH = 200
 """How many characters a version or a range may have."""
 
 _version, _range = re.compile(VERSION), re.compile(RANGE)
@@ -178,14 +178,14 @@ def newest_first(versions: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _parsed_version(text: str) -> Version:
-    if len(text) > LONGEST or not _version.fullmatch(text):
+    if len(text) > MAX_LENGTH or not _version.fullmatch(text):
         raise ValueError(f"{text[:60]!r} is not a version; write it as 1.6.0 or 2.0.0-rc.1 (semver.org)")
     return Version(text)
 
 
 @lru_cache(maxsize=1024)
 def _parsed_range(text: str) -> NpmSpec:
-    if len(text) > LONGEST or not _range.fullmatch(text):
+    if len(text) > MAX_LENGTH or not _range.fullmatch(text):
         raise ValueError(f"{text[:60]!r} is not a range of versions; write it as >=1.5.0, ^1.4 or >=1.2 <3")
     return NpmSpec(" ".join(_BLANKS_AFTER_SIGN.sub(r"\1", text.replace(",", " ")).split()))
 
@@ -238,10 +238,10 @@ Instant = Annotated[
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), Field(examples=["sha256:" + "0f" * 32])]
 """`sha256:` and 64 hexadecimal digits."""
 
-AgentVersion = Annotated[str, StringConstraints(pattern=VERSION, max_length=LONGEST), Field(examples=["2.1.0"])]
+AgentVersion = Annotated[str, StringConstraints(pattern=VERSION, max_length=MAX_LENGTH), Field(examples=["2.1.0"])]
 """A version by semver.org."""
 
-VersionRange = Annotated[str, StringConstraints(pattern=RANGE, max_length=LONGEST), Field(examples=[">=1.5.0"])]
+VersionRange = Annotated[str, StringConstraints(pattern=RANGE, max_length=MAX_LENGTH), Field(examples=[">=1.5.0"])]
 """A range of versions, as `baton.wire.records.satisfies` reads it."""
 
 KeyValue = Annotated[

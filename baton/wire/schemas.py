@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-BACK, AHEAD = 2, 1
+MINORS_BACK, MINORS_AHEAD = 2, 1
 """A receiver reads messages of its own major, from so many minors back to so many ahead (EAAPL-MAG006 §11, §14.3)."""
 
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -27,7 +27,7 @@ def published_document(kind: type[BaseModel], name: str, version: str) -> dict[s
     return {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:baton:schema:{name}:{version}", **body}
 
 
-def parsed(version: str) -> tuple[int, int]:
+def parse_version(version: str) -> tuple[int, int]:
     """Return the major and minor number of a schema version."""
     found = re.fullmatch(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})", version)
     if not found:
@@ -36,16 +36,16 @@ def parsed(version: str) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def unreadable(version: str, own: str) -> str | None:
+def version_mismatch(version: str, own: str) -> str | None:
     """Return why a receiver does not read messages of a version, or None if it does."""
-    (major, minor), (own_major, own_minor) = parsed(version), parsed(own)
-    oldest, newest = max(0, own_minor - BACK), own_minor + AHEAD
+    (major, minor), (own_major, own_minor) = parse_version(version), parse_version(own)
+    oldest, newest = max(0, own_minor - MINORS_BACK), own_minor + MINORS_AHEAD
     if major == own_major and oldest <= minor <= newest:
         return None
     return f"schema version {version!r} is not readable here; send {own_major}.{oldest} to {own_major}.{newest}"
 
 
-class Published(GenerateJsonSchema):
+class PublishedSchema(GenerateJsonSchema):
     """Writes schemas for readers: what the docstrings say of a record and its members, and no titles of members."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
@@ -73,7 +73,7 @@ class Published(GenerateJsonSchema):
         return {**super().enum_schema(schema), "description": summary.partition("\n")[0]}
 
 
-class _WithoutNulls(Published):
+class _WithoutNulls(PublishedSchema):
     """Writes the schemas of messages between agents."""
 
     def bare_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
@@ -97,11 +97,11 @@ Path = Sequence[str | int]
 """Where a value stands: names of members and positions in lists, from the outside in."""
 
 
-def pointer(path: Path) -> str:
+def format_pointer(path: Path) -> str:
     """Return a place as a JSON pointer (RFC 6901)."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
-def steps_of(pointer: str) -> list[str]:
+def parse_pointer(pointer: str) -> list[str]:
     """Return the names of members, and positions, in a JSON pointer."""
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]

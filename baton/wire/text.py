@@ -50,12 +50,12 @@ _LIVE = re.compile(r"(?<!\\)((?:\\\\)*)([<\[\]@])")  # an even number of backsla
 _BARE_LINK = re.compile(r":(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
-def inert(text: str) -> str:
+def disarm(text: str) -> str:
     """Return ``text``, which may be Markdown, without anything that a reader's browser would load or follow."""
     return _BARE_LINK.sub(lambda found: found[0] + "\\", _LIVE.sub(r"\1\\\2", text))
 
 
-LONGEST = 1_000
+MAX_SENTENCE_LENGTH = 1_000
 """So many characters a sentence has at most; a longer one is cut at a blank."""
 
 _WORD = re.compile(r"\S+")
@@ -71,12 +71,12 @@ _ABBREVIATIONS = re.compile(
 )
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text in order, each a part of one of its lines, word for word."""
-    return [sentence for line in lines(text) for sentence in sentences_of_line(line)]
+    return [sentence for line in split_lines(text) for sentence in split_line(line)]
 
 
-def lines(text: str) -> Iterator[str]:
+def split_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text that say something, without marks of lists, quotes and headings before them."""
     for line in text.splitlines():
         stripped = line.strip()
@@ -86,13 +86,13 @@ def lines(text: str) -> Iterator[str]:
             yield bare
 
 
-def sentences_of_line(line: str) -> Iterator[str]:
+def split_line(line: str) -> Iterator[str]:
     """Yield the sentences of one line; `sentences` does it for a whole text."""
     for part in _AFTER_WIDE_STOP.split(line):
         words = list(_WORD.finditer(part))
         begin = 0
         for number, word in enumerate(words):
-            far = word.end() - words[begin].start() > LONGEST
+            far = word.end() - words[begin].start() > MAX_SENTENCE_LENGTH
             if far and number > begin:  # before this word, so that a word is cut only if it is too long by itself
                 yield from _pieces(part[words[begin].start() : words[number - 1].end()])
                 begin = number
@@ -117,28 +117,28 @@ def _ends(word: str, following: str) -> bool:
 
 def _pieces(sentence: str) -> Iterator[str]:
     """Yield a sentence, in pieces if it is one endless word."""
-    for start in range(0, len(sentence), LONGEST):
-        yield sentence[start : start + LONGEST]
+    for start in range(0, len(sentence), MAX_SENTENCE_LENGTH):
+        yield sentence[start : start + MAX_SENTENCE_LENGTH]
 
 
-MOST_FAULTS = 20
+MAX_FAULTS = 20
 """How many faults are described; a hostile value may have a million."""
 _MOST_LISTED = 500  # pydantic lists all faults of a value or none
 
 
-def faults(error: ValidationError) -> list[dict[str, Any]]:
+def list_faults(error: ValidationError) -> list[dict[str, Any]]:
     """Return the first faults that pydantic found, without the values; one for the whole where there are too many."""
     count = error.error_count()
     if count > _MOST_LISTED:
         return [{"type": "too_many", "loc": (), "msg": f"{count:,} members do not fit a {error.title}"}]
-    listed = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
+    listed = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
     return [dict(one) for one in listed]
 
 
-def recorded_mismatch(error: ValidationError, recorded: Mapping[str, Any]) -> str:
+def describe_recorded_faults(error: ValidationError, recorded: Mapping[str, Any]) -> str:
     """Return which recorded fields a type no longer takes: the field, what was found and what is expected."""
     told = []
-    for fault in faults(error):
+    for fault in list_faults(error):
         name = str(fault["loc"][0]) if fault["loc"] else "baton"
         within = "" if len(fault["loc"]) < 2 else f", at {'.'.join(map(str, fault['loc'][1:]))[:100]}"
         found = json_kind(recorded[name]) if name in recorded else "nothing"
@@ -148,9 +148,9 @@ def recorded_mismatch(error: ValidationError, recorded: Mapping[str, Any]) -> st
     return "; ".join(told)
 
 
-def mismatch(error: ValidationError, whole: str = "") -> str:
+def describe_faults(error: ValidationError, whole: str = "") -> str:
     """Return which members do not fit, and why; nothing of their values, which may be secret."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))[:200] or whole}: {one['msg']}" for one in faults(error))
+    return "; ".join(f"{'.'.join(map(str, one['loc']))[:200] or whole}: {one['msg']}" for one in list_faults(error))
 
 
 _LETTERS = {
@@ -172,7 +172,7 @@ LOOKALIKES = {twin: letter for letter, twins in _LETTERS.items() for twin in twi
 """The small Latin letter that each character looks like."""
 
 
-def look(character: str) -> str:
+def fold_lookalike(character: str) -> str:
     """Return the character that one looks like: a small letter, an opening bracket, or itself in lower case."""
     if character in LOOKALIKES:
         return LOOKALIKES[character]
@@ -186,7 +186,7 @@ class _Looks(dict[int, str]):
     """What characters look like, as `str.translate` takes it; worked out when one is first met."""
 
     def __missing__(self, code: int) -> str:
-        seen = look(chr(code))
+        seen = fold_lookalike(chr(code))
         if len(self) < _MOST_KEPT:
             self[code] = seen
         return seen
@@ -195,7 +195,7 @@ class _Looks(dict[int, str]):
 _looks = _Looks()
 
 
-def looks(text: str) -> str:
+def fold_lookalikes(text: str) -> str:
     """Return what a text looks like in lower case, a character for each of its characters."""
     if text.isascii() or text.replace("—", "").isascii():  # a dash, which our own pages have, looks like no letter
         return text.lower()
@@ -253,7 +253,7 @@ def single_line(text: str) -> str:
     return _without_delimiters(line)
 
 
-def is_shown(line: str) -> bool:
+def is_visible(line: str) -> bool:
     """Return whether every character of a name or another short line is visible, and none breaks or turns the line."""
     bare = line.translate(_WITHOUT_JOINERS)
     return not ("\t" in bare or LINE_BREAKS.search(bare) or _INVISIBLE.search(bare))
@@ -287,7 +287,7 @@ def fence(text: str, nonce: str = "") -> str:
 
 def _without_delimiters(text: str) -> str:
     """Return ``text`` with a round bracket where a square one would open one of the delimiters."""
-    seen = looks(text)
+    seen = fold_lookalikes(text)
     if "x" not in seen:  # no context, and so no delimiter
         return text
     pieces, done = [], 0
@@ -302,7 +302,7 @@ def _without_delimiters(text: str) -> str:
     return "".join(pieces) + text[done:] if pieces else text
 
 
-def is_this_machine(host: str | None) -> bool:
+def is_loopback(host: str | None) -> bool:
     """Return whether a host is this machine's loopback, by its address or the name `localhost`."""
     try:
         return ip_address(host or "").is_loopback
@@ -315,17 +315,17 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
-def stamp(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Return a time in UTC as text."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def between(began: datetime | None, ended: datetime | None) -> timedelta | None:
+def elapsed(began: datetime | None, ended: datetime | None) -> timedelta | None:
     """Return the time from one moment to another, or None where either is not known."""
     return ended - began if began and ended else None
 
 
-def length(seconds: float | timedelta | None) -> str:
+def format_duration(seconds: float | timedelta | None) -> str:
     """Return a length of time in a few signs."""
     if seconds is None:
         return ""
@@ -341,7 +341,7 @@ def length(seconds: float | timedelta | None) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def rough_length(passed: timedelta) -> str:
+def format_rough_duration(passed: timedelta) -> str:
     """Return a length of time in one unit, such as `3 h`: days or hours from two on, minutes from one."""
     for unit, size, least in (("d", 86_400, 2), ("h", 3_600, 2), ("min", 60, 1)):
         if passed.total_seconds() >= least * size:

@@ -9,11 +9,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["dictionary", "zstd"]
+__all__ = ["load_dictionary", "zstd"]
 
 
 @cache
-def dictionary(package: str, file: str) -> zstd.ZstdDict:
+def load_dictionary(package: str, file: str) -> zstd.ZstdDict:
     """Return a dictionary of a package, read as text, so that line ends are the same on every system."""
     text = resources.files(package).joinpath(file).read_text(encoding="ascii")
     return zstd.ZstdDict(text.encode("ascii"), is_raw=True)

@@ -24,7 +24,7 @@ from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
 from baton.ledger.entries import TaskCost, cost_of, handoff_entry, task_cost
 from baton.ledger.records import AuditEntry
-from baton.wire.money import usd
+from baton.wire.money import to_usd
 from tests.handoff.material import AT, EXAMPLE, EXECUTION_ID, HANDOFF_ID, RECEIVER, TASK_ID, TRACEPARENT
 from tests.ledger.material import chain, completion_entry
 
@@ -223,7 +223,9 @@ def spent_since(given: CostTracking, budget: Budget) -> Spend:
 
 def topped_up(given: CostTracking, budget: Budget) -> CostTracking:
     """Return what an agent was given, with what people have added since."""
-    return given.model_copy(update={"cost_budget_remaining_usd": usd(budget.ceiling_micro_usd - given.spent_micro_usd)})
+    return given.model_copy(
+        update={"cost_budget_remaining_usd": to_usd(budget.ceiling_micro_usd - given.spent_micro_usd)}
+    )
 
 
 rejections = st.lists(st.integers(0, 2), min_size=4, max_size=4)
@@ -246,7 +248,7 @@ class TestChain:
     def test_each_agent_is_charged_what_it_was_billed(self, script: list[list[Job]], refused: list[int]) -> None:
         """By the differences between records, not by the cumulative figures (C-12, S3-9-b)."""
         done = Chain(Budget(initial_micro_usd=PLENTY)).run(script, refused)
-        billed = {agent: usd(sum(bill.micro_usd for bill in bills)) for agent, bills in done.books.items()}
+        billed = {agent: to_usd(sum(bill.micro_usd for bill in bills)) for agent, bills in done.books.items()}
 
         assert done.cost.by_agent == billed
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.wire.money import MOST_USD, Usd, UsdSpent, amount_of, micro_usd, usd
+from baton.wire.money import MAX_USD, Usd, UsdSpent, parse_amount, to_micro_usd, to_usd
 
 amounts = st.integers(-(10**15), 10**15)
 
@@ -17,23 +17,23 @@ class TestMicroUsd:
     @given(amounts)
     def test_no_millionth_is_lost_on_the_wire(self, micro: int) -> None:
         """Every amount up to a billion dollars is a JSON number of its own (money)."""
-        wire = TypeAdapter(Usd).dump_json(usd(micro))
+        wire = TypeAdapter(Usd).dump_json(to_usd(micro))
         read = TypeAdapter(Usd).validate_json(wire, strict=True)
 
-        assert micro_usd(read) == micro
+        assert to_micro_usd(read) == micro
         assert isinstance(json.loads(wire), int | float)
 
     def test_what_binary_fractions_leave_behind_is_nothing(self) -> None:
         """0.8 - 0.7 - 0.1 is a little more than nothing, and 0.3 - 0.1 - 0.1 - 0.1 a little less (money)."""
-        assert micro_usd(Decimal(repr(0.8 - 0.7 - 0.1))) == 0
-        assert micro_usd(Decimal(repr(0.3 - 0.1 - 0.1 - 0.1))) == 0
+        assert to_micro_usd(Decimal(repr(0.8 - 0.7 - 0.1))) == 0
+        assert to_micro_usd(Decimal(repr(0.3 - 0.1 - 0.1 - 0.1))) == 0
 
     def test_the_precision_of_the_callers_thread_does_not_matter(self) -> None:
         """A service that rounds to three digits elsewhere loses nothing here."""
         with localcontext() as context:
             context.prec = 3
 
-            assert usd(micro_usd(Decimal("123456.789012"))) == Decimal("123456.789012")
+            assert to_usd(to_micro_usd(Decimal("123456.789012"))) == Decimal("123456.789012")
 
 
 class TestAmountOf:
@@ -41,18 +41,18 @@ class TestAmountOf:
     def test_what_is_no_amount_is_refused(self, text: str) -> None:
         """A person is told so, however large the number is that they wrote."""
         with pytest.raises(ValueError, match="is not an amount above zero"):
-            amount_of(text)
+            parse_amount(text)
 
     @pytest.mark.parametrize(
         ("text", "micro"), [(" $5.00 ", 5_000_000), ("0.000001", 1), ("1e3", 1_000_000_000), ("1000000000", 10**15)]
     )
     def test_an_amount_is_read_to_the_millionth(self, text: str, micro: int) -> None:
         """As people write it, with or without the sign of the currency."""
-        assert amount_of(text) == micro
+        assert parse_amount(text) == micro
 
 
 class TestUsd:
-    @pytest.mark.parametrize("value", ["0.08", True, None, [], float("nan"), float("inf"), MOST_USD + 1], ids=repr)
+    @pytest.mark.parametrize("value", ["0.08", True, None, [], float("nan"), float("inf"), MAX_USD + 1], ids=repr)
     def test_only_a_number_is_money(self, value: object) -> None:
         """A text that looks like a number is a sender's mistake (C-48)."""
         with pytest.raises(ValidationError):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from baton.cli.output import fit_columns, format_age, format_time, make_console, make_table, printable
-from baton.wire.text import between, length
+from baton.wire.text import elapsed, format_duration
 
 
 class TestMakeConsole:
@@ -54,7 +54,7 @@ class TestTimes:
         """A step that has not begun has no time to tell."""
         now = datetime(2026, 11, 21, tzinfo=UTC)
 
-        assert (format_time(None), format_age(None, now), length(between(None, now))) == ("", "", "")
+        assert (format_time(None), format_age(None, now), format_duration(elapsed(None, now))) == ("", "", "")
 
 
 class TestMakeTable:

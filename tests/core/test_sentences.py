@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.wire.text import LONGEST, sentences
+from baton.wire.text import MAX_SENTENCE_LENGTH, split_sentences
 
 
 class TestSentences:
@@ -29,12 +29,12 @@ class TestSentences:
     )
     def test_a_text_is_taken_apart(self, text: str, expected: list[str]) -> None:
         """Where it is not clear, the text stays together."""
-        assert sentences(text) == expected
+        assert split_sentences(text) == expected
 
     @given(st.text(st.sampled_from("aB1.!?。 \n\t-\"')»ß\u2028"), max_size=60) | st.text(max_size=60))
     def test_every_sentence_is_a_part_of_the_text_and_every_word_is_in_one(self, text: str) -> None:
         """Nothing is invented and nothing lost but marks of lists and headings (S3-11-c)."""
-        found = sentences(text)
+        found = split_sentences(text)
 
         assert all(sentence in text and sentence.strip() == sentence != "" for sentence in found)
         assert sum(map(len, "".join(found).split())) >= len([sign for sign in text if sign.isalnum()])
@@ -42,7 +42,7 @@ class TestSentences:
     @pytest.mark.parametrize("text", ["word " * 999, "x" * 2_500, "x" * 2_500 + " y"], ids=["words", "one", "both"])
     def test_a_text_without_an_end_is_cut(self, text: str) -> None:
         """A log without a full stop is not one sentence."""
-        found = sentences(text)
+        found = split_sentences(text)
 
-        assert max(map(len, found)) <= LONGEST
+        assert max(map(len, found)) <= MAX_SENTENCE_LENGTH
         assert "".join("".join(found).split()) == "".join(text.split())

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 from jsonschema_rs.canonical import Containment
 
-from baton.wire.schemas import parsed
+from baton.wire.schemas import parse_version
 
 
 def covers(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
@@ -23,7 +23,7 @@ def faults(
     version: str, new: Mapping[str, Any], last: str, old: Mapping[str, Any], *, migrates: bool = False
 ) -> list[str]:
     """Return what a new version changes and its number does not allow: the code of the rule, and the member."""
-    (major, minor), (last_major, last_minor) = parsed(version), parsed(last)
+    (major, minor), (last_major, last_minor) = parse_version(version), parse_version(last)
     was, now = dict(_members(old)), dict(_members(new))
     gone = [path for path in was if path not in now]
     narrower = [path for path in was if path in now and was[path] != now[path] and not covers(now[path], was[path])]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from baton.handoff.records import Handoff, handoff_schema
 from baton.handoff.store_gate import handoff_gate
-from baton.wire.schemas import unreadable
+from baton.wire.schemas import version_mismatch
 from tests.handoff.material import EXAMPLE, REQUIRED, TOP_LEVEL, damaged, messages
 
 
@@ -91,17 +91,17 @@ class TestUnreadable:
     )
     def test_the_window_is_two_minors_back_and_one_ahead(self, version: str, own: str, readable: bool) -> None:
         """A valid message is not rejected for a version that differs by optional members (S3-6.1-d, S3-11-b)."""
-        assert (unreadable(version, own) is None) is readable
+        assert (version_mismatch(version, own) is None) is readable
 
     def test_the_answer_says_what_to_send(self) -> None:
         """A sender can act on it (S3-6.1-n)."""
-        assert unreadable("2.9", "2.2") == "schema version '2.9' is not readable here; send 2.0 to 2.3"
+        assert version_mismatch("2.9", "2.2") == "schema version '2.9' is not readable here; send 2.0 to 2.3"
 
     @pytest.mark.parametrize("version", ["2", "2.x", "02.0", "2.0.0", ""])
     def test_what_is_no_version_is_an_error(self, version: str) -> None:
         """It is the schema's affair to refuse such a message."""
         with pytest.raises(ValueError, match="not a schema version"):
-            unreadable(version, "2.0")
+            version_mismatch(version, "2.0")
 
 
 class TestOneAhead:

@@ -24,7 +24,7 @@ from baton.ledger.entries import Trace
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
-from baton.wire.money import micro_usd
+from baton.wire.money import to_micro_usd
 from baton.wire.names import HANDOFF_REFUSED, QUERY_INBOX, RESOLVE_HANDOFF
 from tests.handoff.handoff_pipelines import (
     PIPELINES,
@@ -118,7 +118,7 @@ class TestFourAgents:
         assert {cost.spent_micro_usd + (cost.remaining_micro_usd or 0) for cost in costs} == {400_000}
         assert task.cost.micro_usd == run.result.spend.micro_usd == 210_000
         assert task.cost.complete
-        assert {agent: micro_usd(amount) for agent, amount in task.cost.by_agent.items() if amount} == {
+        assert {agent: to_micro_usd(amount) for agent, amount in task.cost.by_agent.items() if amount} == {
             "extract": 80_000,
             "analyse": 100_000,
             "score": 20_000,

@@ -12,7 +12,7 @@ from baton.ledger.chain import ChainHead
 from baton.ledger.proof import Checkpoint, consistency_proof, leaf_hash, root_of
 from baton.ledger.records import LedgerError, LedgerUnavailableError, stamp
 from baton.ledger.store_evidence import AnchorFile
-from baton.wire.json_values import digest_of
+from baton.wire.json_values import format_digest
 from tests.ledger.material import LEDGER, NOW, chain
 
 if sys.platform != "win32":
@@ -23,7 +23,7 @@ LEAVES = [leaf_hash(bytes([number])) for number in range(9)]
 
 def checkpoint(size: int, leaves: list[bytes] = LEAVES, ledger: str = LEDGER) -> Checkpoint:
     """Return the checkpoint of a ledger of so many records."""
-    return Checkpoint(ledger=ledger, size=size, root=digest_of(root_of(leaves[:size])), at=stamp(NOW))
+    return Checkpoint(ledger=ledger, size=size, root=format_digest(root_of(leaves[:size])), at=stamp(NOW))
 
 
 def proof(old: int, new: int, leaves: list[bytes] = LEAVES) -> list[bytes]:

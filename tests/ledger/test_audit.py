@@ -24,7 +24,7 @@ from baton.ledger.records import (
     record_hash,
     stamp,
 )
-from baton.wire.json_values import digest_of, hash_of, pae
+from baton.wire.json_values import format_digest, pae, parse_digest
 from tests.ledger.material import LEDGER, NOW, TASK, chain, entry
 
 PAE = json.loads((Path(__file__).parents[1] / "data" / "dsse" / "pae.json").read_text())
@@ -75,7 +75,7 @@ class TestSeal:
         header = second.fields
         assert (header.task_id, header.sequence, header.attempt, header.status) == (TASK, 2, 1, "ACCEPTED")
         assert (header.from_agent, header.to_agent, header.event_id) == ("agent-1", "agent-2", "handoff-1")
-        assert header.previous_record_hash == digest_of(first.hash)
+        assert header.previous_record_hash == format_digest(first.hash)
         assert header.cost is not None
         assert header.cost.spent_micro_usd == 20_000
         assert header.timestamp == NOW
@@ -85,7 +85,7 @@ class TestSeal:
         """No chain of another task or ledger can be joined to it (C-26, P6)."""
         others = {ChainLink.genesis("test", TASK).record_hash, ChainLink.genesis(LEDGER, "another task").record_hash}
 
-        assert chain(1)[0].fields.previous_record_hash == digest_of(GENESIS.record_hash)
+        assert chain(1)[0].fields.previous_record_hash == format_digest(GENESIS.record_hash)
         assert GENESIS.record_hash not in others
         assert len(others) == 2
 
@@ -171,7 +171,7 @@ class TestRecordHash:
     @pytest.mark.parametrize("digest", ["", "sha256:", "sha256:00", "sha1:" + "0" * 64, "md5"])
     def test_what_is_no_digest_has_no_hash(self, digest: str) -> None:
         """An anchor that is not a SHA-256 matches no record."""
-        assert hash_of(digest) == b""
+        assert parse_digest(digest) == b""
 
 
 HEADER = chain(1)[0].header
@@ -235,7 +235,7 @@ class TestClaims:
             1,
             GENESIS.record_hash,
             entry().event_key,
-            hash_of(record.fields.message_hash),
+            parse_digest(record.fields.message_hash),
             stamp(NOW),
             "ed-2026-11",
         )

@@ -20,7 +20,7 @@ from baton.ledger.evidence import (
 )
 from baton.ledger.proof import Checkpoint, inclusion_proofs, leaf_hash, root_of
 from baton.ledger.records import AuditRecord, EvidenceError
-from baton.wire.json_values import digest_of, hash_of
+from baton.wire.json_values import format_digest, parse_digest
 from tests.ledger import attacks
 from tests.ledger import chain_attacks as chains
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
@@ -37,10 +37,10 @@ ALL = [
 OF_A = [record for record in ALL if record.members["taskId"] == A]
 LEAVES = [leaf_hash(record.leaf) for record in ALL]
 CHECKPOINT = Checkpoint(
-    ledger=LEDGER, size=6, root=digest_of(root_of(LEAVES)), at="2026-11-21T10:00:00.000000Z"
+    ledger=LEDGER, size=6, root=format_digest(root_of(LEAVES)), at="2026-11-21T10:00:00.000000Z"
 ).signed(KEY)
 PROOF = InclusionProof(
-    task_id=A, sequence=3, index=4, size=6, path=tuple(map(digest_of, inclusion_proofs(LEAVES, [4])[0]))
+    task_id=A, sequence=3, index=4, size=6, path=tuple(map(format_digest, inclusion_proofs(LEAVES, [4])[0]))
 )
 
 
@@ -241,5 +241,5 @@ class TestEvidenceFile:
 
     def test_hashes_are_read_as_they_are_written(self) -> None:
         """The index line and the manifest spell them alike."""
-        assert hash_of(digest_of(OF_A[0].hash)) == OF_A[0].hash
+        assert parse_digest(format_digest(OF_A[0].hash)) == OF_A[0].hash
         assert ChainHead.of(OF_A[0]).task_id == A != TASK

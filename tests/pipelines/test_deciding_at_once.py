@@ -24,7 +24,7 @@ from baton.ledger.records import RECORD
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.money import MICRO_PER_USD, MOST_USD
+from baton.wire.money import MAX_USD, MICRO_PER_USD
 from baton.wire.names import QUERY_BATON
 from tests.handoff.test_inbox import abandon, decision, waiting
 from tests.pipelines.deciding_pipelines import PIPELINES, AsksItself, GoesOnDecided, SpendsInBranches, TaintedBranches
@@ -116,7 +116,7 @@ async def test_money_that_is_promised_counts(client: Client, safeguards: Safegua
     async with served(client, queue):
         handle = await in_branches(client, queue, 100_000)
         pending = await waiting(handle, 2)
-    much = MOST_USD * MICRO_PER_USD * 2 // 3
+    much = MAX_USD * MICRO_PER_USD * 2 // 3
     both = [decision(one, "top_up", micro_usd=much, who=who) for one, who in zip(pending, ("ann", "bob"), strict=True)]
     told = await together(client, queue, handle, *both)
 

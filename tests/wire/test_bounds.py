@@ -15,8 +15,8 @@ from baton.errors import MalformedMessageError, PatchError
 from baton.handoff.store_gate import SchemaGate, handoff_gate
 from baton.report.parsing import LONGEST, parse_report
 from baton.report.records import ReportError
-from baton.wire.json_values import MOST_MESSAGE_VALUES, MOST_VALUES, containers, excess, loads_strict
-from baton.wire.text import MOST_FAULTS, faults, mismatch
+from baton.wire.json_values import MAX_MESSAGE_VALUES, MAX_VALUES, count_containers, find_excess, loads_strict
+from baton.wire.text import MAX_FAULTS, describe_faults, list_faults
 from tests.wire.hostile import WIRE_RECORDS, messages, read, steps, values
 
 SIZE = 60_000
@@ -27,7 +27,7 @@ MOST_STEPS = 20 * SIZE
 class TestExcess:
     def test_it_names_the_container_that_holds_too_much(self) -> None:
         """The place is named from the outside in, and the sentence says how much is allowed."""
-        found = excess({"artifacts": [{"notes": [0] * 20_000}]})
+        found = find_excess({"artifacts": [{"notes": [0] * 20_000}]})
 
         assert found is not None
         assert found.path == ("artifacts", 0, "notes")
@@ -35,21 +35,21 @@ class TestExcess:
 
     def test_the_bound_itself_is_allowed(self) -> None:
         """At the bound a value is read, one beyond it is not."""
-        assert excess([0] * MOST_VALUES) is None
-        assert excess([0] * (MOST_VALUES + 1)) is not None
-        assert excess({"a": [[0] * (MOST_VALUES - 2)]}) is None
+        assert find_excess([0] * MAX_VALUES) is None
+        assert find_excess([0] * (MAX_VALUES + 1)) is not None
+        assert find_excess({"a": [[0] * (MAX_VALUES - 2)]}) is None
 
     def test_depth_is_bounded(self) -> None:
         """Deep values are refused without recursion."""
         deep = values(10)["deep"]
 
-        found = excess({"state": deep})
+        found = find_excess({"state": deep})
         assert found is not None
         assert found.path == ("state",)
 
     def test_it_does_not_count_beyond_the_bound(self) -> None:
         """A hundred times as much input is not more work."""
-        small, large = (steps(lambda size=size: excess([[0]] * size)) for size in (MOST_VALUES + 1, 1_000_000))  # type: ignore[misc]
+        small, large = (steps(lambda size=size: find_excess([[0]] * size)) for size in (MAX_VALUES + 1, 1_000_000))  # type: ignore[misc]
         assert large <= small + 10
 
 
@@ -62,9 +62,9 @@ class TestRecords:
                 found: list[ValidationError | None] = []
                 work = steps(lambda: found.append(read(kind, members)))  # noqa: B023
                 error = found[0]
-                work += 0 if error is None else steps(lambda: mismatch(error))  # noqa: B023
-                listed = 0 if error is None else len(faults(error))
-                if work > MOST_STEPS or listed > MOST_FAULTS:
+                work += 0 if error is None else steps(lambda: describe_faults(error))  # noqa: B023
+                listed = 0 if error is None else len(list_faults(error))
+                if work > MOST_STEPS or listed > MAX_FAULTS:
                     slow.append(f"{what}: {work:,} steps, {listed} faults")
         assert slow == []
 
@@ -106,11 +106,11 @@ class TestPatches:
 
         with pytest.raises(ValidationError) as error:
             start.first_baton()
-        assert [fault["loc"] for fault in faults(error.value)] == [("artifacts",)]
+        assert [fault["loc"] for fault in list_faults(error.value)] == [("artifacts",)]
 
 
 class TestGate:
-    @pytest.mark.parametrize("size", [MOST_MESSAGE_VALUES - 10, SIZE])
+    @pytest.mark.parametrize("size", [MAX_MESSAGE_VALUES - 10, SIZE])
     def test_a_hostile_message_is_refused_in_bounded_work(self, size: int) -> None:
         """`completedSubtasks: [{}, {}, …]` and its like: twenty findings at most."""
         slow = []
@@ -150,14 +150,14 @@ class TestGate:
             for ascii_only in (True, False):
                 raw = json.dumps({"text": text, "list": [1]}, ensure_ascii=ascii_only)
                 assert loads_strict(raw) == loads_strict(raw.encode()) == {"text": text, "list": [1]}
-                assert containers(raw.encode(), 10) == 2
-        assert containers(b'{"a":"\\"[","b":' + b"[]" * 40, 10) == 41
+                assert count_containers(raw.encode(), 10) == 2
+        assert count_containers(b'{"a":"\\"[","b":' + b"[]" * 40, 10) == 41
 
     def test_the_count_of_a_hostile_text_is_bounded_work(self) -> None:
         """Quotes and backslashes, closed or not, are looked at once each."""
         for unit in (b'"', b'\\"', b"\\", b'"\\', b'"[\\"'):
             raw = b"[" * 100_001 + unit * (1_000_000 // len(unit))
-            assert steps(lambda: containers(raw, 100_000)) < 20  # noqa: B023
+            assert steps(lambda: count_containers(raw, 100_000)) < 20  # noqa: B023
 
 
 class TestReports:

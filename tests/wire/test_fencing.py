@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from baton.core.baton import Baton
 from baton.core.rendering import render
-from baton.wire.text import FENCE_LABEL, LOOKALIKES, fence, looks, single_line
+from baton.wire.text import FENCE_LABEL, LOOKALIKES, fence, fold_lookalikes, single_line
 from tests.core.material import texts
 
 FORGED = (
@@ -46,7 +46,8 @@ def markers(page: str) -> list[str]:
     """Return every line of a page that spells a delimiter in any way a reader may take for one."""
     alike = str.maketrans("0l1357", "oiiest") | {ord("4"): "a"}
     letters = (
-        re.sub(r"[^a-z0-9\[]", "", looks(line).translate(alike).replace("rn", "m")) for line in page.splitlines()
+        re.sub(r"[^a-z0-9\[]", "", fold_lookalikes(line).translate(alike).replace("rn", "m"))
+        for line in page.splitlines()
     )
     return [line for line in letters if "[contextfromprevious" in line or "[endofcontextfromprevious" in line]
 
@@ -205,16 +206,16 @@ class TestLooks:
     @given(st.text(st.sampled_from("aXé—·×【ſKеİ \n"), max_size=12))
     def test_the_short_way_tells_what_the_long_way_tells(self, text: str) -> None:
         """Plain texts, and those with a dash, are read in one step; each character by itself gives the same (X-6)."""
-        assert looks(text) == "".join(looks(f"é{one}")[1:] for one in text)
+        assert fold_lookalikes(text) == "".join(fold_lookalikes(f"é{one}")[1:] for one in text)
 
     def test_every_lookalike_looks_like_its_letter(self) -> None:
         """Whether Unicode has another form of it, or a small one, or not (X-6)."""
-        assert {twin: looks(twin) for twin in LOOKALIKES} == LOOKALIKES
-        assert [twin for twin in LOOKALIKES if not looks(twin.upper()).isascii()] == []
+        assert {twin: fold_lookalikes(twin) for twin in LOOKALIKES} == LOOKALIKES
+        assert [twin for twin in LOOKALIKES if not fold_lookalikes(twin.upper()).isascii()] == []
 
     def test_it_knows_what_unicode_knows(self) -> None:
         """A few of each alphabet of Unicode's confusables, capitals and small letters apart (X-6)."""
         pairs = {"ΝΜΖ": "nmz", "ν": "v", "АВЕКМНОРСТУХ": "abekmhopctyx", "аеорсух": "aeopcyx", "ᎪᏟ": "ac", "ꓐꓓꓳ": "bdo"}
         pairs |= {"ⲞⲤ": "oc", "օսո": "oun", "Ｅｎ": "en", "𝐎𝑭": "of", "ℐ": "i"}
 
-        assert {signs: looks(signs) for signs in pairs} == pairs
+        assert {signs: fold_lookalikes(signs) for signs in pairs} == pairs

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from baton.wire.records import CompactRecord, Statement, Timestamp, Whole
+from baton.wire.records import CompactRecord, Integer, Statement, Timestamp
 
 
 class Sample(CompactRecord):
     """A record with one member of each kind."""
 
     said: Statement = "x"
-    count: Whole = 0
+    count: Integer = 0
     at: Timestamp | None = None
     any: JsonValue = None
 

@@ -3,13 +3,13 @@
 from typing import Any
 
 from baton.wire.json_values import json_kind
-from baton.wire.schemas import pointer
+from baton.wire.schemas import format_pointer
 
 
 class TestPointer:
     def test_names_are_escaped(self) -> None:
         """As RFC 6901 asks."""
-        assert pointer(["a/b", "m~n", 0, ""]) == "/a~1b/m~0n/0/"
+        assert format_pointer(["a/b", "m~n", 0, ""]) == "/a~1b/m~0n/0/"
 
     def test_kinds_are_json_kinds(self) -> None:
         """True is no number."""

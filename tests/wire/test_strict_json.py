@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from baton.errors import MalformedMessageError
-from baton.wire.json_values import MOST_DEPTH, loads_strict
+from baton.wire.json_values import MAX_DEPTH, loads_strict
 from tests.core.material import json_values
 
 DOCUMENTS = Path(__file__).parents[1] / "data/rfc8785/output"
@@ -56,8 +56,8 @@ class TestLoadsStrict:
             max_leaves=6,
         )
     )
-    @example("[" * MOST_DEPTH + "]" * MOST_DEPTH)
-    @example("[" * (MOST_DEPTH + 1) + "]" * (MOST_DEPTH + 1))
+    @example("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    @example("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
     def test_bytes_and_text_are_read_alike(self, text: str) -> None:
         """Bytes have a quick reader before the strict one, which must neither take nor change more than that one."""
 
@@ -159,9 +159,9 @@ class TestLoadsStrict:
         def nested(depth: int) -> str:
             return opening * depth + ("" if opening == "[" else "1") + closing * depth
 
-        assert loads_strict(nested(MOST_DEPTH)) is not None
-        for depth in (MOST_DEPTH + 1, 100_000):
-            with pytest.raises(MalformedMessageError, match=f"more than {MOST_DEPTH} deep"):
+        assert loads_strict(nested(MAX_DEPTH)) is not None
+        for depth in (MAX_DEPTH + 1, 100_000):
+            with pytest.raises(MalformedMessageError, match=f"more than {MAX_DEPTH} deep"):
                 loads_strict(nested(depth))
 
     def test_an_error_never_quotes_the_content(self) -> None:
