@@ -1,7 +1,7 @@
 """The model that a worker has configured, as an agent behind Baton's port.
 
-`BATON_LLM_URL` (the service's base, to which `/chat/completions` is added), `BATON_LLM_MODEL` and `BATON_LLM_KEY` go
-together. `BATON_LLM_PROMPT_PRICE` and `BATON_LLM_COMPLETION_PRICE` are US dollars for a million tokens.
+`BATON_LLM_URL` (the base URL, to which `/chat/completions` is added), `BATON_LLM_MODEL` and `BATON_LLM_KEY` are set
+together. `BATON_LLM_PROMPT_PRICE` and `BATON_LLM_COMPLETION_PRICE` are US dollars per million tokens.
 """
 
 import asyncio
@@ -31,21 +31,21 @@ _DATA_ONLY = (
 
 
 def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> Agent | None:
-    """Return the model that the environment names, as an agent, or None where it names none."""
-    given = {variable: environment.get(variable, "").strip() for variable in _REQUIRED}
-    if not any(given.values()):
+    """Return the model that the environment configures, as an agent, or None."""
+    settings = {variable: environment.get(variable, "").strip() for variable in _REQUIRED}
+    if not any(settings.values()):
         return None
-    if missing := [variable for variable, value in given.items() if not value]:
-        why = f"a model is half configured: set {', '.join(missing)} too, or none of {', '.join(_REQUIRED)}"
-        raise AgentError(why, permanent=True)
+    if missing := [variable for variable, value in settings.items() if not value]:
+        message = f"a model is only partly configured: set {', '.join(missing)} too, or none of {', '.join(_REQUIRED)}"
+        raise AgentError(message, permanent=True)
     adapter = importlib.import_module("baton.agents.chat_completions")  # a worker without a model loads no framework
     try:
         agent: Agent = adapter.chat_agent(
             name=name,
-            url=given["BATON_LLM_URL"],
-            model=given["BATON_LLM_MODEL"],
+            url=settings["BATON_LLM_URL"],
+            model=settings["BATON_LLM_MODEL"],
             key_env="BATON_LLM_KEY",
-            price=_price(environment),
+            price=_read_price(environment),
             parameters={"temperature": 0},
             seconds=120,
         )
@@ -54,34 +54,34 @@ def configured_model(name: str, environment: Mapping[str, str] = os.environ) -> 
     return agent
 
 
-async def ask_model(work: AgentWork, task: str, data: JsonValue, kind: type[AnswerT]) -> AnswerT | None:
-    """Ask the configured model for an answer of a given type; its cost is charged to the stage."""
+async def ask_model(work: AgentWork, task: str, data: JsonValue, answer_type: type[AnswerT]) -> AnswerT | None:
+    """Ask the configured model for an answer of a type, or return None; the cost is charged to the stage."""
     model = await asyncio.to_thread(configured_model, work.context.given.stage)
     if model is None:
         return None
-    question = replace(
+    model_work = replace(
         work,
         prompt=f"{work.prompt}\n{fence(json.dumps(data, ensure_ascii=False), secrets.token_hex(8))}",
         instructions=f"{task}\n\n{_DATA_ONLY}",
         tools=(),
         form=AnswerForm.PATCH,
-        schema=answer_schema(writes=(), output=kind.model_json_schema()),
+        schema=answer_schema(writes=(), output=answer_type.model_json_schema()),
     )
-    answer = await model.run(question)
+    answer = await model.run(model_work)
     try:
-        return kind.model_validate_json(json.dumps(answer.output))
+        return answer_type.model_validate_json(json.dumps(answer.output))
     except ValidationError as error:
-        raise PatchError([f"the output does not fit {kind.__name__}: {error.error_count()} errors"]) from None
+        raise PatchError([f"the output does not fit {answer_type.__name__}: {error.error_count()} errors"]) from None
 
 
-def _price(environment: Mapping[str, str]) -> Price | None:
-    """Return the prices of the environment; None where it names none."""
+def _read_price(environment: Mapping[str, str]) -> Price | None:
+    """Return the prices that the environment sets, or None."""
     names = ("BATON_LLM_PROMPT_PRICE", "BATON_LLM_COMPLETION_PRICE")
-    given = [environment.get(name, "").strip() for name in names]
-    if not any(given):
+    prices = [environment.get(name, "").strip() for name in names]
+    if not any(prices):
         return None
     try:
-        prompt, completion = (Decimal(value or "0") for value in given)
+        prompt, completion = (Decimal(value or "0") for value in prices)
         return Price(input=prompt, output=completion)
     except (InvalidOperation, ValidationError):
-        raise AgentError(f"{' and '.join(names)} must be US dollars for a million tokens", permanent=True) from None
+        raise AgentError(f"{' and '.join(names)} must be US dollars per million tokens", permanent=True) from None

@@ -1,7 +1,7 @@
-"""The files of a folder that somebody else wrote: which they are, in which language, and how to read them safely.
+"""List, classify and safely read the files of an untrusted folder.
 
-Git is asked which files there are, in a folder that is not a checkout as well: its `.gitignore` files count. No link
-is followed, no pipe or device is opened, no hook or filter of the checkout is started, and nothing is written.
+Git lists the files, also in a folder that is not a checkout, so `.gitignore` files count. No link is followed, no pipe
+or device is opened, no hook or filter of the checkout is started, and nothing is written.
 """
 
 import io
@@ -19,7 +19,7 @@ from identify.identify import parse_shebang, tags_from_filename, tags_from_inter
 from baton.errors import BatonError
 
 LeaveOut = Callable[[str, str], None]
-"""Takes the reason and the path of what is left out of a list."""
+"""Called with the reason and the path of each omitted file."""
 
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _GIT_SECONDS = 60
@@ -31,11 +31,11 @@ _GIT_ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
     "LC_ALL": "C",
 }
-_OTHERS = ("--others", "--exclude-standard")
-_IGNORED = ("ls-files", "-z", "--ignored", "--directory", *_OTHERS)
-_OURS = ".baton"
+_UNTRACKED = ("--others", "--exclude-standard")
+_IGNORED = ("ls-files", "-z", "--ignored", "--directory", *_UNTRACKED)
+_BATON_FOLDER = ".baton"
 _VERSION_CONTROL = frozenset((".git", ".hg", ".svn", ".jj"))
-# Outside of a checkout it is unknown what was installed or built.
+# Outside a checkout, git cannot tell what was installed or built.
 _SKIPPED = """
 node_modules bower_components .venv venv .yarn .pnpm-store site-packages __pycache__ .mypy_cache .pytest_cache
 .ruff_cache .hypothesis .cache .gradle .terraform .tox .nox .eggs .next .nuxt htmlcov .idea .vs
@@ -44,32 +44,34 @@ node_modules bower_components .venv venv .yarn .pnpm-store site-packages __pycac
 
 
 def list_files(root: Path, leave_out: LeaveOut) -> tuple[list[str], bool]:
-    """Return the paths of a folder's own files, and whether it is a checkout of git."""
-    listed = git(root, "ls-files", "-z", "--cached", *_OTHERS)
+    """Return the paths of a folder's own files, and whether it is a git checkout."""
+    listed = git(root, "ls-files", "-z", "--cached", *_UNTRACKED)
     if listed is not None and git(root, "check-ignore", "-q", ".") is None:
-        return _own(root, listed, git(root, *_IGNORED) or b"", leave_out), True
-    with tempfile.TemporaryDirectory() as own:
-        if git(root, "init", "--quiet", "--template=", own) is None:
-            raise BatonError("git lists the files of a project, and is not installed on this worker; install it")
-        place = (f"--git-dir={own}/.git", f"--work-tree={root}")
+        return _select_own(root, listed, git(root, *_IGNORED) or b"", leave_out), True
+    with tempfile.TemporaryDirectory() as folder:
+        if git(root, "init", "--quiet", "--template=", folder) is None:
+            raise BatonError(
+                "git is not installed on this worker; install it, so that the project's files can be listed"
+            )
+        options = (f"--git-dir={folder}/.git", f"--work-tree={root}")
         skipped = "".join(f"{name}/\n" for name in _SKIPPED.split())
-        Path(own, ".git", "info").mkdir(exist_ok=True)
-        Path(own, ".git", "info", "exclude").write_text(skipped, encoding="utf-8")
-        listed, ignored = git(root, *place, "ls-files", "-z", *_OTHERS), git(root, *place, *_IGNORED)
+        Path(folder, ".git", "info").mkdir(exist_ok=True)
+        Path(folder, ".git", "info", "exclude").write_text(skipped, encoding="utf-8")
+        listed, ignored = git(root, *options, "ls-files", "-z", *_UNTRACKED), git(root, *options, *_IGNORED)
     if listed is None:
         raise BatonError(f"git cannot list the files of {str(root)!r}; check its permissions")
-    return _own(root, listed, ignored or b"", leave_out), False
+    return _select_own(root, listed, ignored or b"", leave_out), False
 
 
-def as_text(content: bytes) -> str:
-    r"""Return bytes as text: UTF-8 or marked UTF-16, with `\n` as line ends and faults as U+FFFD."""
+def decode_text(content: bytes) -> str:
+    r"""Decode UTF-8, or UTF-16 with a byte order mark; line ends become `\n`, invalid bytes U+FFFD."""
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     return content.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def opened(place: Path) -> io.BufferedReader:
-    """Open a regular file; a link, pipe or device in its place is refused."""
-    descriptor = os.open(place, _OPEN)
+def open_regular_file(path: Path) -> io.BufferedReader:
+    """Open a regular file; raise OSError for a link, pipe or device."""
+    descriptor = os.open(path, _OPEN)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(None, "not a regular file")
@@ -77,29 +79,29 @@ def opened(place: Path) -> io.BufferedReader:
 
 
 def git(root: Path, *arguments: str) -> bytes | None:
-    """Return what git answers; None if it is missing or refuses. Its hooks and the user's settings are off."""
+    """Return git's output, or None if it is missing or fails. Hooks and the user's settings are disabled."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), **_GIT_ENVIRONMENT}
     command = [*_GIT, "-C", str(root), *arguments]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return result.stdout if result.returncode == 0 else None
 
 
-def _own(root: Path, listed: bytes, ignored: bytes, leave_out: LeaveOut) -> list[str]:
-    """Return the paths of what git lists that are the project's own."""
+def _select_own(root: Path, listed: bytes, ignored: bytes, leave_out: LeaveOut) -> list[str]:
+    """Return the listed paths that belong to the project itself."""
     for raw in filter(None, ignored.split(b"\0")):
         path = raw.decode("utf-8", "backslashreplace")
-        if not {*path.split("/")} & {_OURS, *_VERSION_CONTROL}:
+        if not {*path.split("/")} & {_BATON_FOLDER, *_VERSION_CONTROL}:
             leave_out("ignored, installed or built", path)
 
     @cache
     def is_usable(folder: str) -> bool:
         names = folder.split("/") if folder else []
-        if {_OURS, *_VERSION_CONTROL} & {*names}:
+        if {_BATON_FOLDER, *_VERSION_CONTROL} & {*names}:
             return False
         if (root / folder).resolve() != root / folder:
             leave_out("symbolic link, not followed", folder)
@@ -136,7 +138,7 @@ _TAGS: dict[LanguageKind, str] = {
     "data": "csv=CSV tsv=CSV ini=INI json=JSON json5=JSON toml=TOML yaml=YAML diff=Diff",
     "prose": "markdown=Markdown mdx=Markdown rst=reStructuredText asciidoc=AsciiDoc",
 }
-_KNOWN: dict[str, tuple[str, LanguageKind]] = {
+_LANGUAGES: dict[str, tuple[str, LanguageKind]] = {
     tag: (name.replace("_", " "), kind)
     for kind, pairs in _TAGS.items()
     for tag, name in (pair.split("=") for pair in pairs.split())
@@ -149,4 +151,4 @@ def language_of(path: str, start: bytes = b"") -> tuple[str, LanguageKind] | Non
     tags = tags_from_filename(PurePosixPath(path).name)
     if not tags and start.startswith(b"#!") and (words := parse_shebang(io.BytesIO(start))):
         tags = tags_from_interpreter(PurePosixPath(words[0]).name)
-    return next((_KNOWN[tag] for tag in _KNOWN if tag in tags), None)
+    return next((_LANGUAGES[tag] for tag in _LANGUAGES if tag in tags), None)

@@ -1,7 +1,7 @@
 """The stages of the pipeline `code_review`: a security auditor beside a performance reviewer, and a coordinator.
 
-The source is read once; nothing in it is executed and none of its configuration is used. Every finding names its file
-and line, what was not analysed is named, and what a comment in the source suppresses is reported as suppressed.
+The source is read once; nothing in it is executed and its configuration is ignored. Every finding names its file
+and line, unanalysed files are listed, and findings that a comment in the source suppresses are marked.
 
 ```
 stages      the four stages

@@ -1,6 +1,6 @@
-"""The reviewers, behind Baton's port: bandit and ruff find, a configured model adds what it can quote from the code.
+"""The reviewers as agents: bandit and ruff find, and a configured model adds findings that it can quote.
 
-Each writes its whole review as an artifact and answers with a handoff report to the coordinator.
+Each writes its full review as an artifact and answers the coordinator with a handoff report.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from activities.code_review.records import (
     SourceText,
     Unread,
     count_by_severity,
-    in_order,
     is_test,
+    sort_findings,
 )
 from activities.code_review.reports import REVIEWERS, reviewer_report
 from activities.models import ask_model
@@ -41,25 +41,25 @@ from baton.agents import AgentAnswer, AgentWork
 from baton.contract.activity import ToolAnswer
 from baton.report.rendering import render_report
 
-NEEDED = ("bandit", "ruff")
-_SECONDS = 600
+REQUIRED_PACKAGES = ("bandit", "ruff")
+_TIMEOUT_SECONDS = 600
 _SUPPRESSION = re.compile(r"#\s*(?i:noqa|nosec)\b:?\s*((?:[A-Z]+\d+[,\s]*)*)")
 _COMPLEXITY = re.compile(r"too complex \((\d+) > ")
-_BANDIT_SURE = {"HIGH": 95, "MEDIUM": 75, "LOW": 50}
-_SECRETS = ("B105", "B106", "B107")  # rules whose findings are at a password, which no report may repeat
+_BANDIT_CONFIDENCE = {"HIGH": 95, "MEDIUM": 75, "LOW": 50}
+_SECRET_RULES = ("B105", "B106", "B107")  # the line of such a finding holds a password, which no report may repeat
 
 
 @dataclass(frozen=True)
 class Copies:
-    """The snapshot's Python files as they are in a folder: `f00001.py` and so on."""
+    """The snapshot's Python files, copied to a folder as `f00001.py` and so on."""
 
     folder: Path
     files: Mapping[str, SourceText]
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one analyser found, and the files that it could not parse."""
+class AnalyserResult:
+    """The findings of one analyser, and the files that it could not parse."""
 
     analyser: str
     findings: list[Finding]
@@ -67,37 +67,37 @@ class Found:
 
     @property
     def claim(self) -> str:
-        """What it found, in one sentence."""
-        suppressed = sum(one.suppressed for one in self.findings)
+        """The result in one sentence."""
+        suppressed = sum(finding.suppressed for finding in self.findings)
         unread = f"; could not parse {len(self.broken)} files" if self.broken else ""
         return f"{self.analyser} reports {len(self.findings)} findings, {suppressed} suppressed in the source{unread}"
 
 
-Analysis = Callable[[Copies], Awaitable[Found]]
+Analyser = Callable[[Copies], Awaitable[AnalyserResult]]
 
 
 def check_installed() -> None:
-    """Make sure that the analysers are installed."""
+    """Raise `CodeReviewError` if an analyser is not installed."""
     missing = []
-    for name in NEEDED:
+    for name in REQUIRED_PACKAGES:
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
         raise CodeReviewError(
-            f"code_review needs {', '.join(NEEDED)} on the worker; missing: {', '.join(missing)}. "
+            f"code_review needs {', '.join(REQUIRED_PACKAGES)} on the worker; missing: {', '.join(missing)}. "
             "Install them with: pip install 'temporal-baton[pipelines]'"
         )
 
 
 @contextlib.asynccontextmanager
-async def copies_of(snapshot: Snapshot) -> AsyncIterator[Copies]:
-    """Copy the snapshot's Python files into a folder for the time of the block."""
-    python = [file for file in snapshot.files if file.language == "Python"]
-    names = (f"f{number:05}.py{'i' if file.path.endswith('.pyi') else ''}" for number, file in enumerate(python))
+async def copy_files(snapshot: Snapshot) -> AsyncIterator[Copies]:
+    """Copy the snapshot's Python files into a temporary folder."""
+    python_files = [file for file in snapshot.files if file.language == "Python"]
+    names = (f"f{number:05}.py{'i' if file.path.endswith('.pyi') else ''}" for number, file in enumerate(python_files))
     folder = await asyncio.to_thread(tempfile.TemporaryDirectory[str], prefix="baton-review-")
-    copies = Copies(Path(folder.name), dict(zip(names, python, strict=True)))
+    copies = Copies(Path(folder.name), dict(zip(names, python_files, strict=True)))
 
     def write() -> None:
         for name, file in copies.files.items():
@@ -110,45 +110,45 @@ async def copies_of(snapshot: Snapshot) -> AsyncIterator[Copies]:
         await asyncio.to_thread(folder.cleanup)
 
 
-async def bandit(copies: Copies) -> Found:
+async def bandit(copies: Copies) -> AnalyserResult:
     """Return the weaknesses that bandit finds."""
     if not copies.files:
-        return Found(_named("bandit"), [])
-    answer = await _run("bandit", ["-q", "-f", "json", "--ignore-nosec", "-r", "."], copies)
+        return AnalyserResult(_with_version("bandit"), [])
+    output = await _run_analyser("bandit", ["-q", "-f", "json", "--ignore-nosec", "-r", "."], copies)
     findings = [
-        _finding(
+        _make_finding(
             copies.files[Path(raw["filename"]).name],
             raw["line_number"],
             end_line=max(raw["line_range"], default=raw["line_number"]),
             concern="security",
             severity=_bandit_severity(raw["issue_severity"]),
             rule=raw["test_id"],
-            message=raw["issue_text"].partition(":")[0] if raw["test_id"] in _SECRETS else raw["issue_text"],
+            message=raw["issue_text"].partition(":")[0] if raw["test_id"] in _SECRET_RULES else raw["issue_text"],
             by=("bandit",),
-            confidence=_BANDIT_SURE.get(raw["issue_confidence"], 50),
+            confidence=_BANDIT_CONFIDENCE.get(raw["issue_confidence"], 50),
             cwe=raw.get("issue_cwe", {}).get("id"),
         )
-        for raw in answer["results"]
+        for raw in output["results"]
     ]
-    broken = (copies.files[Path(raw["filename"]).name].path for raw in answer.get("errors", ()))
-    return Found(_named("bandit"), findings, frozenset(broken))
+    broken = (copies.files[Path(raw["filename"]).name].path for raw in output.get("errors", ()))
+    return AnalyserResult(_with_version("bandit"), findings, frozenset(broken))
 
 
-async def ruff(copies: Copies) -> Found:
+async def ruff(copies: Copies) -> AnalyserResult:
     """Return the slow, blocking and complex code that ruff finds."""
     if not copies.files:
-        return Found(_named("ruff"), [])
+        return AnalyserResult(_with_version("ruff"), [])
     arguments = ["check", "--isolated", "--no-cache", "--exit-zero", "--ignore-noqa", "--output-format", "json"]
     arguments += ["--config", "exclude = []", "--no-respect-gitignore", "--target-version", "py314"]
-    answers = await _run("ruff", [*arguments, "--select", RUFF_RULES, "."], copies)
+    output = await _run_analyser("ruff", [*arguments, "--select", RUFF_RULES, "."], copies)
     findings, broken = [], set[str]()
-    for raw in answers:
+    for raw in output:
         file = copies.files[Path(raw["filename"]).name]
         if raw["code"] in (None, "invalid-syntax"):
             broken.add(file.path)
             continue
         findings.append(
-            _finding(
+            _make_finding(
                 file,
                 raw["location"]["row"],
                 end_line=raw["end_location"]["row"],
@@ -160,68 +160,70 @@ async def ruff(copies: Copies) -> Found:
                 confidence=85,
             )
         )
-    return Found(_named("ruff"), findings, frozenset(broken))
+    return AnalyserResult(_with_version("ruff"), findings, frozenset(broken))
 
 
-ANALYSERS: Mapping[Concern, tuple[str, Analysis]] = {"security": ("bandit", bandit), "performance": ("ruff", ruff)}
-"""What each reviewer uses, by name."""
+ANALYSERS: Mapping[Concern, tuple[str, Analyser]] = {"security": ("bandit", bandit), "performance": ("ruff", ruff)}
+"""The analyser of each reviewer, with its name."""
 
 
-async def _run(program: str, arguments: list[str], copies: Copies) -> Any:
-    """Run an analyser in the folder and return the JSON that it writes."""
-    needed = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+async def _run_analyser(program: str, arguments: list[str], copies: Copies) -> Any:
+    """Run an analyser in the folder and return its JSON output."""
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", program, *arguments),
         cwd=copies.folder,
-        env={**needed, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8"},
+        env={**inherited, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8"},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        output, errors = await asyncio.wait_for(process.communicate(), _SECONDS)
+        output, errors = await asyncio.wait_for(process.communicate(), _TIMEOUT_SECONDS)
     except TimeoutError:
-        raise CodeReviewError(f"{program} took longer than {_SECONDS} s; review a part of the project") from None
+        raise CodeReviewError(
+            f"{program} took longer than {_TIMEOUT_SECONDS} s; review a part of the project"
+        ) from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill() if sys.platform == "win32" else os.killpg(process.pid, signal.SIGKILL)
     try:
         return json.loads(output)
     except ValueError:
-        said = (errors.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1][:300]
-        raise CodeReviewError(f"{program} ended with exit code {process.returncode} and said: {said}") from None
+        last_line = (errors.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1][:300]
+        raise CodeReviewError(f"{program} failed with exit code {process.returncode}: {last_line}") from None
 
 
-def _finding(file: SourceText, line: int, *, end_line: int, **members: Any) -> Finding:
-    """Return a finding with its line's text, unless that holds a secret."""
+def _make_finding(file: SourceText, line: int, *, end_line: int, **members: Any) -> Finding:
+    """Return a finding with the text of its line, unless the line holds a secret."""
     lines = file.text.split("\n")
     first = min(max(line, 1), len(lines))
     last = min(max(first, end_line), len(lines))
-    code = "" if members["rule"] in _SECRETS else lines[first - 1].strip()[:200]
+    code = "" if members["rule"] in _SECRET_RULES else lines[first - 1].strip()[:200]
     suppressed = any(_suppresses(line, members["rule"]) for line in lines[first - 1 : last])
     return Finding(path=file.path, line=first, end_line=last, code=code, suppressed=suppressed, **members)
 
 
 def _suppresses(line: str, rule: str) -> bool:
-    """Return whether a comment in a line hides a rule's findings: `# noqa`, `# nosec B602`, `# noqa: S602,S603`."""
-    found = _SUPPRESSION.search(line)
-    codes = re.findall(r"[A-Z]+\d+", found[1]) if found else []
-    return found is not None and (not codes or any(rule.startswith(code.replace("S", "B")) for code in codes))
+    """Return whether a comment suppresses a rule: `# noqa`, `# nosec B602`, `# noqa: S602,S603`."""
+    match = _SUPPRESSION.search(line)
+    codes = re.findall(r"[A-Z]+\d+", match[1]) if match else []
+    return match is not None and (not codes or any(rule.startswith(code.replace("S", "B")) for code in codes))
 
 
-def _named(package: str) -> str:
+def _with_version(package: str) -> str:
     return f"{package} {importlib.metadata.version(package)}"
 
 
-def _bandit_severity(word: str) -> Severity:
-    known: dict[str, Severity] = {"HIGH": "high", "MEDIUM": "medium"}
-    return known.get(word, "low")
+def _bandit_severity(level: str) -> Severity:
+    severities: dict[str, Severity] = {"HIGH": "high", "MEDIUM": "medium"}
+    return severities.get(level, "low")
 
 
 def _ruff_severity(code: str, message: str) -> Severity:
-    if much := _COMPLEXITY.search(message):
-        return "high" if int(much[1]) > 40 else "medium" if int(much[1]) > 20 else "low"
+    if match := _COMPLEXITY.search(message):
+        return "high" if int(match[1]) > 40 else "medium" if int(match[1]) > 20 else "low"
     return "low" if code.startswith(("PERF", "C4", "RUF")) else "medium"
 
 
@@ -229,18 +231,18 @@ _TASKS: dict[Concern, str] = {
     "security": "You are a security auditor. Find weaknesses that somebody could use against the program",
     "performance": "You are a performance reviewer. Find code that is slow, blocks, or grows faster than its input",
 }
-_HOW = (
+_INSTRUCTIONS = (
     "For each finding give the path, the number of its line, and that line word for word as the quote; leave out what "
     "you are not sure of. Where changed passages are given, only these are under review."
 )
-_PORTION = 60_000  # characters
-_MOST_PORTIONS = 20
-_REPORTED = 2
-"""How many findings the report tells; the artifact has them all."""
+_PORTION_SIZE = 60_000  # characters
+_MAX_PORTIONS = 20
+_MAX_REPORTED = 2
+"""The report lists this many findings; the artifact has all."""
 
 
 class Claim(BaseModel):
-    """One finding, as a model claims it."""
+    """A finding that a model claims."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -252,7 +254,7 @@ class Claim(BaseModel):
 
 
 class Claims(BaseModel):
-    """All that a model claims of one portion of the code."""
+    """The claims of a model on one portion of the code."""
 
     findings: list[Claim] = Field(default_factory=list, max_length=50)
 
@@ -265,91 +267,94 @@ class Reviewer:
 
     @property
     def name(self) -> str:
-        """The agent's name, which is its stage's."""
+        """The name of the agent and its stage."""
         return REVIEWERS[self._concern]
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The analyser, which the contract must allow."""
+        """The analyser, which the contract has to allow."""
         return frozenset(ANALYSERS[self._concern][:1])
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Run the analyser, ask the model, and report the gravest findings."""
+        """Run the analyser, ask the model, and report the most severe findings."""
         context = work.context
         snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
         name, analyse = ANALYSERS[self._concern]
-        async with copies_of(snapshot) as copies:
-            found = await context.tools.call(name, partial(_with_claim, analyse, copies))
+        async with copy_files(snapshot) as copies:
+            result = await context.tools.call(name, partial(_call_analyser, analyse, copies))
         claims: list[Claim] = []
-        portions, shown = list(_portions(snapshot)), 0
-        for portion in portions[:_MOST_PORTIONS]:
+        portions, portions_read = list(_split_into_portions(snapshot)), 0
+        for portion in portions[:_MAX_PORTIONS]:
             if context.charged.micro_usd >= (work.limits.micro_usd or inf):
                 break
-            answer = await ask_model(work, f"{_TASKS[self._concern]}. {_HOW}", portion, Claims)
+            answer = await ask_model(work, f"{_TASKS[self._concern]}. {_INSTRUCTIONS}", portion, Claims)
             if answer is None:
                 break
             claims += answer.findings
-            shown += 1
-        review = await asyncio.to_thread(review_of, self._concern, snapshot, found, claims if shown else None)
-        if 0 < shown < len(portions):
-            left = f"the model read {shown} of {len(portions)} portions of the code"
-            review = review.model_copy(update={"analysers": (*review.analysers, left)})
+            portions_read += 1
+        review = await asyncio.to_thread(
+            build_review, self._concern, snapshot, result, claims if portions_read else None
+        )
+        if 0 < portions_read < len(portions):
+            note = f"the model read {portions_read} of {len(portions)} portions of the code"
+            review = review.model_copy(update={"analysers": (*review.analysers, note)})
         counts = count_by_severity(review.open)
         summary = f"{len(review.open)} findings"
         id = f"{self._concern}-review"
         await context.artifacts.write(id, review.model_dump_json(), type=id, summary=summary)
-        report = render_report(reviewer_report(review, snapshot, most=_REPORTED))
+        report = render_report(reviewer_report(review, snapshot, limit=_MAX_REPORTED))
         return AgentAnswer(report=report, output={**counts}, claimed=False)
 
 
-async def _with_claim(analyse: Analysis, copies: Copies) -> ToolAnswer:
-    """Run an analyser; later contracts have the sentence on what it found."""
-    found = await analyse(copies)
-    return ToolAnswer(found, claim=found.claim)
+async def _call_analyser(analyse: Analyser, copies: Copies) -> ToolAnswer:
+    """Run an analyser; later contracts quote its claim."""
+    result = await analyse(copies)
+    return ToolAnswer(result, claim=result.claim)
 
 
-def review_of(concern: Concern, snapshot: Snapshot, found: Found, claims: Sequence[Claim] | None = None) -> Review:
-    """Return what a reviewer makes of what was found.
+def build_review(
+    concern: Concern, snapshot: Snapshot, result: AnalyserResult, claims: Sequence[Claim] | None = None
+) -> Review:
+    """Return the review of an analyser's result and a model's claims.
 
-    In tests an assertion is not a finding, and nothing about
-    performance is graver than low. A claim whose quote is not in its file is dropped. Of a change only what is in its
-    lines counts.
+    Assertions in tests are not findings, and performance findings in tests are at most low. A claim whose quote is not
+    in its file is dropped. In a review of a change only findings on changed lines count.
     """
     files = {file.path: file for file in snapshot.files}
-    quoted = [_quoted(concern, claim, files.get(claim.path)) for claim in claims or ()]
-    findings = [*found.findings, *(one for one in quoted if one)]
-    kept = []
-    for one in findings:
-        file = files[one.path]
-        if not file.covers(one.line, one.end_line) or (is_test(one.path) and one.rule == "B101"):
+    model_findings = [_locate_claim(concern, claim, files.get(claim.path)) for claim in claims or ()]
+    findings = [*result.findings, *(finding for finding in model_findings if finding)]
+    relevant = []
+    for finding in findings:
+        file = files[finding.path]
+        if not file.covers(finding.line, finding.end_line) or (is_test(finding.path) and finding.rule == "B101"):
             continue
-        is_slight = is_test(one.path) and concern == "performance"
-        kept.append(one.model_copy(update={"severity": "low"}) if is_slight else one)
-    broken = sorted(found.broken)
-    others = sorted(file.path for file in snapshot.files if file.language != "Python")
+        is_slight = is_test(finding.path) and concern == "performance"
+        relevant.append(finding.model_copy(update={"severity": "low"}) if is_slight else finding)
+    broken = sorted(result.broken)
+    other_languages = sorted(file.path for file in snapshot.files if file.language != "Python")
     reader = "these analysers do not" if claims is None else "only the model did"
-    groups = {"not to be parsed as Python": broken, f"in other languages, which {reader} read": others}
+    groups = {"not to be parsed as Python": broken, f"in other languages, which {reader} read": other_languages}
     return Review(
         concern=concern,
-        analysers=(found.analyser, *(["the configured model"] if claims is not None else [])),
-        findings=in_order(kept),
+        analysers=(result.analyser, *(["the configured model"] if claims is not None else [])),
+        findings=sort_findings(relevant),
         unread=tuple(
             Unread(reason=reason, count=len(paths), examples=tuple(paths[:5]))
             for reason, paths in groups.items()
             if paths
         ),
-        rejected=quoted.count(None),
+        rejected=model_findings.count(None),
     )
 
 
-def _quoted(concern: Concern, claim: Claim, file: SourceText | None) -> Finding | None:
-    """Return a model's claim as a finding at the line that it quotes; None if no line has the words."""
+def _locate_claim(concern: Concern, claim: Claim, file: SourceText | None) -> Finding | None:
+    """Return a claim as a finding at the quoted line nearest to the claimed one, or None if no line matches."""
     quote = " ".join(claim.quote.split())
     lines = [] if file is None else file.text.split("\n")
-    found = [number for number, line in enumerate(lines, 1) if quote in " ".join(line.split())]
-    if not found or len(quote) < 6:
+    matches = [number for number, line in enumerate(lines, 1) if quote in " ".join(line.split())]
+    if not matches or len(quote) < 6:
         return None
-    line = min(found, key=lambda number: abs(number - claim.line))
+    line = min(matches, key=lambda number: abs(number - claim.line))
     return Finding(
         path=claim.path,
         line=line,
@@ -364,13 +369,13 @@ def _quoted(concern: Concern, claim: Claim, file: SourceText | None) -> Finding 
     )
 
 
-def _portions(snapshot: Snapshot) -> Iterator[JsonValue]:
-    """Yield the code in portions that a model can read; a file that is too long for one is cut."""
+def _split_into_portions(snapshot: Snapshot) -> Iterator[JsonValue]:
+    """Yield the code in portions of a size that a model can read; longer files are cut."""
     portion: list[JsonValue] = []
     size = 0
     for file in snapshot.files:
-        text = file.text[:_PORTION]
-        if portion and size + len(text) > _PORTION:
+        text = file.text[:_PORTION_SIZE]
+        if portion and size + len(text) > _PORTION_SIZE:
             yield portion
             portion, size = [], 0
         changed: JsonValue = None if file.changed is None else [[first, last] for first, last in file.changed]

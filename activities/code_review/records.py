@@ -1,5 +1,6 @@
-"""What the stages of `code_review` find and hand on, as frozen records that travel as artifacts."""
+"""The records of `code_review`; they travel as artifacts."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
@@ -19,11 +20,11 @@ Passages = tuple[tuple[int, int], ...]
 
 
 class CodeReviewError(BatonError):
-    """The code, a parameter or the worker is not what a review needs; the message says what to do."""
+    """A review cannot run with this code, parameter or worker; the message says what to do."""
 
 
 class SourceText(Record):
-    """One file under review: `changed` has the changed lines, or is None if the whole file is under review."""
+    """A file under review; `changed` is None if the whole file is under review."""
 
     path: str
     language: str
@@ -36,7 +37,7 @@ class SourceText(Record):
 
 
 class Unread(Record):
-    """Files that were not reviewed, for one reason; `missed` if programs are among them."""
+    """Files that were not reviewed, for one reason; `missed` is true if they may contain programs."""
 
     reason: str
     count: int = Field(ge=1)
@@ -58,19 +59,19 @@ class Snapshot(Record):
 
     @property
     def lines(self) -> int:
-        """How many lines are under review."""
-        whole = sum(file.text.count("\n") for file in self.files if file.changed is None)
-        return whole + sum(last - first + 1 for file in self.files for first, last in file.changed or ())
+        """The number of lines under review."""
+        whole_files = sum(file.text.count("\n") for file in self.files if file.changed is None)
+        return whole_files + sum(last - first + 1 for file in self.files for first, last in file.changed or ())
 
     @property
     def scope(self) -> str:
-        """What is under review, in words."""
-        what = f"what changed {self.compared_with}" if self.compared_with else "the whole project"
-        return f"{what}, {len(self.files)} files with {self.lines} lines"
+        """A description of what is under review."""
+        subject = f"what changed {self.compared_with}" if self.compared_with else "the whole project"
+        return f"{subject}, {len(self.files)} files with {self.lines} lines"
 
 
 class Finding(Record):
-    """One thing that a reviewer objects to."""
+    """An objection of a reviewer."""
 
     path: str
     line: int = Field(ge=1)
@@ -92,7 +93,7 @@ class Finding(Record):
 
 
 class Review(Record):
-    """What one reviewer found; `rejected` counts claims of a model whose quoted lines the code does not have."""
+    """The findings of one reviewer; `rejected` counts a model's claims whose quote is not in the code."""
 
     concern: Concern
     analysers: tuple[str, ...]
@@ -102,40 +103,40 @@ class Review(Record):
 
     @property
     def open(self) -> list[Finding]:
-        """The findings that the source does not suppress."""
+        """The findings that are not suppressed in the source."""
         return [finding for finding in self.findings if not finding.suppressed]
 
 
 def is_test(path: str) -> bool:
-    """Return whether a file is a test, by its path."""
+    """Return whether the path is that of a test."""
     *folders, name = path.split("/")
     return bool({"test", "tests"} & {*folders}) or name.startswith("test_") or name.endswith("_test.py")
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings with the gravest first, of these tests' last, then by place."""
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort by severity, tests last within each, then by place."""
 
-    def rank(one: Finding) -> tuple[int, bool, str, int, str]:
-        return SEVERITIES.index(one.severity), is_test(one.path), one.path, one.line, one.rule
+    def rank(finding: Finding) -> tuple[int, bool, str, int, str]:
+        return SEVERITIES.index(finding.severity), is_test(finding.path), finding.path, finding.line, finding.rule
 
     return tuple(sorted(findings, key=rank))
 
 
 def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
-    """Return whether there were programs to review, and each reviewer analysed all of them."""
-    missed = any(one.missed for one in snapshot.unread) or any(review.unread for review in reviews)
+    """Return whether there was code to review and each reviewer analysed all of it."""
+    missed = any(unread.missed for unread in snapshot.unread) or any(review.unread for review in reviews)
     return bool(snapshot.files) and not missed
 
 
-def verdict_of(findings: Iterable[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
-    """Return the verdict on code with these findings."""
-    found = list(findings)
-    if any(SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on) for one in found):
+def decide_verdict(findings: Iterable[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
+    """Decide the verdict on code with these findings."""
+    findings = list(findings)
+    if any(SEVERITIES.index(finding.severity) <= SEVERITIES.index(fail_on) for finding in findings):
         return "request changes"
-    return "approve" if complete and not found else "comment"
+    return "approve" if complete and not findings else "comment"
 
 
 def count_by_severity(findings: Iterable[Finding]) -> dict[Severity, int]:
     """Return how many findings there are of each severity."""
-    found = list(findings)
-    return {severity: sum(one.severity == severity for one in found) for severity in SEVERITIES}
+    counts = Counter(finding.severity for finding in findings)
+    return {severity: counts[severity] for severity in SEVERITIES}

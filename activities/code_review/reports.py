@@ -1,4 +1,4 @@
-"""The reviewers' reports to the coordinator, the merged report with the verdict, and the findings as SARIF 2.1.0."""
+"""The reviewers' reports, the merged report with the verdict, and the findings as SARIF 2.1.0."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,9 +14,9 @@ from activities.code_review.records import (
     Severity,
     Snapshot,
     count_by_severity,
-    in_order,
+    decide_verdict,
     is_complete,
-    verdict_of,
+    sort_findings,
 )
 from activities.pages import code, text
 from baton import __version__
@@ -34,12 +34,12 @@ from baton.report.rules import merge_reports
 
 COORDINATOR = "coordinate-review"
 REVIEWERS: dict[Concern, str] = {"security": "audit-security", "performance": "review-performance"}
-"""The reviewer's stage by its concern."""
+"""The stage of the reviewer for each concern."""
 
 _CHECKS = {"security": "bandit -q -r .", "performance": f"ruff check --isolated --select {RUFF_RULES} ."}
-_MOST_REPORTED = 250
-_MOST_FILES = 8
-_MOST_SUPPRESSED = 50
+_MAX_REPORTED = 250
+_MAX_FILES = 8
+_MAX_SUPPRESSED = 50
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS: dict[Severity, tuple[str, str]] = {
     "high": ("error", "8.0"),
@@ -48,10 +48,10 @@ _LEVELS: dict[Severity, tuple[str, str]] = {
 }
 
 
-def reviewer_report(review: Review, snapshot: Snapshot, most: int | None = None) -> HandoffReport:
-    """Return one reviewer's report to the coordinator: ``most`` findings without code, or all with their code."""
-    shown = review.open if most is None else review.open[:most]
-    missed = [*review.unread, *(one for one in snapshot.unread if one.missed)]
+def reviewer_report(review: Review, snapshot: Snapshot, limit: int | None = None) -> HandoffReport:
+    """Return a reviewer's report: ``limit`` findings without code, or all of them with code."""
+    findings = review.open if limit is None else review.open[:limit]
+    missed = [*review.unread, *(item for item in snapshot.unread if item.missed)]
     return HandoffReport(
         sender=REVIEWERS[review.concern],
         receiver=COORDINATOR,
@@ -59,10 +59,12 @@ def reviewer_report(review: Review, snapshot: Snapshot, most: int | None = None)
         status=Status.PARTIAL if missed else Status.COMPLETED,
         confidence=70 if missed else 90,
         summary=f"Looked for {review.concern} findings in {text(snapshot.scope)} with {', '.join(review.analysers)}. "
-        f"Found {in_words(review.open)}.",
-        findings=ReportFindings(discoveries=[_discovery(one, with_code=most is None) for one in shown]),
-        context=ReportContext(relevant_files=_relevant(review.open)),
-        blockers=[f"Not analysed: {text(str(one))}" for one in missed],
+        f"Found {count_in_words(review.open)}.",
+        findings=ReportFindings(
+            discoveries=[_render_discovery(finding, with_code=limit is None) for finding in findings]
+        ),
+        context=ReportContext(relevant_files=_list_relevant_files(review.open)),
+        blockers=[f"Not analysed: {text(str(item))}" for item in missed],
         verification_script=_CHECKS[review.concern],
         readiness=Readiness.WITH_CAVEATS if missed else Readiness.YES,
     )
@@ -71,98 +73,109 @@ def reviewer_report(review: Review, snapshot: Snapshot, most: int | None = None)
 def merged_report(
     snapshot: Snapshot, reviews: Sequence[Review], fail_on: Severity, files: Sequence[str]
 ) -> HandoffReport:
-    """Return the coordinator's report: what both reviewers found, the gravest first, and the verdict."""
-    told = [reviewer_report(review, snapshot) for review in reviews]
-    merged = merge_reports(told, sender=COORDINATOR, receiver="parent", task=f"Review {snapshot.name}")
-    findings = in_order(one for review in reviews for one in review.open)
+    """Return the coordinator's report: the verdict and all findings, most severe first."""
+    reports = [reviewer_report(review, snapshot) for review in reviews]
+    merged = merge_reports(reports, sender=COORDINATOR, receiver="parent", task=f"Review {snapshot.name}")
+    findings = sort_findings(finding for review in reviews for finding in review.open)
     complete = is_complete(snapshot, reviews)
-    verdict = verdict_of(findings, fail_on, complete=complete)
-    grave = [one for one in findings if SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
-    places = ", ".join(dict.fromkeys(code(one.place) for one in grave[:_MOST_FILES]))
+    verdict = decide_verdict(findings, fail_on, complete=complete)
+    decisive = [finding for finding in findings if SEVERITIES.index(finding.severity) <= SEVERITIES.index(fail_on)]
+    places = ", ".join(dict.fromkeys(code(finding.place) for finding in decisive[:_MAX_FILES]))
     reason = (
-        f"{len(grave)} findings are {fail_on} or graver: {places}." if grave else f"No finding is {fail_on} or graver."
+        f"{len(decisive)} findings are {fail_on} or graver: {places}."
+        if decisive
+        else f"No finding is {fail_on} or graver."
     )
     decision = ReportDecision(
         decision=f"Verdict: {verdict}",
         rationale=reason if complete else f"{reason} Not everything was analysed.",
         alternatives=f"Request changes at another severity than {fail_on!r} (parameter `fail_on`)",
     )
-    gravity = {_discovery(one, with_code=True): SEVERITIES.index(one.severity) for one in findings}
-    ordered = sorted(merged.findings.discoveries, key=lambda one: gravity[one.rpartition(" (from ")[0]])
+    severity_rank = {
+        _render_discovery(finding, with_code=True): SEVERITIES.index(finding.severity) for finding in findings
+    }
+    ordered = sorted(
+        merged.findings.discoveries, key=lambda discovery: severity_rank[discovery.rpartition(" (from ")[0]]
+    )
     return merged.model_copy(
         update={
-            "summary": f"Verdict: {verdict}. Under review: {text(snapshot.scope)}. Found {in_words(findings)}.",
+            "summary": f"Verdict: {verdict}. Under review: {text(snapshot.scope)}. Found {count_in_words(findings)}.",
             "context": merged.context.model_copy(
-                update={"relevant_files": _relevant(findings), "decisions": [*merged.context.decisions, decision]}
+                update={
+                    "relevant_files": _list_relevant_files(findings),
+                    "decisions": [*merged.context.decisions, decision],
+                }
             ),
             "findings": merged.findings.model_copy(
                 update={
                     "artifacts_created": [f"`{name}` - the review" for name in files],
-                    "discoveries": ordered[:_MOST_REPORTED],
+                    "discoveries": ordered[:_MAX_REPORTED],
                 }
             ),
-            "notes": [*merged.notes, *_notes(snapshot, reviews, left=len(ordered) - _MOST_REPORTED)],
+            "notes": [*merged.notes, *_build_notes(snapshot, reviews, omitted=len(ordered) - _MAX_REPORTED)],
         }
     )
 
 
 def to_sarif(snapshot: Snapshot, reviews: Sequence[Review]) -> str:
-    """Return the findings as SARIF: one run for each reviewer; findings that the source suppresses are marked.
+    """Return the findings as SARIF, one run per reviewer; suppressed findings are marked.
 
-    The same snapshot gives the same log.
+    The output is deterministic.
     """
-    runs = [_sarif_run(snapshot, review) for review in reviews]
+    runs = [_build_sarif_run(snapshot, review) for review in reviews]
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": runs}, indent=1, ensure_ascii=False) + "\n"
 
 
-def in_words(findings: Iterable[Finding]) -> str:
-    """Return how many findings there are of each severity."""
+def count_in_words(findings: Iterable[Finding]) -> str:
+    """Return the number of findings of each severity as text."""
     counts = {severity: count for severity, count in count_by_severity(findings).items() if count}
     words = ", ".join(f"{count} {severity}" for severity, count in counts.items())
     return f"{sum(counts.values())} findings ({words})" if counts else "nothing"
 
 
-def _discovery(finding: Finding, *, with_code: bool) -> str:
+def _render_discovery(finding: Finding, *, with_code: bool) -> str:
     cwe = f", CWE-{finding.cwe}" if finding.cwe else ""
-    shown = f": {code(finding.code)}" if finding.code and with_code else ""
-    how = f"({finding.rule}{cwe}, by {' and '.join(finding.by)}, {finding.confidence} %)"
-    return f"{code(finding.place)} **{finding.severity}** {text(finding.message)} {how}{shown}"
+    code_suffix = f": {code(finding.code)}" if finding.code and with_code else ""
+    origin = f"({finding.rule}{cwe}, by {' and '.join(finding.by)}, {finding.confidence} %)"
+    return f"{code(finding.place)} **{finding.severity}** {text(finding.message)} {origin}{code_suffix}"
 
 
-def _relevant(findings: Iterable[Finding]) -> list[RelevantFile]:
+def _list_relevant_files(findings: Iterable[Finding]) -> list[RelevantFile]:
     by_file: dict[str, list[Finding]] = {}
     for finding in findings:
         by_file.setdefault(finding.path, []).append(finding)
     return [
         RelevantFile(
             file=path,
-            lines=", ".join(map(str, sorted({one.line for one in found})[:_MOST_FILES])),
-            reason=f"{in_words(found)}, first {text(found[0].message)}",
+            lines=", ".join(map(str, sorted({finding.line for finding in file_findings})[:_MAX_FILES])),
+            reason=f"{count_in_words(file_findings)}, first {text(file_findings[0].message)}",
         )
-        for path, found in list(by_file.items())[:_MOST_FILES]
+        for path, file_findings in list(by_file.items())[:_MAX_FILES]
     ]
 
 
-def _notes(snapshot: Snapshot, reviews: Sequence[Review], left: int) -> list[Note]:
-    """Return the sections that the format of reports does not have."""
-    unread = {str(one): None for group in (*(review.unread for review in reviews), snapshot.unread) for one in group}
-    suppressed = [one for review in reviews for one in review.findings if one.suppressed]
-    hidden = [f"{code(one.place)} {text(one.message)} ({one.rule})" for one in suppressed[:_MOST_SUPPRESSED]]
+def _build_notes(snapshot: Snapshot, reviews: Sequence[Review], omitted: int) -> list[Note]:
+    """Return the sections that the report format does not define."""
+    unread = {str(item): None for group in (*(review.unread for review in reviews), snapshot.unread) for item in group}
+    suppressed = [finding for review in reviews for finding in review.findings if finding.suppressed]
+    hidden = [
+        f"{code(finding.place)} {text(finding.message)} ({finding.rule})" for finding in suppressed[:_MAX_SUPPRESSED]
+    ]
     dropped = sum(review.rejected for review in reviews)
     sections = {
-        "Further Findings": [f"{left:,} more, none of them graver, in the SARIF file"] if left > 0 else [],
-        "Not Analysed": [text(one) for one in unread] or ["Nothing: every file was analysed"],
+        "Further Findings": [f"{omitted:,} more, none of them graver, in the SARIF file"] if omitted > 0 else [],
+        "Not Analysed": [text(item) for item in unread] or ["Nothing: every file was analysed"],
         "Suppressed in the Source": hidden,
         "Dropped": [f"{dropped} claims of a model were dropped: the code does not have the lines"] if dropped else [],
-        "Analysers": list(dict.fromkeys(each for review in reviews for each in review.analysers)),
+        "Analysers": list(dict.fromkeys(analyser for review in reviews for analyser in review.analysers)),
     }
     return [Note(heading=heading, items=items) for heading, items in sections.items() if items]
 
 
-def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
+def _build_sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
     rules: dict[str, dict[str, Any]] = {}
     results = []
-    for finding in review.findings:  # the gravest come first
+    for finding in review.findings:  # the most severe come first
         level, score = _LEVELS[finding.severity]
         rules.setdefault(
             finding.rule,
@@ -176,21 +189,21 @@ def _sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
             },
         )
         region = {"startLine": finding.line, "endLine": finding.end_line}
-        place = {"artifactLocation": {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}, "region": region}
+        location = {"artifactLocation": {"uri": quote(finding.path), "uriBaseId": "SRCROOT"}, "region": region}
         results.append(
             {
                 "ruleId": finding.rule,
                 "ruleIndex": list(rules).index(finding.rule),
                 "level": level,
                 "message": {"text": finding.message},
-                "locations": [{"physicalLocation": place}],
+                "locations": [{"physicalLocation": location}],
                 "properties": {"analysers": [*finding.by], "confidence": finding.confidence},
                 **({"suppressions": [{"kind": "inSource"}]} if finding.suppressed else {}),
             }
         )
     driver = {"name": f"Baton code_review: {review.concern}", "version": __version__, "rules": [*rules.values()]}
     unread = [
-        {"level": "note", "message": {"text": f"Not analysed: {one}"}} for one in (*review.unread, *snapshot.unread)
+        {"level": "note", "message": {"text": f"Not analysed: {item}"}} for item in (*review.unread, *snapshot.unread)
     ]
     return {
         "tool": {"driver": driver},

@@ -1,7 +1,6 @@
 """The stages of `code_review`: snapshot → security auditor beside performance reviewer → coordinator.
 
-The snapshot and the reviews travel as artifacts; the reviewers answer with handoff reports, which the coordinator
-merges.
+The snapshot and the reviews travel as artifacts. The coordinator merges the reviewers' handoff reports.
 """
 
 import asyncio
@@ -18,17 +17,17 @@ from activities.code_review.records import (
     Severity,
     Snapshot,
     count_by_severity,
-    in_order,
+    decide_verdict,
     is_complete,
-    verdict_of,
+    sort_findings,
 )
-from activities.code_review.reports import in_words, merged_report, to_sarif
+from activities.code_review.reports import count_in_words, merged_report, to_sarif
 from activities.code_review.sources import (
     read_diff,
     read_tree,
-    snapshot_of_changes,
-    snapshot_of_diff,
-    snapshot_of_project,
+    snapshot_changes,
+    snapshot_diff,
+    snapshot_project,
 )
 from activities.pages import write_folder
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
@@ -41,11 +40,11 @@ REPORT, SARIF = "REVIEW.md", "review.sarif"
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
     "heartbeat": timedelta(seconds=10),
-    # A wrong folder or parameter, or a missing analyser, does not become right by waiting.
+    # A retry does not mend a wrong folder or parameter, or a missing analyser.
     "retries": Retries(never=("TypeError", "ValueError", "BatonError", "CodeReviewError", "ToolDeniedError")),
 }
 _MODEL_MICRO_USD = 250_000
-"""What a reviewer's model may cost, if one is configured; the analysers cost nothing."""
+"""The reservation for a reviewer's model; the analysers cost nothing."""
 
 
 @stage(
@@ -55,10 +54,10 @@ _MODEL_MICRO_USD = 250_000
     tools=["files"],
 )
 async def take_snapshot(context: StageContext[Baton]) -> StageResult:
-    """Read the code under review once, so that all reviewers look at the same; the source is only read."""
-    _output_folder(context), _fail_on(context)  # a wrong parameter fails here, not after three stages
+    """Read the code under review once, so that all reviewers see the same."""
+    _output_folder(context), _read_fail_on(context)  # a wrong parameter fails here, not after three stages
     check_installed()
-    snapshot = await context.tools.call("files", lambda: asyncio.to_thread(_snapshot, context))
+    snapshot = await context.tools.call("files", lambda: asyncio.to_thread(_read_source, context))
     content = await asyncio.to_thread(snapshot.model_dump_json)
     await context.artifacts.write("snapshot", content, type="snapshot", summary=snapshot.scope)
     unread = "; ".join(map(str, snapshot.unread))
@@ -87,7 +86,7 @@ review_performance = agent_stage(
     **_TERMS,
     reserve_micro_usd=_MODEL_MICRO_USD,
 )
-"""Look for slow, blocking and complex code with ruff and a configured model, and report likewise."""
+"""Look for slow, blocking and complex code with ruff and a configured model, and report to the coordinator."""
 
 
 @stage(
@@ -97,8 +96,8 @@ review_performance = agent_stage(
     tools=["files"],
 )
 async def coordinate_review(context: StageContext[Baton]) -> StageResult:
-    """Merge both reviews into one report with a verdict, as Markdown and as SARIF."""
-    out, fail_on = _output_folder(context), _fail_on(context)
+    """Merge both reviews into a report with a verdict, as Markdown and SARIF."""
+    out, fail_on = _output_folder(context), _read_fail_on(context)
     snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
     reviews = [
         Review.model_validate_json(await context.artifacts.read(f"{concern}-review"))
@@ -106,25 +105,25 @@ async def coordinate_review(context: StageContext[Baton]) -> StageResult:
     ]
     report = await asyncio.to_thread(merged_report, snapshot, reviews, fail_on, [REPORT, SARIF])
     files = {REPORT: render_report(report), SARIF: await asyncio.to_thread(to_sarif, snapshot, reviews)}
-    await context.tools.call("files", lambda: asyncio.to_thread(_write, out, files))
+    await context.tools.call("files", lambda: asyncio.to_thread(_write_files, out, files))
     await context.artifacts.write("review", files[REPORT], type="report", path=REPORT, summary="The merged report")
     await context.artifacts.write("sarif", files[SARIF], type="sarif", path=SARIF, summary="The findings as SARIF")
-    findings = in_order(one for review in reviews for one in review.open)
-    verdict = verdict_of(findings, fail_on, complete=is_complete(snapshot, reviews))
+    findings = sort_findings(finding for review in reviews for finding in review.open)
+    verdict = decide_verdict(findings, fail_on, complete=is_complete(snapshot, reviews))
     patch = BatonPatch(
         current_state=[
-            f"Verdict: {verdict}; {in_words(findings)} in {len(snapshot.files)} files",
+            f"Verdict: {verdict}; {count_in_words(findings)} in {len(snapshot.files)} files",
             f"The merged report is in {REPORT}, its findings as SARIF 2.1.0 in {SARIF}",
-            *(f"{one.severity} {one.place} {one.message} ({one.rule})" for one in findings[:5]),
+            *(f"{finding.severity} {finding.place} {finding.message} ({finding.rule})" for finding in findings[:5]),
             *([] if findings else ["Nothing was found in what was analysed"]),
         ],
         decision_log=[f"Verdict {verdict!r}: changes are requested from severity {fail_on!r} on"],
-        work_scope=list(dict.fromkeys(one.path for one in findings))[:12],
+        work_scope=list(dict.fromkeys(finding.path for finding in findings))[:12],
     )
     output = {
         "verdict": verdict,
         "findings": {**count_by_severity(findings)},
-        "suppressed": sum(one.suppressed for review in reviews for one in review.findings),
+        "suppressed": sum(finding.suppressed for review in reviews for finding in review.findings),
         "report": str(out / REPORT),
         "sarif": str(out / SARIF),
     }
@@ -135,47 +134,47 @@ STAGES: list[Callable[..., Any]] = [take_snapshot, audit_security, review_perfor
 """The stages that a worker registers."""
 
 
-def _snapshot(context: StageContext[Baton]) -> ToolAnswer:
-    """Read the source: everything, what changed since `base`, or what `diff` changes."""
+def _read_source(context: StageContext[Baton]) -> ToolAnswer:
+    """Snapshot the whole project, the changes since `base`, or those of `diff`."""
     base, diff = context.params.get("base"), context.params.get("diff")
     if base is not None and diff is not None:
-        raise CodeReviewError("review what changed since 'base', or what 'diff' changes; leave one of the two out")
-    tree = read_tree(Path(_text(context, "source")))
+        raise CodeReviewError("the parameters 'base' and 'diff' exclude each other; leave one out")
+    tree = read_tree(Path(_text_parameter(context, "source")))
     if base is not None:
-        snapshot = snapshot_of_changes(tree, _text(context, "base"))
+        snapshot = snapshot_changes(tree, _text_parameter(context, "base"))
     elif diff is not None:
-        place = Path(_text(context, "diff"))
-        snapshot = snapshot_of_diff(tree, read_diff(place), place.name)
+        path = Path(_text_parameter(context, "diff"))
+        snapshot = snapshot_diff(tree, read_diff(path), path.name)
     else:
-        snapshot = snapshot_of_project(tree)
+        snapshot = snapshot_project(tree)
     return ToolAnswer(snapshot, claim=f"Under review: {snapshot.scope}")
 
 
-def _write(out: Path, files: dict[str, str]) -> ToolAnswer:
-    """Write the review's files; nothing else in the folder is touched."""
+def _write_files(out: Path, files: dict[str, str]) -> ToolAnswer:
+    """Write the review's files; other files in the folder stay."""
     write_folder(out, files, CodeReviewError)
     return ToolAnswer(None, claim=f"The review is written to {' and '.join(files)}")
 
 
 def _output_folder(context: StageContext[Baton]) -> Path:
-    out, source = Path(_text(context, "output")), Path(_text(context, "source"))
+    out, source = Path(_text_parameter(context, "output")), Path(_text_parameter(context, "source"))
     if out.resolve().is_relative_to(source.resolve()):
         raise CodeReviewError(
-            f"the output folder {str(out)!r} is in the source, which is never written to; choose one outside it"
+            f"the output folder {str(out)!r} is inside the source, which is never written to; choose one outside it"
         )
     return out
 
 
-def _fail_on(context: StageContext[Baton]) -> Severity:
-    """Return the least severity for which changes are requested."""
-    given = context.params.get("fail_on", "high")
+def _read_fail_on(context: StageContext[Baton]) -> Severity:
+    """Return the lowest severity for which changes are requested."""
+    value = context.params.get("fail_on", "high")
     for severity in SEVERITIES:
-        if given == severity:
+        if value == severity:
             return severity
-    raise CodeReviewError(f"the parameter 'fail_on' is {given!r}; it must be one of {', '.join(SEVERITIES)}")
+    raise CodeReviewError(f"the parameter 'fail_on' is {value!r}; it must be one of {', '.join(SEVERITIES)}")
 
 
-def _text(context: StageContext[Baton], name: str) -> str:
+def _text_parameter(context: StageContext[Baton], name: str) -> str:
     value = context.params.get(name)
     if not isinstance(value, str) or not value:
         raise CodeReviewError(

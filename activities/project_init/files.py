@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from identify.identify import is_text
 from pydantic import ValidationError
 
-from activities.pages import write_whole
+from activities.pages import write_atomically
 from activities.project_init.records import (
     Documents,
     KnowledgeIndex,
@@ -31,7 +31,7 @@ from activities.project_init.records import (
     Verification,
     WrittenFile,
 )
-from activities.source_files import as_text, list_files, opened
+from activities.source_files import decode_text, list_files, open_regular_file
 from baton.wire.records import Record
 
 Progress = Callable[[str], None]
@@ -95,12 +95,12 @@ class SourceTree:
         if file is None or file.kind != "text" or file.size > self.limits.text_bytes or may_hold_secrets(path):
             return None
         content = self.head(path, self.limits.text_bytes)
-        return None if content is None else as_text(content)
+        return None if content is None else decode_text(content)
 
     def head(self, path: str, most: int) -> bytes | None:
         """Return the first bytes of a listed file; None if it cannot be read any more."""
         try:
-            with opened(self.root / path) as file:
+            with open_regular_file(self.root / path) as file:
                 return file.read(most) if path in self.by_path else None
         except OSError:
             return None
@@ -200,7 +200,7 @@ def _examined(place: Path, path: str, most: int, omissions: Omissions) -> Source
         if found.st_size > most:
             omissions.add("listed by size only: over a limit of bytes to read", path)
             return SourceFile(path=path, size=found.st_size, kind="unread")
-        with opened(place) as file:
+        with open_regular_file(place) as file:
             content = file.read(most)
     except OSError as error:
         omissions.add(f"cannot be read ({error.strerror})", path)
@@ -251,7 +251,7 @@ def write_bytes(out: Path, path: str, content: bytes) -> WrittenFile:
     """Write a file of the output folder."""
     place = out / path
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(place, content)
+    write_atomically(place, content)
     return WrittenFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 

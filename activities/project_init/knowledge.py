@@ -20,14 +20,14 @@ from activities.project_init.detect import parse_python
 from activities.project_init.files import Omissions, Progress, SourceTree, role_of, write_bytes
 from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
-from activities.source_files import as_text, language_of
+from activities.source_files import decode_text, language_of
 from baton import estimate_tokens
 
 WINDOW = 60
 """Lines of a chunk of a text without known structure; neighbours share `OVERLAP` lines."""
 
 OVERLAP = 10
-LONGEST = 150
+MAX_LENGTH = 150
 """Lines from which on a section or definition is itself cut into windows."""
 
 _SCHEMA = """
@@ -87,7 +87,7 @@ def cut(path: str, text: str) -> list[Chunk]:
     return [
         Chunk(path, title or path.rpartition("/")[2], start, end, "\n".join(lines[start - 1 : end]))
         for first, last, title in ranges
-        for start, end in _windows(lines, first, last, LONGEST if title else WINDOW)
+        for start, end in _windows(lines, first, last, MAX_LENGTH if title else WINDOW)
     ]
 
 
@@ -209,7 +209,7 @@ Text = tuple[str, str, str, str]
 
 def _texts(tree: SourceTree, documents: Documents, out: Path, omissions: Omissions, report: Progress) -> Iterator[Text]:
     for document in documents.files:
-        yield "docs", document.path, document.sha256, as_text((out / document.path).read_bytes())
+        yield "docs", document.path, document.sha256, decode_text((out / document.path).read_bytes())
     for number, file in enumerate(tree.listing.files):
         if number % 100 == 0:
             report(f"indexing: {number} of {len(tree.listing.files)} files")

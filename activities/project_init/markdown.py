@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from activities.pages import BLOCK_START, code, escaped, shown, visible
+from activities.pages import BLOCK_START, code, escape_invisible, escape_markdown, visible
 
 _CODE_WORDS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
@@ -21,7 +21,7 @@ _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
 def prose(value: str, longest: int = 300) -> str:
     """Return a sentence as Markdown text; what is between backticks in it becomes a code span."""
     parts = _CODE_WORDS.split(visible(value, longest))
-    words = "".join(code(part) if at % 2 else escaped(part) for at, part in enumerate(parts))
+    words = "".join(code(part) if at % 2 else escape_markdown(part) for at, part in enumerate(parts))
     return BLOCK_START.sub(r"\g<0>\\", words)
 
 
@@ -33,7 +33,9 @@ def link(label: str, path: str, anchor: str = "") -> str:
 
 def fence(lines: Iterable[str], language: str) -> str:
     """Return a block of code that no line of it can end."""
-    content = ["".join(shown(each) for each in line.expandtabs(4).rstrip()[:2000]) for line in lines]
+    content = [
+        "".join(escape_invisible(character) for character in line.expandtabs(4).rstrip()[:2000]) for line in lines
+    ]
     longest = max((len(run) for line in content for run in re.findall(r"`+", line)), default=0)
     marks = "`" * max(3, longest + 1)
     return "\n".join([f"{marks}{language}", *content, marks])

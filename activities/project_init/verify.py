@@ -23,7 +23,7 @@ from activities.project_init.records import (
     TechStack,
     Verification,
 )
-from activities.source_files import as_text
+from activities.source_files import decode_text
 
 _NAMED = 5
 """How many faults a message names."""
@@ -88,7 +88,7 @@ def _documents_hold(documents: Documents, out: Path, now: TechStack) -> Iterator
         faults = [f"its SHA-256 is {found[:12]}…, written was {file.sha256[:12]}…"] if found != file.sha256 else []
         yield _check(f"{file.path} is as written", faults, f"{len(content)} bytes with SHA-256 {found[:12]}…")
         yield _check(f"links of {file.path} resolve", broken_links(place), "every relative link leads somewhere")
-        commands = set(commands_of(parse(as_text(content))))
+        commands = set(commands_of(parse(decode_text(content))))
         unknown = [f"{line!r} is not declared" for line in sorted(commands - declared)]
         if commands:
             yield _check(f"commands of {file.path} exist", unknown, f"{len(commands)} commands are declared")
@@ -134,6 +134,6 @@ def _chunks_match(connection: sqlite3.Connection, now: SourceTree, index: Knowle
 
 def _document(place: Path) -> str:
     try:
-        return as_text(place.read_bytes())
+        return decode_text(place.read_bytes())
     except OSError:
         return ""

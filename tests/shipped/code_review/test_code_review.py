@@ -120,10 +120,10 @@ class TestCodeReview:
         ("params", "message"),
         [
             pytest.param({"output": "project/out"}, "never written to", id="an output inside the source"),
-            pytest.param({"fail_on": "blocker"}, "must be one of high, medium, low", id="a severity that is none"),
-            pytest.param({"base": "HEAD", "diff": "x"}, "leave one of the two out", id="both base and diff"),
-            pytest.param({"base": "nowhere"}, "the commit 'nowhere' does not exist", id="a commit that is not there"),
-            pytest.param({"source": "nowhere"}, "does not exist", id="a folder that is not there"),
+            pytest.param({"fail_on": "blocker"}, "must be one of high, medium, low", id="an unknown severity"),
+            pytest.param({"base": "HEAD", "diff": "x"}, "exclude each other", id="both base and diff"),
+            pytest.param({"base": "nowhere"}, "the commit 'nowhere' does not exist", id="an unknown commit"),
+            pytest.param({"source": "nowhere"}, "does not exist", id="a missing folder"),
         ],
     )
     async def test_fails_at_once_on_what_cannot_be_reviewed(

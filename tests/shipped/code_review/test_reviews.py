@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from activities.code_review.agents import ANALYSERS, Claim, Found, check_installed, copies_of, review_of
+from activities.code_review.agents import ANALYSERS, AnalyserResult, Claim, build_review, check_installed, copy_files
 from activities.code_review.records import (
     CodeReviewError,
     Concern,
@@ -16,12 +16,12 @@ from activities.code_review.records import (
     Snapshot,
     SourceText,
     Unread,
-    in_order,
+    decide_verdict,
     is_complete,
-    verdict_of,
+    sort_findings,
 )
 from activities.code_review.reports import merged_report, reviewer_report, to_sarif
-from activities.code_review.sources import read_tree, snapshot_of_project
+from activities.code_review.sources import read_tree, snapshot_project
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
 from baton.report.rendering import render_report
@@ -34,13 +34,13 @@ SNAPSHOT = Snapshot(name="p", files=(SourceText(path=PATH, language="Python", te
 
 async def reviewed(concern: Concern, snapshot: Snapshot) -> Review:
     """Return what a reviewer finds in a snapshot."""
-    async with copies_of(snapshot) as copies:
-        return review_of(concern, snapshot, await ANALYSERS[concern][1](copies))
+    async with copy_files(snapshot) as copies:
+        return build_review(concern, snapshot, await ANALYSERS[concern][1](copies))
 
 
 def snapshot_of(folder: Path, files: dict[str, str]) -> Snapshot:
     """Return the snapshot of these files in a folder."""
-    return snapshot_of_project(read_tree(write(folder, files)))
+    return snapshot_project(read_tree(write(folder, files)))
 
 
 def found(review: Review) -> list[tuple[str, str, str]]:
@@ -66,7 +66,7 @@ def finding(line: int, severity: Severity, **members: Any) -> Finding:
 
 
 def review(*findings: Finding, **members: Any) -> Review:
-    values: dict[str, Any] = {"concern": "security", "analysers": ("bandit 1.9",), "findings": in_order(findings)}
+    values: dict[str, Any] = {"concern": "security", "analysers": ("bandit 1.9",), "findings": sort_findings(findings)}
     return Review.model_validate({**values, **members})
 
 
@@ -110,7 +110,7 @@ class TestReviewers:
         }
         source = write(tmp_path, quiet)
         before = contents(source)
-        result = await reviewed("security", snapshot_of_project(read_tree(source)))
+        result = await reviewed("security", snapshot_project(read_tree(source)))
         shells = {one.place: one.suppressed for one in result.findings if one.rule == "B602"}
         assert shells == {"app/-e.py:8": True, "app/other.py:8": False, "bin/run:9": False}
         assert contents(source) == before
@@ -156,8 +156,8 @@ class TestReviewers:
             {"quote": "return exec(x)"},
             {"quote": "       "},
         ]
-        result = review_of(
-            "security", snapshot, Found("none", []), [claim.model_copy(update=change) for change in changes]
+        result = build_review(
+            "security", snapshot, AnalyserResult("none", []), [claim.model_copy(update=change) for change in changes]
         )
         assert [(one.line, one.rule) for one in result.findings] == [(2, "MODEL-security"), (6, "MODEL-security")]
         assert result.rejected == 3
@@ -165,7 +165,7 @@ class TestReviewers:
     def test_missing_analysers_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With what installs them."""
         check_installed()
-        monkeypatch.setattr("activities.code_review.agents.NEEDED", ("bandit", "no-such-analyser"))
+        monkeypatch.setattr("activities.code_review.agents.REQUIRED_PACKAGES", ("bandit", "no-such-analyser"))
         with pytest.raises(CodeReviewError, match=r"missing: no-such-analyser\. Install them with: pip install"):
             check_installed()
 
@@ -176,7 +176,7 @@ class TestReports:
         report = reviewer_report(review(finding(3, "high"), finding(1, "low")), SNAPSHOT)
         assert parse_report(render_report(report)).report == report
         assert lint_report(report) == []
-        short = reviewer_report(review(finding(3, "high"), finding(1, "low")), SNAPSHOT, most=1)
+        short = reviewer_report(review(finding(3, "high"), finding(1, "low")), SNAPSHOT, limit=1)
         assert len(short.findings.discoveries) == 1
         assert "x = " not in render_report(short)
 
@@ -211,7 +211,7 @@ class TestReports:
             report = merged_report(snapshot, [one], fail_on, ["REVIEW.md"])
             assert report.summary.startswith(f"Verdict: {verdict}. ")
             assert report.context.decisions[-1].decision == f"Verdict: {verdict}"
-            assert verdict_of(one.open, fail_on, complete=is_complete(snapshot, [one])) == verdict
+            assert decide_verdict(one.open, fail_on, complete=is_complete(snapshot, [one])) == verdict
             assert parse_report(render_report(report)).report == report
 
     def test_the_merged_report_has_the_gravest_first_and_can_be_read_back(self) -> None:

@@ -11,11 +11,11 @@ from activities.code_review.sources import (
     Tree,
     read_diff,
     read_tree,
-    snapshot_of_changes,
-    snapshot_of_diff,
-    snapshot_of_project,
+    snapshot_changes,
+    snapshot_diff,
+    snapshot_project,
 )
-from activities.source_files import as_text
+from activities.source_files import decode_text
 from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
 
 
@@ -30,7 +30,7 @@ def passages(snapshot: Snapshot) -> dict[str, tuple[tuple[int, int], ...] | None
 class TestSnapshotOfProject:
     def test_has_every_program_and_says_what_else_there_is(self, tmp_path: Path) -> None:
         """Prose is no program, and is named; a shell script is one, though no analyser reads it."""
-        snapshot = snapshot_of_project(tree_of(write(tmp_path, FILES)))
+        snapshot = snapshot_project(tree_of(write(tmp_path, FILES)))
         assert {file.path: file.language for file in snapshot.files} == {
             "app/broken.py": "Python",
             "app/slow.py": "Python",
@@ -44,7 +44,7 @@ class TestSnapshotOfProject:
     def test_leaves_out_other_peoples_and_generated_code_by_name(self, tmp_path: Path) -> None:
         """Nobody is asked to mend it here."""
         files = {"vendor/lib.py": WEAK, "app/x_pb2.py": WEAK, "app/x.py": "x = 1\n"}
-        snapshot = snapshot_of_project(tree_of(write(tmp_path, files)))
+        snapshot = snapshot_project(tree_of(write(tmp_path, files)))
         assert [file.path for file in snapshot.files] == ["app/x.py"]
         reasons = {one.reason for one in snapshot.unread}
         assert reasons == {"vendored or generated code", "ignored, installed or built"}
@@ -52,7 +52,7 @@ class TestSnapshotOfProject:
     def test_a_program_with_a_null_byte_is_missed(self, tmp_path: Path) -> None:
         """It was told as no program, and the review approved of the rest."""
         write(tmp_path, {"a.py": "x = 1\n", "page.md": "\0", "data.bin": "\0", "b.js": "eval(name)\n/* \0 */\n"})
-        snapshot = snapshot_of_project(tree_of(tmp_path))
+        snapshot = snapshot_project(tree_of(tmp_path))
         assert [one.path for one in snapshot.files] == ["a.py"]
         assert {one.examples: one.missed for one in snapshot.unread} == {
             ("b.js",): True,
@@ -64,7 +64,7 @@ class TestSnapshotOfProject:
         write(tmp_path, {"large.py": "x = 1\n" * 200_000, "README.md": "# Demo\n", "a.py": "x = 1\n"})
         for name in (b"odd\xff.py", b"odd\xff.md"):
             Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("x = 1\n", encoding="utf-8")
-        snapshot = snapshot_of_project(tree_of(tmp_path))
+        snapshot = snapshot_project(tree_of(tmp_path))
         assert {one.reason: one.missed for one in snapshot.unread} == {
             "name is not UTF-8": True,
             "not a program": False,
@@ -82,7 +82,7 @@ class TestSnapshotOfChanges:
         (root / "app/slow.py").write_text(SLOW + "\n\nx = 1\n")
         write(root, {"app/new.py": "y = 2\n"})
         before = contents(root)
-        snapshot = snapshot_of_changes(tree_of(root), "main")
+        snapshot = snapshot_changes(tree_of(root), "main")
         assert passages(snapshot) == {"app/new.py": ((1, 1),), "app/slow.py": ((13, 15),), "app/weak.py": ((3, 3),)}
         assert snapshot.compared_with.startswith("since main (")
         assert contents(root) == before
@@ -97,7 +97,7 @@ class TestSnapshotOfChanges:
         write(root, {"b.py": "b = 2\n"})
         git(root, "commit", "-q", "-am", "theirs")
         git(root, "checkout", "-q", "topic")
-        assert list(passages(snapshot_of_changes(tree_of(root), "main"))) == ["a.py"]
+        assert list(passages(snapshot_changes(tree_of(root), "main"))) == ["a.py"]
 
     def test_compares_a_moved_file_with_what_it_was(self, tmp_path: Path) -> None:
         """Committed or staged, in a folder below the top: what only moved is not under review as if it were new."""
@@ -108,7 +108,7 @@ class TestSnapshotOfChanges:
         git(root, "add", "-A")
         git(root, "commit", "-qm", "moved")
         git(root, "mv", "top/two.py", "top/moved.py")
-        snapshot = snapshot_of_changes(tree_of(root / "top"), "HEAD~1")
+        snapshot = snapshot_changes(tree_of(root / "top"), "HEAD~1")
         assert [(file.path, file.changed) for file in snapshot.files] == [("größer.py", ((21, 21),))]
         assert [(one.reason, one.examples) for one in snapshot.unread] == []
 
@@ -119,7 +119,7 @@ class TestSnapshotOfChanges:
         new = old.replace(" = 1", " = 2").replace("a17 = 2", "a17 = 1")
         root = repository(tmp_path / "r", {"a.py": kept + old + kept})
         write(root, {"a.py": kept + new + kept})
-        snapshot = snapshot_of_changes(tree_of(root), "HEAD")
+        snapshot = snapshot_changes(tree_of(root), "HEAD")
         assert passages(snapshot) == {"a.py": ((3_001, 3_017), (3_019, 9_000))}
 
     def test_starts_no_program_that_the_checkout_names(self, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ class TestSnapshotOfChanges:
         git(root, "config", "core.fsmonitor", trap)
         git(root, "config", "diff.external", trap)
         (root / "a.py").write_text("a = 2\n")
-        assert list(passages(snapshot_of_changes(tree_of(root), "HEAD"))) == ["a.py"]
+        assert list(passages(snapshot_changes(tree_of(root), "HEAD"))) == ["a.py"]
         assert not (tmp_path / "sprung").exists()
 
     def test_names_a_commit_that_is_not_there(self, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ class TestSnapshotOfChanges:
         root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
         for name in ("nowhere", "--all"):
             with pytest.raises(CodeReviewError, match=f"the commit '{name}' does not exist"):
-                snapshot_of_changes(tree_of(root), name)
+                snapshot_changes(tree_of(root), name)
 
     def test_says_where_there_can_be_no_such_commit(self, tmp_path: Path) -> None:
         """A folder without git has none, and what a build server cloned has only the last."""
@@ -148,9 +148,9 @@ class TestSnapshotOfChanges:
         git(root, "commit", "-qam", "second")
         git(tmp_path, "clone", "-q", "--depth=1", f"file://{root}", "shallow")
         with pytest.raises(CodeReviewError, match=r"commit 'HEAD~1' does not exist .*`git fetch --unshallow`"):
-            snapshot_of_changes(tree_of(tmp_path / "shallow"), "HEAD~1")
+            snapshot_changes(tree_of(tmp_path / "shallow"), "HEAD~1")
         with pytest.raises(CodeReviewError, match=r"commit 'HEAD' does not exist .* not a git checkout"):
-            snapshot_of_changes(tree_of(write(tmp_path / "plain", {"a.py": "a = 1\n"})), "HEAD")
+            snapshot_changes(tree_of(write(tmp_path / "plain", {"a.py": "a = 1\n"})), "HEAD")
 
     @pytest.mark.parametrize(
         ("line", "whole"),
@@ -169,7 +169,7 @@ class TestSnapshotOfChanges:
         """Python ran a program in a comment whose line was not among those that changed, and it was approved."""
         root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
         write(root, {"a.py": f"{line}a = 1\n"})
-        [found] = snapshot_of_changes(tree_of(root), "HEAD").files
+        [found] = snapshot_changes(tree_of(root), "HEAD").files
         assert found.changed == (None if whole else ((1, 2),))
 
     def test_a_submodule_that_moved_is_missed(self, tmp_path: Path) -> None:
@@ -178,16 +178,16 @@ class TestSnapshotOfChanges:
         root = repository(tmp_path / "r", {"a.py": "a = 1\n"})
         git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "libs/inner")
         git(root, "commit", "-qm", "submodule")
-        assert snapshot_of_changes(tree_of(root), "HEAD").unread == ()
+        assert snapshot_changes(tree_of(root), "HEAD").unread == ()
         write(root, {"libs/inner/x.py": "eval(x)\n", "a.py": "a = 2\n"})
         git(root / "libs/inner", "commit", "-qam", "moved")
-        of_diff = snapshot_of_diff(tree_of(root), git(root, "diff"), "c.diff")
-        for snapshot in (of_diff, snapshot_of_changes(tree_of(root), "HEAD")):
+        of_diff = snapshot_diff(tree_of(root), git(root, "diff"), "c.diff")
+        for snapshot in (of_diff, snapshot_changes(tree_of(root), "HEAD")):
             assert list(passages(snapshot)) == ["a.py"]
             assert [(one.examples, one.missed) for one in snapshot.unread] == [(("libs/inner",), True)]
         git(root, "add", "-A")
         git(root, "commit", "-qm", "moved")
-        assert [one.missed for one in snapshot_of_changes(tree_of(root), "HEAD~2").unread] == [True, False]
+        assert [one.missed for one in snapshot_changes(tree_of(root), "HEAD~2").unread] == [True, False]
 
 
 class TestSnapshotOfDiff:
@@ -202,8 +202,8 @@ class TestSnapshotOfDiff:
             f"diff --git a/{old} b/n.py\nsimilarity index 60%\nrename from {old}\nrename to n.py\n"
             f"--- a/{old}\n+++ b/n.py\n@@ -2,1 +2,1 @@\n-x = 1\n+x = 2\n"
         )
-        with pytest.raises(CodeReviewError, match=r"it does not fit 'n\.py'"):
-            snapshot_of_diff(tree_of(repository(tmp_path / "r", FILES)), diff, "change.diff")
+        with pytest.raises(CodeReviewError, match=r"it does not apply to 'n\.py'"):
+            snapshot_diff(tree_of(repository(tmp_path / "r", FILES)), diff, "change.diff")
 
     @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
     def test_reads_the_text_with_the_diff_whether_it_is_applied_or_not(self, tmp_path: Path, applied: bool) -> None:
@@ -217,7 +217,7 @@ class TestSnapshotOfDiff:
             git(root, "reset", "-q", "--hard")
             (root / "app/new.py").unlink(missing_ok=True)
         before = contents(root)
-        snapshot = snapshot_of_diff(tree_of(root), diff, "change.diff")
+        snapshot = snapshot_diff(tree_of(root), diff, "change.diff")
         assert passages(snapshot) == {"app/new.py": ((1, 1),), "app/weak.py": ((5, 5),)}
         assert {file.path: file.text for file in snapshot.files}["app/weak.py"] == changed
         assert contents(root) == before
@@ -238,10 +238,10 @@ class TestSnapshotOfDiff:
         git(root, "add", "-A")
         git(root, "commit", "-q", "-m", "first")
         (root / "a.py").write_bytes(after)
-        diff = as_text(subprocess.run(["git", "diff"], cwd=root, check=True, capture_output=True).stdout)
+        diff = decode_text(subprocess.run(["git", "diff"], cwd=root, check=True, capture_output=True).stdout)
         if not applied:
             git(root, "checkout", "-q", "a.py")
-        assert passages(snapshot_of_diff(tree_of(root), diff, "change.diff")) == {"a.py": ((2, 2),)}
+        assert passages(snapshot_diff(tree_of(root), diff, "change.diff")) == {"a.py": ((2, 2),)}
 
     @pytest.mark.parametrize("applied", [pytest.param(True, id="applied"), pytest.param(False, id="not applied")])
     @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ class TestSnapshotOfDiff:
         (tmp_path / "c.diff").write_bytes(subprocess.check_output(["git", "diff", "--cached"], cwd=root))
         if not applied:
             git(root, "reset", "-q", "--hard")
-        snapshot = snapshot_of_diff(tree_of(root), read_diff(tmp_path / "c.diff"), "c.diff")
+        snapshot = snapshot_diff(tree_of(root), read_diff(tmp_path / "c.diff"), "c.diff")
         assert [(why in one.reason, one.examples, one.missed) for one in snapshot.unread] == [(True, (name,), True)]
         assert not snapshot.files
 
@@ -278,7 +278,7 @@ class TestSnapshotOfDiff:
         lock = "\n".join(f"package-{number} = {number}" for number in range(60_000))
         root = repository(tmp_path / "r", {"a.py": "a = 1\n", "some.lock": lock})
         write(root, {"a.py": "a = 2\n", "some.lock": lock.replace("package-7 = 7", "package-7 = 8")})
-        snapshot = snapshot_of_diff(tree_of(root), git(root, "diff"), "change.diff")
+        snapshot = snapshot_diff(tree_of(root), git(root, "diff"), "change.diff")
         assert passages(snapshot) == {"a.py": ((1, 1),)}
         assert [one.examples for one in snapshot.unread] == [("some.lock",)]
 
@@ -295,7 +295,7 @@ class TestSnapshotOfDiff:
         series = git(root, "format-patch", "--stdout", "HEAD~3")
         if not applied:
             git(root, "reset", "-q", "--hard", "HEAD~3")
-        snapshot = snapshot_of_diff(tree_of(root), series, "series.mbox")
+        snapshot = snapshot_diff(tree_of(root), series, "series.mbox")
         assert {one.path: one.text for one in snapshot.files} == dict.fromkeys(("a.py", "new.py"), text)
         assert passages(snapshot) == {"a.py": ((1, 2),), "new.py": ((1, 2),)}
 
@@ -303,19 +303,19 @@ class TestSnapshotOfDiff:
         """A name that is not ASCII is escaped in a diff."""
         root = repository(tmp_path / "r", {"grün ß.py": "a = 1\n"})
         write(root, {"grün ß.py": "a = 1\nb = 2\n"})
-        snapshot = snapshot_of_diff(tree_of(root), git(root, "diff"), "c.diff")
+        snapshot = snapshot_diff(tree_of(root), git(root, "diff"), "c.diff")
         assert (passages(snapshot), snapshot.unread) == ({"grün ß.py": ((2, 2),)}, ())
 
     def test_refuses_a_diff_of_another_text(self, tmp_path: Path) -> None:
         """The file and line are named."""
         root = write(tmp_path, {"a.py": "a = 1\n"})
-        with pytest.raises(CodeReviewError, match=r"'c\.diff' cannot be reviewed: it does not fit 'a\.py'"):
-            snapshot_of_diff(tree_of(root), "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-b\n+c\n", "c.diff")
+        with pytest.raises(CodeReviewError, match=r"'c\.diff' cannot be reviewed: it does not apply to 'a\.py'"):
+            snapshot_diff(tree_of(root), "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-b\n+c\n", "c.diff")
 
     def test_says_what_a_diff_changes_that_is_no_program(self, tmp_path: Path) -> None:
         """Nothing is left out silently."""
         root = write(tmp_path, {"notes.md": "old\n"})
-        snapshot = snapshot_of_diff(tree_of(root), "--- a/notes.md\n+++ b/notes.md\n@@ -1 +1 @@\n-old\n+new\n", "n")
+        snapshot = snapshot_diff(tree_of(root), "--- a/notes.md\n+++ b/notes.md\n@@ -1 +1 @@\n-old\n+new\n", "n")
         assert [(one.reason, one.count) for one in snapshot.unread] == [("not a program", 1)]
 
     def test_refuses_a_file_that_is_not_there(self, tmp_path: Path) -> None:

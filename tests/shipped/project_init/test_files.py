@@ -10,7 +10,7 @@ import pytest
 
 from activities.project_init.files import STATE, Limits, load, load_tree, prepare_output, save, survey, write_bytes
 from activities.project_init.records import Documents, Listing, ProjectError, TechStack
-from activities.source_files import as_text
+from activities.source_files import decode_text
 from tests.shipped.project_init.conftest import Files
 
 Project = Callable[[Files], Path]
@@ -130,7 +130,7 @@ class TestSurvey:
             "long": None,
             "swapped": None,
         }
-        assert as_text(bytes(range(256))).startswith("\x00")
+        assert decode_text(bytes(range(256))).startswith("\x00")
 
 
 class TestOutput:
