@@ -1,4 +1,4 @@
-"""Three agents write an article under a budget, and a person releases it. Offline: the models answer from a script."""
+"""Three agents write an article under a budget, and a person approves it. Offline: the models answer from a script."""
 
 from datetime import timedelta
 
@@ -13,27 +13,27 @@ PRICE = Price(input=3, output=15)
 
 
 def sources(topic: str) -> list[str]:
-    """Find what is known about a topic."""
+    """Return the sources on a topic."""
     return [f"{topic}: a record of the work", "Temporal keeps it"]
 
 
-def says(text: str, name: str) -> PydanticAgent:
-    """Make an agent."""
+def scripted_agent(name: str, text: str) -> PydanticAgent:
+    """Return an agent that answers with the text."""
     model = TestModel(custom_output_text=text)  # a real one: "openai:gpt-5-mini"
-    return PydanticAgent(Agent(model, name=name), price=PRICE, of_output=lambda found: AgentAnswer(output=found))
+    return PydanticAgent(Agent(model, name=name), price=PRICE, of_output=lambda output: AgentAnswer(output=output))
 
 
-research = agent_stage(says("A baton is a record. Temporal keeps it.", "research"), tools=[sources])
-write = agent_stage(says("# Batons\n\nA baton is a record that Temporal keeps.", "write"))
-edit = agent_stage(says("# Batons\n\nA baton is a record. Temporal keeps it.", "edit"))
+research = agent_stage(scripted_agent("research", "A baton is a record. Temporal keeps it."), tools=[sources])
+write = agent_stage(scripted_agent("write", "# Batons\n\nA baton is a record that Temporal keeps."))
+edit = agent_stage(scripted_agent("edit", "# Batons\n\nA baton is a record. Temporal keeps it."))
 
 
 @pipeline
 async def article(p: Pipeline) -> object:
     """Research, write, edit, and ask."""
     facts = await p.stage(research)
-    drafted = await p.stage(write, inputs={"facts": facts})
-    edited = await p.stage(edit, inputs={"draft": drafted})
+    draft = await p.stage(write, inputs={"facts": facts})
+    edited = await p.stage(edit, inputs={"draft": draft})
     await p.approve("editor", within=timedelta(days=2), asks=f"Publish?\n\n{edited.output}")
     return edited.output
 

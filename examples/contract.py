@@ -1,4 +1,4 @@
-"""A tool under a contract: the agent may look things up, and is never shown the tool that sends money. Offline."""
+"""A tool under a contract: the agent can look up a customer, and never sees the tool that sends money. Offline."""
 
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
@@ -9,7 +9,7 @@ from baton.agents import AnswerForm, PydanticAgent, agent_stage
 
 
 def look_up(customer: str) -> str:
-    """Find what a customer owes."""
+    """Return what a customer owes."""
     return f"{customer} owes 20 USD since May"
 
 

@@ -1,7 +1,7 @@
-"""Evaluation of a prompt change over recorded runs: what would the new instructions have answered?
+"""Evaluate a prompt change on recorded runs: what would the new instructions have answered?
 
-The inputs of a stage are in the history of its runs. The new stage is called with each of them, as a plain function:
-no server works, nothing is written, and the runs stay as they are.
+The history of a run has the inputs of its stages. The new stage is called with each of them as a plain function:
+no server is needed, nothing is written, and the runs stay unchanged.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -14,33 +14,34 @@ from baton.client import read_run
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One recorded case: what the run has, and what the new stage says."""
+class Comparison:
+    """The recorded answer of a run, and the new one."""
 
-    run: str
-    before: object
-    after: object
+    run_id: str
+    recorded: object
+    new: object
 
 
 async def compare(
-    client: Client, runs: list[str], stage: Stage[StageContext[Baton], object]
-) -> AsyncIterator[Compared]:
-    """Yield what a changed stage answers to what it was given in recorded runs."""
-    for run in runs:
-        record = await read_run(client, run)
-        before = {returned.stage: returned.output for _, returned in record.accepted}
-        for given in record.inputs:
-            if given.stage == stage.spec.name and given.stage in before:
-                baton = Baton.from_json_object(given.baton)
-                context = StageContext.for_test(baton, stage=given.stage, params=given.params, inputs=given.inputs)
-                answered = await stage(context)
-                yield Compared(run, before[given.stage], getattr(answered, "output", answered))
+    client: Client, run_ids: list[str], stage: Stage[StageContext[Baton], object]
+) -> AsyncIterator[Comparison]:
+    """Run a changed stage on the recorded inputs of runs, and yield its answer beside the recorded one."""
+    for run_id in run_ids:
+        run = await read_run(client, run_id)
+        outputs = {result.stage: result.output for _, result in run.accepted}
+        for stage_input in run.inputs:
+            name = stage_input.stage
+            if name == stage.spec.name and name in outputs:
+                baton = Baton.from_json_object(stage_input.baton)
+                context = StageContext.for_test(baton, stage=name, params=stage_input.params, inputs=stage_input.inputs)
+                result = await stage(context)
+                yield Comparison(run_id, outputs[name], getattr(result, "output", result))
 
 
 async def share_better(
-    cases: AsyncIterator[Compared], score: Callable[[object], float]
-) -> tuple[float, list[Compared]]:
-    """Return in which share of the cases the new answer scores at least as well, and the cases where it does not."""
-    all_cases = [one async for one in cases]
-    worse = [one for one in all_cases if score(one.after) < score(one.before)]
-    return (1 - len(worse) / len(all_cases) if all_cases else 0.0), worse
+    comparisons: AsyncIterator[Comparison], score: Callable[[object], float]
+) -> tuple[float, list[Comparison]]:
+    """Return the share of new answers that score at least as well as the recorded ones, and the worse ones."""
+    cases = [comparison async for comparison in comparisons]
+    worse = [case for case in cases if score(case.new) < score(case.recorded)]
+    return (1 - len(worse) / len(cases) if cases else 0.0), worse

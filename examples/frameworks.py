@@ -1,6 +1,6 @@
-"""Two frameworks in one pipeline: an agent of Pydantic AI plans, one of the OpenAI Agents SDK reviews. Offline."""
+"""Two frameworks in one pipeline: a Pydantic AI agent plans, an OpenAI Agents SDK agent reviews. Offline."""
 
-from agents import Agent as OpenAIsAgent
+from agents import Agent as SdkAgent
 from agents import Model, ModelResponse, Usage
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 from pydantic_ai import Agent
@@ -11,23 +11,23 @@ from baton import Pipeline, pipeline
 from baton.agents import AnswerForm, OpenAIAgent, PydanticAgent, agent_stage
 
 
-class Reviewer(Model):
-    """Stands in for a model of the SDK: it approves. With a real one, write `model="gpt-5-mini"` instead."""
+class ScriptedReviewer(Model):
+    """A model that always approves; for a real one, write `model="gpt-5-mini"` instead."""
 
-    async def get_response(self, *args: object, **more: object) -> ModelResponse:
-        """Answer."""
-        said = ResponseOutputText(text="Good: it names the risk.", type="output_text", annotations=[])
-        message = ResponseOutputMessage(id="1", content=[said], role="assistant", status="completed", type="message")
+    async def get_response(self, *args: object, **kwargs: object) -> ModelResponse:
+        """Return the scripted answer."""
+        text = ResponseOutputText(text="Good: it names the risk.", type="output_text", annotations=[])
+        message = ResponseOutputMessage(id="1", content=[text], role="assistant", status="completed", type="message")
         return ModelResponse(output=[message], usage=Usage(), response_id=None)
 
-    def stream_response(self, *args: object, **more: object) -> object:  # type: ignore[override]
-        """Stream nothing."""
+    def stream_response(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+        """Not used: the stage does not stream."""
         raise NotImplementedError
 
 
 planner = TestModel(custom_output_text="Move the logins first; the risk is the session store.")
 plan = agent_stage(PydanticAgent(Agent(planner, name="plan")), answers=AnswerForm.TEXT)
-review = agent_stage(OpenAIAgent(OpenAIsAgent("review", model=Reviewer())), answers=AnswerForm.TEXT)
+review = agent_stage(OpenAIAgent(SdkAgent("review", model=ScriptedReviewer())), answers=AnswerForm.TEXT)
 
 
 @pipeline

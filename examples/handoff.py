@@ -1,6 +1,6 @@
-"""Handoff to another pipeline: one takes an order, starts another that checks the risk, and continues with its verdict.
+"""Handoff to another pipeline: one takes an order, starts another that checks its risk, and returns the verdict.
 
-The message is signed by its sender, validated and recorded by its receiver, and sent again until it is answered.
+The sender signs the message and resends it until it is answered. The receiver validates and records it.
 """
 
 from datetime import timedelta
@@ -20,34 +20,34 @@ from baton import (
     stage,
 )
 
-SOON = timedelta(minutes=5)
+TIMEOUT = timedelta(minutes=5)
 
 
 @stage
 async def check(context: StageContext[Baton]) -> BatonPatch:
-    """Decide what the risk of an order is."""
+    """Assess the risk of an order."""
     goal = context.input("order", dict[str, object])["goal"]
     return BatonPatch(current_state=["Low risk: a known customer"], decision_log=[f"Accept: {goal}"])
 
 
 @pipeline
 async def order(p: Pipeline) -> object:
-    """Hand the task on, and receive it back."""
+    """Hand the order to the risk pipeline, and receive its verdict."""
     exchange = Exchange(p, agent="sales")
     checker = Receiver(f"{workflow.info().workflow_id}-risk", "risk", starts="risk")
-    await exchange.hand_off(checker, "Check the risk of this order", within=SOON)
-    back = await exchange.receive(ReceiverRequirements("sales", "1.0.0"), within=SOON)
-    return {"checked_by": back.sender, "risk": back.state["current_state"]}
+    await exchange.hand_off(checker, "Check the risk of this order", within=TIMEOUT)
+    reply = await exchange.receive(ReceiverRequirements("sales", "1.0.0"), within=TIMEOUT)
+    return {"checked_by": reply.sender, "risk": reply.state["current_state"]}
 
 
 @pipeline
 async def risk(p: Pipeline) -> object:
-    """Receive a task, decide, and hand it back."""
+    """Receive an order, assess it, and hand the verdict back."""
     exchange = Exchange(p, agent="risk")
-    received = await exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=SOON)
-    await p.stage(check, inputs={"order": received.state})
-    sender = Receiver(received.reply_to or "", received.sender)
-    return (await exchange.hand_off(sender, "Here is the verdict", within=SOON)).accepted
+    request = await exchange.receive(ReceiverRequirements("risk", "1.0.0"), within=TIMEOUT)
+    await p.stage(check, inputs={"order": request.state})
+    sender = Receiver(request.reply_to or "", request.sender)
+    return (await exchange.hand_off(sender, "Here is the verdict", within=TIMEOUT)).accepted
 
 
 if __name__ == "__main__":

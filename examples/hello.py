@@ -14,7 +14,7 @@ async def plan(context: StageContext[Baton]) -> StageResult:
 
 @stage(writes=["current_state"])
 async def greet(context: StageContext[Baton]) -> StageResult:
-    """Greet as it was decided."""
+    """Greet as the decision says."""
     formal = any("formally" in decision for decision in context.baton.decision_log)
     greeting = f"{'Good morning' if formal else 'Hi'}, {context.params['guest']}."
     return StageResult(baton_patch=BatonPatch(current_state=["The guest was greeted"]), output=greeting)

@@ -1,4 +1,4 @@
-"""Rolling back and forking in code: a run took a wrong turn, so it goes back; another one tries a variant beside it."""
+"""Roll a run back after a wrong turn, and fork another that tries a variant."""
 
 from temporalio.client import Client
 
@@ -8,8 +8,8 @@ from baton.client import fork, read_run, roll_back
 
 @stage
 async def choose(context: StageContext[Baton]) -> BatonPatch:
-    """Choose a database, as the constraints allow."""
-    allowed = [one.removeprefix("Allowed: ") for one in context.baton.constraints]
+    """Choose a database that the constraints allow."""
+    allowed = [constraint.removeprefix("Allowed: ") for constraint in context.baton.constraints]
     return BatonPatch(decision_log=[f"Use {allowed[0] if allowed else 'the one we know'}"])
 
 
@@ -28,12 +28,12 @@ async def migration(p: Pipeline) -> object:
 
 
 async def go_back(client: Client, run: str) -> None:
-    """Roll a run back to right before `migrate`; it continues from there, also if it had ended."""
+    """Roll a run back to just before `migrate`; it continues from there, even if it had ended."""
     await roll_back(client, run, "migrate", by="ann", why="the migration was wrong")
 
 
 async def try_variant(client: Client, run: str, database: str) -> object:
-    """Start another run that keeps all before `choose`, with a constraint; the old one stays as it is."""
+    """Start another run from just before `choose`, with a constraint; the original stays unchanged."""
     patch = {"constraints": [f"Allowed: {database}"]}
     variant = await fork(client, run, "choose", by="ann", why=f"compare {database}", patch=patch)
     await variant.result()

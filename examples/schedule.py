@@ -1,4 +1,4 @@
-"""A schedule: a pipeline that Temporal starts every morning. `python examples/schedule.py` makes it.
+"""A schedule: Temporal starts a pipeline every morning. `python examples/schedule.py` creates it.
 
 The same from the command line: baton schedule digest --cron "0 7 * * *" --goal "What happened yesterday".
 """
@@ -11,19 +11,19 @@ from baton.client import connect, run_and_leave
 
 @stage
 async def collect(baton: Baton) -> BatonPatch:
-    """Collect what there is to tell."""
+    """Collect the news."""
     return BatonPatch(current_state=["Two releases, no incident"])
 
 
 @pipeline
 async def digest(p: Pipeline) -> object:
-    """Tell what happened."""
+    """Summarise what happened."""
     await p.stage(collect)
     return p.baton.current_state
 
 
-async def make(client: Client) -> None:
-    """Start the pipeline at seven, every morning."""
+async def create_schedule(client: Client) -> None:
+    """Schedule the pipeline for seven every morning."""
     start = PipelineInput(goal="What happened yesterday")
     action = ScheduleActionStartWorkflow("digest", start, id="digest", task_queue="baton")
     at_seven = ScheduleSpec(cron_expressions=["0 7 * * *"], time_zone_name="Europe/Berlin")
@@ -31,8 +31,8 @@ async def make(client: Client) -> None:
 
 
 async def main() -> None:
-    """Make the schedule on the server that the environment names."""
-    await make(await connect(plugins=[BatonPlugin()]))
+    """Create the schedule on the configured server."""
+    await create_schedule(await connect(plugins=[BatonPlugin()]))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A service: FastAPI starts a pipeline, streams what its agent says to the browser, and takes the person's decision.
+"""A service: FastAPI starts a pipeline, streams its agent's output to the browser, and takes a person's decision.
 
 baton dev examples/summary.py          # the server and a worker
 uvicorn --app-dir examples service:app --port 8000
 curl -X POST 'localhost:8000/summaries?document=CHANGELOG.md'     # {"run": "summary-…"}
-curl -N localhost:8000/summaries/RUN/events                       # as it happens; resumes after Last-Event-ID
+curl -N localhost:8000/summaries/RUN/events                       # live; resumes after Last-Event-ID
 curl -X POST 'localhost:8000/summaries/RUN/approval?who=ann&why=fine'
 """
 
@@ -22,21 +22,21 @@ from baton.client import connect, decide, follow
 
 
 @asynccontextmanager
-async def connected(app: FastAPI) -> AsyncIterator[None]:
-    """Connect to the server that the environment names, once."""
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Connect to the configured Temporal server once."""
     app.state.client = await connect(plugins=[BatonPlugin()])
     yield
 
 
-app = FastAPI(lifespan=connected)
+app = FastAPI(lifespan=lifespan)
 
 
 @app.post("/summaries")
 async def start(request: Request, document: str) -> dict[str, str]:
     """Start a run."""
     client: Client = request.app.state.client
-    given = PipelineInput(goal="What is new, for users", params={"document": document})
-    handle = await client.start_workflow("summary", given, id=f"summary-{uuid4().hex[:8]}", task_queue="baton")
+    pipeline_input = PipelineInput(goal="What is new, for users", params={"document": document})
+    handle = await client.start_workflow("summary", pipeline_input, id=f"summary-{uuid4().hex[:8]}", task_queue="baton")
     return {"run": handle.id}
 
 
@@ -44,18 +44,18 @@ async def start(request: Request, document: str) -> dict[str, str]:
 async def events(
     request: Request, run: str, last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
-    """Stream what happens as server-sent events; a browser that reconnects misses nothing."""
+    """Stream the run as server-sent events; a browser that reconnects misses nothing."""
 
-    async def told() -> AsyncIterator[str]:
+    async def stream() -> AsyncIterator[str]:
         async for update in follow(request.app.state.client, run, cursor=last_event_id):
             for news, cursor in zip(update.news, update.cursors, strict=True):
                 yield f"id: {cursor}\ndata: {json.dumps(news.to_json_object())}\n\n"
 
-    return StreamingResponse(told(), media_type="text/event-stream")
+    return StreamingResponse(stream(), media_type="text/event-stream")
 
 
 @app.post("/summaries/{run}/approval")
 async def approve(request: Request, run: str, who: str, why: str, yes: bool = True) -> dict[str, bool]:
-    """Decide for the editor."""
+    """Record the editor's decision."""
     decision = Decision(approval="editor", approved=yes, who=who, why=why)
     return {"approved": (await decide(request.app.state.client, run, decision)).approved}

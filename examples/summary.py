@@ -24,7 +24,7 @@ from baton.agents import AnswerForm, Price, PydanticAgent, agent_stage
 PRICE = Price(input=3, output=15)
 MODEL = os.environ.get("EXAMPLE_MODEL")
 
-Said = str | DeltaToolCalls
+Chunk = str | DeltaToolCalls
 
 
 def read_document(name: str) -> str:
@@ -32,35 +32,37 @@ def read_document(name: str) -> str:
     return Path(name).read_text(encoding="utf-8")
 
 
-async def words(text: str) -> AsyncIterator[str]:
-    """Yield a text as a model does: in pieces, with pauses."""
+async def stream_words(text: str) -> AsyncIterator[str]:
+    """Yield a text as a model streams it: in pieces, with pauses."""
     for word in re.findall(r"\S+\s*", text):
         yield word
         await asyncio.sleep(0.02)
 
 
-async def writer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Said]:
-    """Stand in for a model: read the document, and write a line for each of its bold headings."""
-    read = [part.content for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
-    if not read:
+async def writer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Chunk]:
+    """Act as a model: read the document, and write a line for each of its bold headings."""
+    documents = [part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+    if not documents:
         name = re.search(r'"document": ?"([^"]+)"', str(messages[0]))
         yield {0: DeltaToolCall(name="read_document", json_args=f'{{"name": "{name[1] if name else "README.md"}"}}')}
         return
-    found = re.findall(r"(?s)- \*\*([^*]+?)\.?\*\* (.+?\.)(?:\s|$)", str(read[0]))
-    async for word in words("\n".join(f"- {heading}: {' '.join(said.split())}" for heading, said in found[:6])):
+    entries = re.findall(r"(?s)- \*\*([^*]+?)\.?\*\* (.+?\.)(?:\s|$)", str(documents[0]))
+    async for word in stream_words(
+        "\n".join(f"- {heading}: {' '.join(text.split())}" for heading, text in entries[:6])
+    ):
         yield word
 
 
-async def editor(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Said]:
-    """Stand in for a model: keep the three shortest lines of the draft."""
-    prompt = "\n".join(str(part.content) for one in messages for part in one.parts if hasattr(part, "content"))
+async def editor(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Chunk]:
+    """Act as a model: keep the three shortest lines of the draft."""
+    prompt = "\n".join(str(part.content) for message in messages for part in message.parts if hasattr(part, "content"))
     lines = sorted(re.findall(r"(?m)^- [A-Z].+$", prompt.rpartition("draft")[2]), key=len)[:3]
-    async for word in words("# What is new\n\n" + "\n".join(lines)):
+    async for word in stream_words("# What is new\n\n" + "\n".join(lines)):
         yield word
 
 
 def agent(name: str, script: Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]) -> PydanticAgent:
-    """Return an agent with the configured model, or with its script."""
+    """Return an agent with the configured model, or else its script."""
     model = MODEL or FunctionModel(stream_function=script)
     return PydanticAgent(Agent(model, name=name), price=None if MODEL else PRICE, stream=True)
 
@@ -68,7 +70,7 @@ def agent(name: str, script: Callable[[list[ModelMessage], AgentInfo], AsyncIter
 write = agent_stage(
     agent("write", writer),
     answers=AnswerForm.TEXT,
-    instructions="Read the document that the parameters name, and draft a summary for users, a line for each point.",
+    instructions="Read the document that the parameters name, and draft a summary for users, one line per point.",
     tools=[read_document],
     shows_params=True,
 )
@@ -82,8 +84,8 @@ edit = agent_stage(
 
 @pipeline
 async def summary(p: Pipeline) -> object:
-    """Write, edit, ask."""
-    drafted = await p.stage(write)
-    edited = await p.stage(edit, inputs={"draft": drafted})
+    """Write, edit, and ask the editor."""
+    draft = await p.stage(write)
+    edited = await p.stage(edit, inputs={"draft": draft})
     await p.approve("editor", within=timedelta(days=1), asks="Publish it?", shows={"summary": edited})
     return edited.output

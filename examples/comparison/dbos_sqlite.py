@@ -1,4 +1,4 @@
-"""Three agents write an article, and a person releases it: DBOS with SQLite. With `yes` or `no` it decides."""
+"""Three agents write an article, and a person approves it: DBOS with SQLite. The argument `yes` or `no` decides."""
 
 import sys
 
@@ -10,34 +10,34 @@ DATABASE = "sqlite:///article.db"
 
 
 def sources(topic: str) -> list[str]:
-    """Find what is known about a topic."""
+    """Return the sources on a topic."""
     return [f"{topic}: a record of the work", "Temporal keeps it"]
 
 
-def says(text: str) -> TestModel:
-    """Make a model that answers from a script."""
+def script(text: str) -> TestModel:
+    """Return a model that answers with the text."""
     return TestModel(custom_output_text=text)
 
 
 AGENTS = {
-    "research": Agent(says("A baton is a record. Temporal keeps it."), tools=[sources]),
-    "write": Agent(says("# Batons\n\nA baton is a record that Temporal keeps.")),
-    "edit": Agent(says("# Batons\n\nA baton is a record. Temporal keeps it.")),
+    "research": Agent(script("A baton is a record. Temporal keeps it."), tools=[sources]),
+    "write": Agent(script("# Batons\n\nA baton is a record that Temporal keeps.")),
+    "edit": Agent(script("# Batons\n\nA baton is a record. Temporal keeps it.")),
 }
 
 
 @DBOS.step()  # type: ignore[untyped-decorator]
-def asked(name: str, prompt: str) -> str:
-    """Return what an agent answers."""
+def ask(name: str, prompt: str) -> str:
+    """Return an agent's answer."""
     return AGENTS[name].run_sync(prompt).output
 
 
 @DBOS.workflow()  # type: ignore[untyped-decorator]
 def article(goal: str) -> str:
     """Research, write, edit, and ask."""
-    facts = asked("research", goal)
-    drafted = asked("write", facts)
-    edited: str = asked("edit", drafted)
+    facts = ask("research", goal)
+    draft = ask("write", facts)
+    edited: str = ask("edit", draft)
     print(f"Publish?\n\n{edited}")
     if DBOS.recv("editor", timeout_seconds=2 * 86_400) != "yes":
         raise ValueError("denied")

@@ -1,4 +1,4 @@
-"""Three agents write an article, and a person releases it: LangGraph with SQLite. With `yes` or `no` it resumes."""
+"""Three agents write an article, and a person approves it: LangGraph with SQLite. With `yes` or `no` it resumes."""
 
 import sys
 from typing import Any, TypedDict
@@ -12,7 +12,7 @@ from langgraph.types import Command, interrupt
 
 
 class Article(TypedDict, total=False):
-    """What the agents write."""
+    """The state of the graph."""
 
     goal: str
     facts: str
@@ -24,18 +24,18 @@ class Scripted(GenericFakeChatModel):
     """A model that answers from a script; a real one binds tools by itself."""
 
     def bind_tools(self, tools: Any, **_: Any) -> Any:
-        """Take tools."""
+        """Return the model unchanged."""
         return self
 
 
 def sources(topic: str) -> list[str]:
-    """Find what is known about a topic."""
+    """Return the sources on a topic."""
     return [f"{topic}: a record of the work", "Temporal keeps it"]
 
 
-def agent(*says: AIMessage, tools: tuple[Any, ...] = ()) -> Any:
-    """Make an agent."""
-    return create_react_agent(Scripted(messages=iter(says)), [*tools])
+def agent(*script: AIMessage, tools: tuple[Any, ...] = ()) -> Any:
+    """Return an agent that answers from a script."""
+    return create_react_agent(Scripted(messages=iter(script)), [*tools])
 
 
 SEARCH = AIMessage("", tool_calls=[{"name": "sources", "args": {"topic": "Batons"}, "id": "1"}])
@@ -44,9 +44,9 @@ write = agent(AIMessage("# Batons\n\nA baton is a record that Temporal keeps."))
 edit = agent(AIMessage("# Batons\n\nA baton is a record. Temporal keeps it."))
 
 
-def asked(one: Any, prompt: str) -> str:
-    """Return what an agent answers."""
-    return str(one.invoke({"messages": [("user", prompt)]})["messages"][-1].content)
+def ask(agent: Any, prompt: str) -> str:
+    """Return the agent's answer."""
+    return str(agent.invoke({"messages": [("user", prompt)]})["messages"][-1].content)
 
 
 def release(state: Article) -> Article:
@@ -58,9 +58,9 @@ def release(state: Article) -> Article:
 
 graph = StateGraph(Article).add_sequence(
     [
-        ("research", lambda state: {"facts": asked(research, state["goal"])}),
-        ("write", lambda state: {"draft": asked(write, state["facts"])}),
-        ("edit", lambda state: {"text": asked(edit, state["draft"])}),
+        ("research", lambda state: {"facts": ask(research, state["goal"])}),
+        ("write", lambda state: {"draft": ask(write, state["facts"])}),
+        ("edit", lambda state: {"text": ask(edit, state["draft"])}),
         ("release", release),
     ]
 )
@@ -68,6 +68,6 @@ graph.set_entry_point("research")
 
 if __name__ == "__main__":
     with SqliteSaver.from_conn_string("article.db") as saver:
-        given: Any = Command(resume=sys.argv[1]) if len(sys.argv) > 1 else {"goal": "Write about batons"}
-        done = graph.compile(checkpointer=saver).invoke(given, {"configurable": {"thread_id": "article-1"}})
-    print(done["__interrupt__"][0].value if "__interrupt__" in done else done["text"])
+        start: Any = Command(resume=sys.argv[1]) if len(sys.argv) > 1 else {"goal": "Write about batons"}
+        state = graph.compile(checkpointer=saver).invoke(start, {"configurable": {"thread_id": "article-1"}})
+    print(state["__interrupt__"][0].value if "__interrupt__" in state else state["text"])

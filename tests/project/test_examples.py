@@ -1,4 +1,4 @@
-"""The examples run: as a script, and as a worker serves them."""
+"""The examples run, as scripts and on a worker."""
 
 import asyncio
 import json
@@ -29,14 +29,14 @@ EXAMPLES = ROOT / "examples"
 
 
 async def test_hello_runs_as_a_script(server: DevServer, tmp_path: Path) -> None:
-    """It needs nothing but a server, or starts one."""
+    """It needs nothing but a server."""
     environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(EXAMPLES.parent)}
     ended = await ran(sys.executable, str(EXAMPLES / "hello.py"), folder=tmp_path, environment=environment)
     assert (ended.code, ended.said.strip()) == (0, "Good morning, Ada."), ended.beside
 
 
 async def test_three_agents_write_an_article_in_one_file(tmp_path: Path) -> None:
-    """With a tool, a person, a ledger and a budget, in at most 45 lines; the server is an embedded one."""
+    """With a tool, an approval, a ledger, a budget and an embedded server, in at most 45 lines."""
     text = (EXAMPLES / "article.py").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 45
     (tmp_path / "article.py").write_text(text, encoding="utf-8")
@@ -53,14 +53,14 @@ async def test_three_agents_write_an_article_in_one_file(tmp_path: Path) -> None
     address = run_id = ""
     while not run_id:
         line = (await process.stderr.readline()).decode()
-        assert line, "it ended without asking anybody"
-        address = found[1] if (found := re.search(r"TEMPORAL_ADDRESS=(\S+)", line)) else address
-        run_id = found[1] if (found := re.search(r"baton approve (\S+)", line)) else ""
+        assert line, "the program ended without asking for approval"
+        address = match[1] if (match := re.search(r"TEMPORAL_ADDRESS=(\S+)", line)) else address
+        run_id = match[1] if (match := re.search(r"baton approve (\S+)", line)) else ""
     baton = Operator(tmp_path, {**environment, "TEMPORAL_ADDRESS": address})
     await baton("approve", run_id, "--why", "it is right", "--yes")
-    said, progress = await process.communicate()
+    output, progress = await process.communicate()
 
-    assert (process.returncode, said.decode().splitlines()[0]) == (0, "# Batons"), progress.decode()
+    assert (process.returncode, output.decode().splitlines()[0]) == (0, "# Batons"), progress.decode()
     assert (tmp_path / ".baton" / "ledger.db").exists()
 
 
@@ -88,34 +88,34 @@ async def test_two_agents_write_and_an_editor_decides(
 
 
 @pytest.mark.parametrize(
-    ("file", "says"),
+    ("file", "expected"),
     [
         pytest.param("frameworks.py", ["Good: it names the risk."], id="two frameworks in one pipeline"),
         pytest.param("contract.py", ["look_up", "owes 20 USD since May"], id="a tool under a contract"),
         pytest.param("handoff.py", ["'checked_by': 'risk'", "Low risk"], id="handoff to another pipeline"),
     ],
 )
-async def test_a_script_runs_offline(server: DevServer, tmp_path: Path, file: str, says: list[str]) -> None:
-    """It ends by itself, and prints what it made."""
-    said = await script(server, tmp_path, str(EXAMPLES / file))
-    assert [one for one in says if one not in said] == []
-    assert "refund" not in said  # the contract does not allow that tool, so the agent was never shown it
+async def test_a_script_runs_offline(server: DevServer, tmp_path: Path, file: str, expected: list[str]) -> None:
+    """It ends by itself and prints its result."""
+    output = await script(server, tmp_path, str(EXAMPLES / file))
+    assert [text for text in expected if text not in output] == []
+    assert "refund" not in output  # the contract does not allow this tool, so the agent never saw it
 
 
 async def test_a_notebook_runs_in_its_own_loop(server: DevServer, tmp_path: Path) -> None:
-    """Its cells run in order while the loop of the notebook runs, as in Jupyter."""
+    """Its cells run in order inside a running event loop, as in Jupyter."""
     (tmp_path / "hello.py").write_text((EXAMPLES / "hello.py").read_text(encoding="utf-8"), encoding="utf-8")
     cells = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    body = f"import asyncio\nasync def run():\n    here = {{}}\n    for cell in {code!r}:\n        exec(cell, here)\n"
+    body = f"import asyncio\nasync def run():\n    names = {{}}\n    for cell in {code!r}:\n        exec(cell, names)\n"
     (tmp_path / "cells.py").write_text(
-        f"{body}    print(here['result'].output)\nasyncio.run(run())\n", encoding="utf-8"
+        f"{body}    print(names['result'].output)\nasyncio.run(run())\n", encoding="utf-8"
     )
     assert "Good morning, Ada." in await script(server, tmp_path, "cells.py")
 
 
-async def test_a_coding_agent_takes_the_task_and_returns_its_work(sealing: Client, safeguards: Safeguards) -> None:
-    """As `baton mcp` does for it; the pipeline goes on with what it did."""
+async def test_a_coding_agent_accepts_a_task_and_returns_its_work(sealing: Client, safeguards: Safeguards) -> None:
+    """The pipeline continues with the agent's patch."""
     served = discover(str(EXAMPLES / "coding_agent.py"))
     async with pipeline_worker(sealing, [*served.pipelines], []) as worker:
         start = PipelineInput(goal="Fix the total of an empty cart")
@@ -124,22 +124,22 @@ async def test_a_coding_agent_takes_the_task_and_returns_its_work(sealing: Clien
         )
         async with safeguards.shared().open() as guarded:
             agents = OutsideAgents(sealing, guarded.gate)
-            while not (found := await agents.list_open("coder")):  # noqa: ASYNC110
+            while not (tasks := await agents.list_open("coder")):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)  # the index of runs lags behind
-            assert (await agents.accept(found[0], "coder")).verdict.valid
-            await agents.return_patch(found[0], "coder", {"current_state": ["The total is 0", "A test shows it"]})
+            assert (await agents.accept(tasks[0], "coder")).verdict.valid
+            await agents.return_patch(tasks[0], "coder", {"current_state": ["The total is 0", "A test shows it"]})
         assert (await handle.result()).output == ["The total is 0", "A test shows it"]
 
 
 async def test_a_schedule_starts_its_pipeline(client: Client) -> None:
-    """Started by hand here; the clock does the same."""
+    """A manual trigger stands for the clock."""
     served = discover(str(EXAMPLES / "schedule.py"))
-    await sys.modules["schedule"].make(client)
+    await sys.modules["schedule"].create_schedule(client)
     schedule = client.get_schedule_handle("digest")
     async with pipeline_worker(client, [*served.pipelines], [*served.stages], task_queue="baton"):
         await schedule.trigger()
         while not (actions := (await schedule.describe()).info.recent_actions):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # the server tells no event
+            await asyncio.sleep(0.05)  # the server has no event to await
         started = actions[0].action
         assert isinstance(started, ScheduleActionExecutionStartWorkflow)
         result = await client.get_workflow_handle(started.workflow_id, result_type=PipelineResult).result()
@@ -148,7 +148,7 @@ async def test_a_schedule_starts_its_pipeline(client: Client) -> None:
 
 
 async def test_a_run_is_rolled_back_and_forked_in_code(client: Client) -> None:
-    """The roll-back executes the last stage again; the fork has the decision that its patch asks for."""
+    """The roll-back repeats the last stage; the fork decides by its patch."""
     served = discover(str(EXAMPLES / "repair.py"))
     repair = sys.modules["repair"]
     async with pipeline_worker(client, [*served.pipelines], [*served.stages]) as worker:
@@ -158,13 +158,13 @@ async def test_a_run_is_rolled_back_and_forked_in_code(client: Client) -> None:
         await repair.go_back(client, "migration-1")
         await client.get_workflow_handle("migration-1").result()
         variant = await repair.try_variant(client, "migration-1", "SQLite")
-    again = await read_run(client, "migration-1")
-    assert again.resets[0].reason.endswith("the migration was wrong")
+    rolled_back = await read_run(client, "migration-1")
+    assert rolled_back.resets[0].reason.endswith("the migration was wrong")
     assert variant == ["The migration is written. Use SQLite"]
 
 
 async def test_a_prompt_change_is_evaluated_over_recorded_runs(client: Client) -> None:
-    """The new stage is given what each run gave the old one; where it is worse, the case is named."""
+    """The new stage gets the recorded inputs; the cases where it scores worse are returned."""
     served = discover(str(EXAMPLES / "hello.py"))
     discover(str(EXAMPLES / "schedule.py"))  # puts the folder on the path
     evaluate = import_module("evaluate")
@@ -181,7 +181,7 @@ async def test_a_prompt_change_is_evaluated_over_recorded_runs(client: Client) -
     cases = evaluate.compare(client, ["hello-Ada", "hello-Grace"], shorter)
     share, worse = await evaluate.share_better(cases, lambda answer: "Good morning" in str(answer))
     assert share == 0
-    assert [(one.before, one.after) for one in worse] == [
+    assert [(case.recorded, case.new) for case in worse] == [
         ("Good morning, Ada.", "Hi, Ada."),
         ("Good morning, Grace.", "Hi, Grace."),
     ]
@@ -190,100 +190,107 @@ async def test_a_prompt_change_is_evaluated_over_recorded_runs(client: Client) -
 async def test_a_service_starts_streams_and_decides(
     client: Client, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A browser that reconnects with the last id that it saw is told the rest."""
+    """A browser that reconnects with its last event id gets the remaining events."""
     monkeypatch.delenv("EXAMPLE_MODEL", raising=False)
     monkeypatch.chdir(ROOT)
     served = discover(str(EXAMPLES / "summary.py"))
     port = free_port()
     variables = environment(server, tmp_path)
-    serving = await asyncio.create_subprocess_exec(
+    service = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "service:app", "--port", str(port)),
         cwd=tmp_path,
         env=variables,
         stderr=asyncio.subprocess.PIPE,
     )
-    assert serving.stderr is not None
-    while b"Uvicorn running" not in await serving.stderr.readline():
+    assert service.stderr is not None
+    while b"Uvicorn running" not in await service.stderr.readline():
         pass
     browser = Browser(f"http://127.0.0.1:{port}")
     try:
         async with pipeline_worker(client, [*served.pipelines], [*served.stages], task_queue="baton"):
             run = (await browser.post("/summaries?document=CHANGELOG.md"))["run"]
             first, last = await browser.events(run, until="step_done")
-            assert [one["what"] for one in first][:4] == ["run_started", "step_started", "tool_called", "tool_answered"]
+            assert [event["what"] for event in first][:4] == [
+                "run_started",
+                "step_started",
+                "tool_called",
+                "tool_answered",
+            ]
             rest, last = await browser.events(run, after=last, until="approval")
             approved = await browser.post(f"/summaries/{run}/approval?who=ann&why=fine")
             end, _ = await browser.events(run, after=last, until="run_ended")
     finally:
-        serving.terminate()
-        await serving.wait()
+        service.terminate()
+        await service.wait()
     assert approved == {"approved": True}
-    said = {name: "".join(one["text"] for one in [*first, *rest] if texts(one) == name) for name in ("write", "edit")}
+    streamed = {
+        name: "".join(event["text"] for event in [*first, *rest] if texts(event) == name) for name in ("write", "edit")
+    }
     result = (await read_run(client, run)).result
     assert result is not None
-    assert said["edit"] == result.output
-    assert said["write"].startswith("- ")
+    assert streamed["edit"] == result.output
+    assert streamed["write"].startswith("- ")
     assert end[-1]["what"] == "run_ended"
 
 
 def texts(event: dict[str, Any]) -> str | None:
-    """Return the stage whose text an event has."""
+    """Return the stage whose text the event carries."""
     return event["name"] if event["what"] == "text" else None
 
 
 class Browser:
-    """Calls a service, and reads its events."""
+    """A client of the service and its event stream."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     async def post(self, path: str) -> dict[str, Any]:
-        """Post, and return the answer."""
+        """Post and return the JSON response."""
 
         def call() -> dict[str, Any]:
             request = urllib.request.Request(self._url + path, method="POST")
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return dict(json.load(answer))
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return dict(json.load(response))
 
         return await asyncio.to_thread(call)
 
     async def events(self, run: str, *, until: str, after: str = "") -> tuple[list[dict[str, Any]], str]:
-        """Return the events up to one of a kind, and the last id."""
+        """Return the events up to the first of a kind, and the last event id."""
 
         def read() -> tuple[list[dict[str, Any]], str]:
             headers = {"Last-Event-ID": after} if after else {}
             request = urllib.request.Request(f"{self._url}/summaries/{run}/events", headers=headers)
-            found: list[dict[str, Any]] = []
+            events: list[dict[str, Any]] = []
             last = after
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                for line in answer:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                for line in response:
                     if line.startswith(b"id: "):
                         last = line[4:].decode().strip()
                     elif line.startswith(b"data: "):
-                        found.append(json.loads(line[6:]))
-                        if until in (found[-1]["what"], found[-1].get("kind")):
+                        events.append(json.loads(line[6:]))
+                        if until in (events[-1]["what"], events[-1].get("kind")):
                             break
-            return found, last
+            return events, last
 
         return await asyncio.to_thread(read)
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on."""
+    """Return a free TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def environment(server: DevServer, folder: Path) -> dict[str, str]:
-    """Return the environment of a program that uses the tests' server."""
+    """Return environment variables for a program that uses the test server."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "BATON_"))}
     path = os.pathsep.join([str(EXAMPLES.parent), str(folder)])
     return {**inherited, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": path, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
 
 
 async def script(server: DevServer, folder: Path, file: str) -> str:
-    """Run a script in a folder, and return what it printed."""
+    """Run a script in a folder and return its output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, file),
         cwd=folder,
@@ -292,6 +299,6 @@ async def script(server: DevServer, folder: Path, file: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    said, progress = await process.communicate()
+    output, progress = await process.communicate()
     assert process.returncode == 0, progress.decode()
-    return said.decode()
+    return output.decode()

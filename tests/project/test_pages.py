@@ -23,7 +23,7 @@ BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 COMMAND = re.compile(r"^(?:\$ )?(?:docker compose exec \w+ |\.venv/bin/)?baton (\w.*)$")
 DOTTED = re.compile(r"(baton(?:\.\w+)+)(?:\(.*\))?")
-VARIABLE = re.compile(r"BATON_[A-Z_]*[A-Z]\b")
+VARIABLE = re.compile(r"(?<![A-Z_])BATON_[A-Z_]*[A-Z]\b")
 
 # What looks like names in the library and is none: entry points, and attributes of spans.
 OTHER_NAMES = {"baton.agents", "baton.output_schemas", "baton.cost_usd", "baton.handoff.id", "baton.verdict"}
