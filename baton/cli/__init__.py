@@ -20,8 +20,8 @@ _TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> NoReturn:
-    """Run the command line and end the process; SIGTERM ends it too, once the terminal is as it was."""
-    signal.signal(signal.SIGTERM, _unwind)
+    """Run the command line and exit the process. SIGTERM first restores the terminal."""
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     prepare_streams()
     try:
         try:
@@ -31,27 +31,27 @@ def main() -> NoReturn:
         code: object = ExitCode.OK
     except SystemExit as stop:
         code = stop.code
-    except BatonError as error:  # a command that cannot be loaded, for want of an extra
+    except BatonError as error:  # the command needs an extra that is not installed
         print(f"baton: {error}", file=sys.stderr)
         code = ExitCode.FAILURE
-    except KeyboardInterrupt:  # while a command was still being loaded, or its usage told
+    except KeyboardInterrupt:  # before the command itself ran
         code = ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader of the output has gone
+    except BrokenPipeError:  # the reader closed the pipe
         code = ExitCode.FAILURE
-    except OSError as error:  # the output has no room
+    except OSError as error:  # the output cannot be written, such as on a full disk
         print(f"baton: {error}", file=sys.stderr)
         code = ExitCode.FAILURE
-    except Exception:  # a bug: show where
+    except Exception:  # a bug
         traceback.print_exc()
         code = ExitCode.FAILURE
     if isinstance(code, str):
         print(code, file=sys.stderr)
-    if code == _TERMINATED:  # the parent process sees that it was the signal
+    if code == _TERMINATED:  # so the parent process sees the signal
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
     leave(code if isinstance(code, int) else ExitCode.FAILURE if code else ExitCode.OK)
 
 
-def _unwind(number: int, frame: Any) -> NoReturn:
-    """Leave whatever is under way as an error would: a page on a terminal gives back the cursor that it hid."""
+def _exit_on_signal(number: int, frame: Any) -> NoReturn:
+    """Raise SystemExit, so that context managers restore the terminal."""
     raise SystemExit(_TERMINATED)

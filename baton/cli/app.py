@@ -1,8 +1,7 @@
-"""The command `baton`: what it is called with, and the map of its commands.
+"""The `baton` application: its global options and the table of its commands.
 
-The module of a command is imported when it is called, and not for `baton --help` or the completion of a
-command's name: the Temporal SDK behind them takes as long to load as all the rest (measured: 0.25 s of
-processor time without it, 0.4 to 0.5 s with it).
+A command's module is imported when the command is called, not for `baton --help` or shell completion: loading the
+Temporal SDK doubles the start-up (measured: 0.25 s of CPU time without it, 0.4 to 0.5 s with it).
 """
 
 import re
@@ -18,12 +17,12 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from baton import __version__
-from baton.cli.options import EXIT_CODES_HELP, GlobalOptions, with_groups
+from baton.cli.options import EXIT_CODES_HELP, GlobalOptions, expand_option_groups
 
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """One command: its name, where it is, and its panel of `--help`; a name of two words is in a group."""
+    """One command: its name, its module and its panel of `--help`. A name of two words is `GROUP COMMAND`."""
 
     name: str
     module: str
@@ -31,40 +30,40 @@ class CommandEntry:
 
     @property
     def help(self) -> str:
-        """The first line of its docstring, from the source: to load the module takes long."""
+        """The first line of the function's docstring, read from the source because importing the module is slow."""
         source = Path(__file__).parents[1].joinpath(*self.module.split(".")).with_suffix(".py")
         pattern = rf'^(?:async def {self.function}\(|{self.function} = ).*?^    """([^"\n]+)'
-        found = re.search(pattern, source.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-        return found[1] if found else ""
+        match = re.search(pattern, source.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        return match[1] if match else ""
 
     @property
     def function(self) -> str:
-        """The function's name, the command's own; `list` and `import` are taken, so those have `_` behind them."""
-        return f"{self.word}_" if self.word in ("list", "import") else self.word.replace("-", "_")
+        """The name of the command's function; that of `list` is `list_`."""
+        return "list_" if self.word == "list" else self.word.replace("-", "_")
 
     @property
     def word(self) -> str:
-        """The name within its group."""
+        """The name without the group."""
         return self.name.rpartition(" ")[2]
 
     @property
     def group(self) -> str:
-        """The group, or nothing."""
+        """The group's name, or an empty string."""
         return self.name.rpartition(" ")[0]
 
 
 _START, _LOOK, _DECIDE, _CHECK, _PROVE = "Start", "Look", "Decide and repair", "Check", "Prove and protect"
 
 GROUPS = {
-    "add": "More of a project that `baton new` made: a stage, or a pipeline.",
-    "inbox": "The handoffs that wait for a person: look at them, and decide. Alone, it lists them.",
-    "schedule": "Pipelines that start by the clock: `baton schedule PIPELINE --cron …`. Alone, it lists them.",
-    "outside": "Agents outside: the service from which they fetch handoffs, and to which they return them.",
+    "add": "Add a stage or a pipeline to a project that `baton new` made.",
+    "inbox": "Handoffs that wait for a person: list, show, decide. Without a command, lists them.",
+    "schedule": "Scheduled pipelines: `baton schedule PIPELINE --cron …`. Without a command, lists them.",
+    "outside": "The service through which agents outside fetch and return handoffs.",
     "artifact": "The work products of a run: list, print, save.",
-    "audit": "The audit ledger: what happened to a task, and whether the record of it is whole.",
+    "audit": "The audit ledger: trace a task, verify and export its records.",
     "keys": "The keys that seal, sign and encrypt.",
 }
-"""The groups of commands, with what `--help` says of them."""
+"""The command groups and their `--help` texts."""
 
 COMMANDS = (
     CommandEntry("new", "new.cli", _START),
@@ -122,56 +121,55 @@ COMMANDS = (
 """Every command, in the order of `--help`."""
 
 
-class _Deferred(TyperCommand):
-    """A command that is known by name and help, and imported once it is called."""
+class _LazyCommand(TyperCommand):
+    """A command whose module is imported when it is called."""
 
-    listed: CommandEntry
+    entry: CommandEntry
 
     @cached_property
     def _command(self) -> Any:
-        module = import_module(f"baton.{self.listed.module}")
-        single = typer.Typer(add_completion=False)
-        function = getattr(module, self.listed.function)
-        single.command(self.listed.word, help=_flowing(getdoc(function) or ""))(function)
-        return get_command(single)
+        module = import_module(f"baton.{self.entry.module}")
+        app = typer.Typer(add_completion=False)
+        function = getattr(module, self.entry.function)
+        app.command(self.entry.word, help=_unwrap(getdoc(function) or ""))(function)
+        return get_command(app)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the context of the real command, which then is what runs."""
+        """Return the context of the real command, which typer then runs."""
         return self._command.make_context(*args, **kwargs)
 
 
-def _flowing(text: str) -> str:
-    """Return a docstring with its paragraphs in one line each, for a terminal of any width to break."""
+def _unwrap(text: str) -> str:
+    """Return a docstring with each paragraph on one line."""
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n"))
 
 
-class _ListsByDefault(TyperGroup):
-    """A group that lists where no command of it is named; options that stand there are those of `list`."""
+class _ListGroup(TyperGroup):
+    """A group whose default command is `list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `list` where a command's name should stand, except for help and completion."""
-        named = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if named or ctx.resilient_parsing else ["list", *args])
+        """Insert `list` if no command is named, except for help and completion."""
+        has_command = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if has_command or ctx.resilient_parsing else ["list", *args])
 
 
-class _Schedules(_ListsByDefault):
-    """The group of schedules: where a pipeline stands in place of a command, it is to be scheduled."""
+class _ScheduleGroup(_ListGroup):
+    """The group `schedule`: `baton schedule PIPELINE` is `baton schedule add PIPELINE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `add` before a name that is not a command of the group."""
+        """Insert `add` before a name that is not a command of the group."""
         adds = bool(args) and not args[0].startswith("-") and args[0] not in self.commands
         return super().parse_args(ctx, ["add", *args] if adds and not ctx.resilient_parsing else args)
 
 
-def _register(app: typer.Typer, listed: CommandEntry) -> None:
-    """Make the command known to the application."""
-    stands_in = type(f"_Deferred_{listed.function}", (_Deferred,), {"listed": listed})
-    panel = None if listed.group else listed.panel
-    app.command(listed.word, help=listed.help, rich_help_panel=panel, cls=stands_in)(lambda: None)
+def _register(app: typer.Typer, entry: CommandEntry) -> None:
+    lazy_command = type(f"_LazyCommand_{entry.function}", (_LazyCommand,), {"entry": entry})
+    panel = None if entry.group else entry.panel
+    app.command(entry.word, help=entry.help, rich_help_panel=panel, cls=lazy_command)(lambda: None)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"baton {__version__}")
         raise typer.Exit
 
@@ -188,23 +186,23 @@ def make_app() -> typer.Typer:
     )
 
     @app.callback()
-    @with_groups
+    @expand_option_groups
     def options(
         ctx: typer.Context,
-        given: GlobalOptions,
+        global_options: GlobalOptions,
         version: Annotated[
             bool,
             typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
         ] = False,
     ) -> None:
-        ctx.obj = given
+        ctx.obj = global_options
 
     groups = {name: typer.Typer(name=name, help=text, no_args_is_help=True) for name, text in GROUPS.items()}
-    groups["inbox"] = typer.Typer(name="inbox", help=GROUPS["inbox"], cls=_ListsByDefault)
-    groups["schedule"] = typer.Typer(name="schedule", help=GROUPS["schedule"], cls=_Schedules)
-    panels = {listed.group: listed.panel for listed in COMMANDS}
-    for listed in COMMANDS:
-        _register(groups.get(listed.group, app), listed)
+    groups["inbox"] = typer.Typer(name="inbox", help=GROUPS["inbox"], cls=_ListGroup)
+    groups["schedule"] = typer.Typer(name="schedule", help=GROUPS["schedule"], cls=_ScheduleGroup)
+    panels = {entry.group: entry.panel for entry in COMMANDS}
+    for entry in COMMANDS:
+        _register(groups.get(entry.group, app), entry)
     for name, group in groups.items():
         app.add_typer(group, rich_help_panel=panels[name])
     return app

@@ -1,4 +1,4 @@
-"""`baton dev`, `baton console` and `baton report`: what is served on this machine until Ctrl-C, and a run as a page."""
+"""`baton dev`, `baton console` and `baton report`: a local server and console, and a run as one page."""
 
 import asyncio
 import contextlib
@@ -59,9 +59,9 @@ except ModuleNotFoundError as error:
 DEFAULT_PORT = 7233
 DEFAULT_UI_PORT = 8233
 DATABASE = Path(".baton/dev/temporal.db")
-_OF_FILES = "baton.worker"  # serves what a file or package defines
+_FILE_WORKER = "baton.worker"  # serves the pipelines of a file or package
 _ROLES = ", ".join(role.name.lower() for role in Role)
-_STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 @command
@@ -71,61 +71,61 @@ async def console(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The address by which browsers reach it, where that is another one."),
+        typer.Option(metavar="URL", help="The public address, if browsers use another one."),
     ] = None,
-    role: Annotated[str, typer.Option(metavar="ROLE", help=f"What the link lets you do: {_ROLES}.")] = "operator",
+    role: Annotated[str, typer.Option(metavar="ROLE", help=f"The role of the link: {_ROLES}.")] = "operator",
     people: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Behind a proxy that authenticates people: a TOML file with its addresses, its headers, and roles.",
+            help="For a proxy that authenticates people: a TOML file with its addresses, headers and roles.",
         ),
     ] = None,
-    ui: Annotated[str | None, typer.Option(metavar="URL", help="The Temporal UI, to link to.")] = None,
+    ui: Annotated[str | None, typer.Option(metavar="URL", help="The Temporal UI to link to.")] = None,
     ledger: LedgerOption = None,
     name: NameOption = None,
     keys: KeysOption = None,
 ) -> None:
-    """Serve the web console: runs, their relay, what waits for you.
+    """Serve the web console: runs, their relay, pending decisions.
 
-    It listens on this machine only and prints a link that signs your browser in. Each link works once; the next one is
-    printed when it was used. Under --people no link is needed: a proxy names people and their groups in headers,
-    which count from its declared addresses alone. Declare only a proxy that removes them from what callers send.
+    It listens on this machine only and prints a link that signs your browser in. Each link works once; after its use
+    the next one is printed. With --people no link is needed: a proxy names people and their groups in headers,
+    which are trusted from its declared addresses only. The proxy must remove such headers from incoming requests.
     """
     if not _is_loopback(host) and url is None:
-        raise typer.BadParameter(f"{host!r} is reached from other machines; say by which address", param_hint="--url")
+        raise typer.BadParameter(f"other machines can reach {host!r}; give its public address", param_hint="--url")
     if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
         raise typer.BadParameter(f"{url!r} is not an address such as https://baton.example.org", param_hint="--url")
     if people is not None and url is None:
-        raise typer.BadParameter("say by which address browsers reach the proxy", param_hint="--url")
+        raise typer.BadParameter("give the address by which browsers reach the proxy", param_hint="--url")
     links = Links(current_user(), _role(role, "--role"), used=lambda path: _print_link(session, base, path))
     access = Access(links=None, proxy=_proxy(people), url=url) if people else Access(links=links, url=url)
-    sources = sources_of(session, ui, evidence_of(session, ledger, name, keys))
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    async with serve_console(sources, access, host=host, port=port) as bound:
-        base = url.rstrip("/") if url else bound
-        for number in _STOPPING:
+    sources = make_sources(session, ui, make_evidence(session, ledger, name, keys))
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with serve_console(sources, access, host=host, port=port) as local_url:
+        base = url.rstrip("/") if url else local_url
+        for signal_number in _STOP_SIGNALS:
             with contextlib.suppress(NotImplementedError):  # on Windows
-                loop.add_signal_handler(number, ended.set)
+                loop.add_signal_handler(signal_number, stopped.set)
         _print_link(session, base, "/" if people else links.path)
-        await ended.wait()
+        await stopped.wait()
 
 
 @command
 async def report(
     session: Session,
     run: RunArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Where it goes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="The file to write.")],
     force: ForceOption = False,
 ) -> None:
-    """Write a run as one HTML file that reads without a server.
+    """Write a run as one self-contained HTML file.
 
-    It loads nothing and prints well: for a ticket, a regulator, an archive.
+    It loads nothing from elsewhere and prints well: for a ticket, a regulator, an archive.
     """
     refuse_overwrite(output, force, "--output")
     target = Target.of(run)
     with session.progress("reading the history"):
-        text = await run_report(sources_of(session), target.workflow_id, target.run_id)
+        text = await run_report(make_sources(session), target.workflow_id, target.run_id)
     output.write_text(text, encoding="utf-8")
     if session.json:
         session.write_json({"file": str(output), "bytes": len(text.encode())})
@@ -133,38 +133,33 @@ async def report(
         session.show(plain(f"wrote {output}"))
 
 
-def evidence_of(
+def make_evidence(
     session: Session, ledger: str | None = None, name: str | None = None, keys: Path | None = None
 ) -> Evidence:
-    """Return the ledger that the options and the environment name, and what it is verified with."""
-    known, own, place = Keys.of(keys), ledger_name(name), ledger_place(ledger)
-    options = LedgerOptions(name=own, signer=known.signer, artifacts=session.parts.artifacts, create=False)
+    """Return the ledger of the options and the environment, with the keys and anchors to verify it."""
+    public_keys, own_name, place = Keys.of(keys), ledger_name(name), ledger_place(ledger)
+    options = LedgerOptions(name=own_name, signer=public_keys.signer, artifacts=session.parts.artifacts, create=False)
 
-    def kept() -> tuple[Sequence[ChainHead], Sequence[Any]]:
+    def read_anchors() -> tuple[Sequence[ChainHead], Sequence[Any]]:
         anchors = Anchors.of(witness_of(None))
         return anchors.heads, anchors.checkpoints
 
-    return Evidence(lambda: Ledger(place, options), own, known.public, known.as_jwks, kept)
+    return Evidence(lambda: Ledger(place, options), own_name, public_keys.public, public_keys.as_jwks, read_anchors)
 
 
-def sources_of(session: Session, ui: str | None = None, evidence: Evidence | None = None) -> Sources:
-    """Return what the console reads, as the options and the environment name it."""
-    quiet = Session(replace(session.options, json=True))  # its pages say what is under way
-
-    async def connect() -> Client:
-        return await quiet.client()
-
+def make_sources(session: Session, ui: str | None = None, evidence: Evidence | None = None) -> Sources:
+    """Return the console's sources, from the options and the environment."""
+    quiet = Session(replace(session.options, json=True))  # without a spinner
     namespace = session.connection.settings()["namespace"]
-    return Sources(connect, session.parts.artifacts, Places(ui, namespace), evidence, vault_at_hand)
+    return Sources(quiet.client, session.parts.artifacts, Places(ui, namespace), evidence, open_vault)
 
 
-def vault_at_hand() -> Vault:
+def open_vault() -> Vault:
     """Return the vault that the environment names."""
     return Vault(vault_place(), Keyring.find_out(os.environ), VaultOptions(create=False))
 
 
 def _print_link(session: Session, base: str, path: str) -> None:
-    """Print by which link a browser is signed in."""
     if session.json:
         session.write_json_lines([{"url": base, "link": f"{base}{path}", "pid": os.getpid()}])
     else:
@@ -188,25 +183,25 @@ def _role(name: str, hint: str) -> Role:
 
 def _proxy(file: Path) -> Proxy:
     try:
-        told: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        settings: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint="--people") from None
-    addresses, roles = told.pop("addresses", None), told.pop("roles", None)
-    user_header, groups_header = told.pop("user", "X-Forwarded-User"), told.pop("groups", "X-Forwarded-Groups")
-    wanted = "expected addresses = [\"10.0.0.5\"], and a table [roles] with a role for each group, '*' for everybody"
-    if told or not addresses or not isinstance(addresses, list) or not isinstance(roles, dict) or not roles:
-        raise typer.BadParameter(f"{file}: {wanted}", param_hint="--people")
-    granted = {group: _role(str(role), "--people") for group, role in roles.items()}
-    return Proxy.at([str(one) for one in addresses], str(user_header), str(groups_header), granted)
+    addresses, roles = settings.pop("addresses", None), settings.pop("roles", None)
+    user_header, groups_header = settings.pop("user", "X-Forwarded-User"), settings.pop("groups", "X-Forwarded-Groups")
+    expected = "expected addresses = [\"10.0.0.5\"], and a table [roles] with a role for each group, '*' for everybody"
+    if settings or not addresses or not isinstance(addresses, list) or not isinstance(roles, dict) or not roles:
+        raise typer.BadParameter(f"{file}: {expected}", param_hint="--people")
+    group_roles = {group: _role(str(role), "--people") for group, role in roles.items()}
+    return Proxy.at([str(address) for address in addresses], str(user_header), str(groups_header), group_roles)
 
 
 @dataclass(frozen=True)
 class _Setup:
-    """What is to be started."""
+    """What `baton dev` starts."""
 
     server: DevServerOptions
-    worker: Sequence[str]
-    code: Path | None
+    worker_arguments: Sequence[str]
+    watched: Path | None
     artifacts: str
     keyring: Keyring | None
     console_port: int | None
@@ -220,16 +215,16 @@ async def dev(
         typer.Argument(
             metavar="[FILE|NAME]",
             show_default=False,
-            help="A Python file or package: all its pipelines and stages are served, and reloaded when it changes. "
+            help="A Python file or package whose pipelines and stages are served, and reloaded when it changes. "
             "Or the name of an installed pipeline, such as code_review.",
         ),
     ] = None,
     worker: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The worker program; ./worker.py by default, if there is one.")
+        Path | None, typer.Option(metavar="FILE", help="The worker program. [./worker.py, if it exists]")
     ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no worker.")] = False,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep the state in memory only.")] = False,
-    database: Annotated[Path, typer.Option(metavar="FILE", help="Where the state is kept.")] = DATABASE,
+    database: Annotated[Path, typer.Option(metavar="FILE", help="The file that holds the state.")] = DATABASE,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The server's port; 0: a free one.")] = DEFAULT_PORT,
     ui_port: Annotated[int, typer.Option(min=0, max=65535, help="The UI's port; 0: a free one.")] = DEFAULT_UI_PORT,
     console_port: Annotated[
@@ -238,38 +233,38 @@ async def dev(
 ) -> None:
     """Run a Temporal server, its UI, the console and your worker, until Ctrl-C.
 
-    With FILE, a worker serves all pipelines and stages of that file or package, and starts again when its code changes;
-    runs that the new code does not fit are suspended until they fit. With NAME, the worker is that of an installed
-    package. Without either, it is ./worker.py.
+    With FILE, a worker serves all pipelines and stages of that file or package, and restarts when its code changes;
+    a run that does not fit the new code is suspended until the code fits. With NAME, the worker is that of an
+    installed package. Without either, it is ./worker.py.
 
-    The server listens on this machine only and keeps its state in .baton/dev, so runs resume where they were
-    when it is started again. The UI shows compressed payloads through a codec server that is started beside
-    it. With BATON_ENCRYPT=true, it decrypts for the UI what is encrypted with the keys of this machine, made in
-    .baton/keys.toml if there are none: workers with a BatonPlugin() then encrypt everything that the server stores.
-    The worker finds the server in its environment, and is started again when it dies. Ctrl-C or SIGTERM stops
-    everything; a second one does not wait for stages in progress.
+    The server listens on this machine only and keeps its state in .baton/dev, so runs resume after a restart. The UI
+    shows compressed payloads through a codec server. With BATON_ENCRYPT=true, workers with a BatonPlugin() encrypt
+    everything that the server stores, and the codec server decrypts it for the UI, with the keys of this machine
+    (.baton/keys.toml, created if missing). The worker gets the server's address from its environment, and is
+    restarted when it dies. Ctrl-C or SIGTERM stops everything; a second one does not wait for stages in progress.
     """
-    named = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
-    options = DevServerOptions(database=None if ephemeral else database, port=port, ui_port=ui_port, namespace=named)
+    namespace = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
+    state = None if ephemeral else database
+    options = DevServerOptions(database=state, port=port, ui_port=ui_port, namespace=namespace)
     keyring = Keyring.find_out(os.environ, KEYS_FOLDER) if encryption_wanted(os.environ) else None
     if code is not None and (worker is not None or no_worker):
-        raise BatonError("FILE and NAME come with a worker of their own; leave out --worker and --no-worker")
-    program = () if no_worker else _program(code, worker)
-    watched = Path(code) if code is not None and program[1] == _OF_FILES else None
-    setup = _Setup(options, program, watched, session.options.store, keyring, console_port)
-    with _cancelled_by_signals(session) as stopped:
+        raise BatonError("FILE and NAME bring their own worker; leave out --worker and --no-worker")
+    arguments = () if no_worker else _worker_arguments(code, worker)
+    watched = Path(code) if code is not None and arguments[1] == _FILE_WORKER else None
+    setup = _Setup(options, arguments, watched, session.options.store, keyring, console_port)
+    with _cancel_on_signals(session) as received:
         try:
             await _serve(session, setup)
         except asyncio.CancelledError:
-            if not stopped:
+            if not received:
                 raise
-    _mention(session, "stopped")
+    _report_stop(session, "stopped")
 
 
-def _program(code: str | None, worker: Path | None) -> Sequence[str]:
-    """Return the worker's arguments for Python; nothing without one."""
+def _worker_arguments(code: str | None, worker: Path | None) -> Sequence[str]:
+    """Return Python's arguments for the worker; empty if there is none."""
     if code is not None and Path(code).exists():
-        return ("-m", _OF_FILES, str(Path(code).resolve()))
+        return ("-m", _FILE_WORKER, str(Path(code).resolve()))
     if code is not None:
         return ("-m", worker_module(code))
     script = find_worker(worker)
@@ -277,21 +272,21 @@ def _program(code: str | None, worker: Path | None) -> Sequence[str]:
 
 
 async def _serve(session: Session, setup: _Setup) -> None:
-    """Start everything, and run until this is cancelled or the server dies."""
-    async with contextlib.AsyncExitStack() as running:
-        # The codec server must know the UI's port, and be there before it; nor may it take that port itself.
-        ui_port = setup.server.ui_port or running.enter_context(held_port(host=HOST))
+    """Start everything, and run until cancelled or the server dies."""
+    async with contextlib.AsyncExitStack() as stack:
+        # The codec server starts before the UI and must know the UI's port, which is held so that it is not taken.
+        ui_port = setup.server.ui_port or stack.enter_context(held_port(host=HOST))
         origins = [f"http://{name}:{ui_port}" for name in (HOST, "localhost")]
-        endpoint = await running.enter_async_context(serve_codec(codecs_for(setup.keyring), origins=origins))
+        endpoint = await stack.enter_async_context(serve_codec(codecs_for(setup.keyring), origins=origins))
         with session.progress("starting the server"):
             server = DevServer(replace(setup.server, ui_port=ui_port, codec_endpoint=endpoint))
-            await running.enter_async_context(server)
-        links = Links(current_user(), used=lambda path: session.note(f"console, the next browser: {address}{path}"))
+            await stack.enter_async_context(server)
+        links = Links(current_user(), used=lambda path: session.note(f"console, next link: {address}{path}"))
         sources = _sources(session, setup, server)
         console = serve_console(sources, Access(links=links), host=HOST, port=_console_port(setup.console_port))
-        address = await running.enter_async_context(console)
+        address = await stack.enter_async_context(console)
         _announce(session, setup, server, f"{address}{links.path}")
-        if setup.worker:
+        if setup.worker_arguments:
             environment = worker_environment(
                 os.environ,
                 address=server.address,
@@ -299,45 +294,44 @@ async def _serve(session: Session, setup: _Setup) -> None:
                 artifacts=absolute_store(setup.artifacts),
             )
             environment |= _keys_environment(setup)
-            await running.enter_async_context(
-                supervised(WorkerProgram(setup.worker, environment, setup.code), session.note)
-            )
+            program = WorkerProgram(setup.worker_arguments, environment, setup.watched)
+            await stack.enter_async_context(supervised(program, session.note))
         code = await server.process.wait()
         log = setup.server.log_file
-        raise ServerError(f"the Temporal server ended by itself, with code {code}; its log: {log or 'none was kept'}")
+        raise ServerError(f"the Temporal server exited with code {code}; its log: {log or 'none was kept'}")
 
 
 @contextlib.contextmanager
-def _cancelled_by_signals(session: Session) -> Iterator[list[int]]:
-    """Cancel the task that runs at every signal that means "stop"; yields the list of those that came."""
+def _cancel_on_signals(session: Session) -> Iterator[list[int]]:
+    """Cancel the current task on every stop signal; yields the list of received signals."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None  # noqa: S101 - a command runs in one
-    came: list[int] = []
+    assert task is not None  # noqa: S101 - a command runs in a task
+    received: list[int] = []
 
-    def stop(number: int) -> None:
-        came.append(number)
+    def stop(signal_number: int) -> None:
+        received.append(signal_number)
         task.cancel()
-        if len(came) == 1:
-            _mention(session, "stopping; stages in progress may finish (Ctrl-C again: at once)")
+        if len(received) == 1:
+            _report_stop(session, "stopping once stages in progress finish; press Ctrl-C again to stop at once")
 
     with contextlib.ExitStack() as handlers:
-        for number in _STOPPING:
-            with contextlib.suppress(NotImplementedError):  # on Windows Ctrl-C alone stops, the loop's own way
-                loop.add_signal_handler(number, stop, number)
-                handlers.callback(loop.remove_signal_handler, number)
-        yield came
+        for signal_number in _STOP_SIGNALS:
+            with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C stops
+                loop.add_signal_handler(signal_number, stop, signal_number)
+                handlers.callback(loop.remove_signal_handler, signal_number)
+        yield received
 
 
-def _mention(session: Session, text: str) -> None:
-    """Say how far it is with stopping, if there is still somebody to read it: a terminal that is closed hangs up."""
-    with contextlib.suppress(OSError, SystemExit):  # the second is what rich makes of a pipe without a reader
+def _report_stop(session: Session, text: str) -> None:
+    """Print a line to stderr, unless the terminal was closed."""
+    with contextlib.suppress(OSError, SystemExit):  # rich raises SystemExit for a closed pipe
         session.err.print(plain(text, "dim"))
 
 
-def _console_port(given: int | None) -> int:
-    """Return the console's port: the one that was named, or the usual one, or any where that is taken."""
-    if given is not None:
-        return given
+def _console_port(port: int | None) -> int:
+    """Return the given port, the default one, or 0 if the default is taken."""
+    if port is not None:
+        return port
     try:
         with held_port(DEFAULT_CONSOLE_PORT, host=HOST):
             return DEFAULT_CONSOLE_PORT
@@ -346,20 +340,20 @@ def _console_port(given: int | None) -> int:
 
 
 def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
-    """Return what the console reads: this server, and what its worker keeps beside it."""
+    """Return the console's sources: this server, its worker's artifacts and ledger."""
+    namespace = setup.server.namespace
 
     async def connect() -> Client:
         plugin = BatonPlugin(session.parts, keyring=session.keyring, encrypt=encryption_wanted(os.environ))
-        named = setup.server.namespace
-        return await Client.connect(server.address, namespace=named, plugins=[plugin], runtime=session.runtime)
+        return await Client.connect(server.address, namespace=namespace, plugins=[plugin], runtime=session.runtime)
 
-    places = Places(server.ui_url, setup.server.namespace)
-    return Sources(connect, session.parts.artifacts, places, evidence_of(session), vault_at_hand)
+    places = Places(server.ui_url, namespace)
+    return Sources(connect, session.parts.artifacts, places, make_evidence(session), open_vault)
 
 
 def _announce(session: Session, setup: _Setup, server: DevServer, console: str) -> None:
-    """Say where everything is, and how to stop it."""
-    options = setup.server
+    """Print the addresses, and how to stop."""
+    options, worker = setup.server, setup.worker_arguments[-1] if setup.worker_arguments else None
     if session.json:
         ready = {
             "address": server.address,
@@ -368,7 +362,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer, console: str) 
             "codec": server.options.codec_endpoint,
             "namespace": options.namespace,
             "database": str(options.database) if options.database else None,
-            "worker": setup.worker[-1] if setup.worker else None,
+            "worker": worker,
             "encrypted": setup.keyring is not None,
             "pid": os.getpid(),
         }
@@ -380,26 +374,19 @@ def _announce(session: Session, setup: _Setup, server: DevServer, console: str) 
     table.add_row("UI", plain(f"{server.ui_url}", "bold cyan"))
     table.add_row("server", plain(f"{server.address}, namespace {options.namespace!r}, {state}"))
     if setup.keyring is not None:
-        whose = (
-            f"this machine's keys, {KEYS_FOLDER / DEVELOPMENT_FILE}" if setup.keyring.is_development else "your keys"
-        )
-        table.add_row("payloads", plain(f"what is encrypted with {whose}, the UI decrypts"))
-        table.add_row("", "workers with a BatonPlugin() encrypt")
+        machine_keys = f"this machine's keys, {KEYS_FOLDER / DEVELOPMENT_FILE}"
+        keys = machine_keys if setup.keyring.is_development else "your keys"
+        table.add_row("payloads", plain(f"workers with a BatonPlugin() encrypt with {keys}; the UI decrypts"))
         table.add_row("", "to start runs in another terminal, set BATON_ENCRYPT=true there too")
     table.add_row("codec", plain(f"{server.options.codec_endpoint}, for services and the temporal command"))
-    table.add_row("worker", plain(setup.worker[-1] if setup.worker else _no_worker(server)))
+    table.add_row("worker", plain(worker or f"none; start yours with TEMPORAL_ADDRESS={server.address}"))
     table.add_row("stop", "Ctrl-C")
     session.show(table)
     session.out.file.flush()
 
 
 def _keys_environment(setup: _Setup) -> dict[str, str]:
-    """Return what a worker must be told so that it finds the keys of this machine, wherever it runs."""
+    """Return the variable with which a worker in another folder finds this machine's keys."""
     if setup.keyring is None or not setup.keyring.is_development or os.environ.get("BATON_KEYS"):
         return {}
     return {"BATON_KEYS": str((KEYS_FOLDER / DEVELOPMENT_FILE).absolute())}
-
-
-def _no_worker(server: DevServer) -> str:
-    """Return how to run a worker by hand."""
-    return f"none; start yours with TEMPORAL_ADDRESS={server.address}"

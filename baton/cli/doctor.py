@@ -1,4 +1,4 @@
-"""`baton doctor`: whether everything is as it should be, and what to do where it is not."""
+"""`baton doctor`: check the installation, server, workers and runs, and suggest remedies."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtif
 from baton.cli.options import ExitCode
 from baton.cli.output import make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
-from baton.cli.supervision import installed
+from baton.cli.supervision import installed_version
 from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
 from baton.handoff.client_inbox import ASKING_RUNS, WAITING_RUNS
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
@@ -55,7 +55,7 @@ from baton.worker import unknown_settings
 
 
 class Mark(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -64,7 +64,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found."""
+    """The finding of one check."""
 
     check: str
     mark: Mark
@@ -72,75 +72,69 @@ class Finding:
     remedy: str | None = None
 
 
-_PATIENCE_SECONDS = 10.0
-_SERVERS_OWN = "look at the server's log, and whether its disk or database has room"
+_TIMEOUT_SECONDS = 10.0
+_SERVER_REMEDY = "check the server's log, and the free space of its disk or database"
 _STYLES = {Mark.OK: "green", Mark.WARN: "yellow", Mark.FAIL: "bold red"}
-_ROOM = 1_000_000  # bytes
+_PROBE_BYTES = 1_000_000
 _PROBE = b"baton doctor\n"
-_MOST_DESCRIBED = 50
-_AT_ONCE = 8
-_UNUSUAL_TRIES = 3  # a worker that is killed costs one, another that takes over in the same second one more
-_LEAST_FREE = 100_000_000  # bytes
-_RUNS_READ = 5
+_MAX_DESCRIBED_RUNS = 50
+_MAX_CONCURRENT_CALLS = 8
+_MIN_SUSPICIOUS_ATTEMPTS = 3  # a killed worker costs one attempt, and a second one killed at the same time another
+_MIN_FREE_BYTES = 100_000_000
+_MAX_READ_RUNS = 5
 
 
 @command
 async def doctor(
     session: Session,
-    fix: Annotated[bool, typer.Option("--fix", help="Add the search attributes that the namespace lacks.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Add missing search attributes to the namespace.")] = False,
     task_queue: Annotated[
         str,
-        typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="The task queue whose workers are looked for."),
+        typer.Option(metavar="NAME", envvar="BATON_TASK_QUEUE", help="The task queue whose workers to check."),
     ] = DEFAULT_TASK_QUEUE,
 ) -> None:
     """Check the installation, keys and ledger, the server, the workers and the runs.
 
-    Each line says what was found, and the command that helps where one does. The exit code is 1 if a check fails,
-    and 3 if no server answers; warnings do not count.
+    Each line shows a finding and, if it is a problem, its remedy. The exit code is 1 if a check fails and 3 if no
+    server answers; warnings do not change it.
     """
-    findings: list[Finding] = []
-    has_server = True
-    with session.progress("looking"):
-        async for one in _everything(session, task_queue, fix=fix):
-            findings.append(one)
-            has_server = has_server and (one.check, one.mark) != ("server", Mark.FAIL)
+    with session.progress("checking"):
+        findings = [finding async for finding in _run_checks(session, task_queue, fix=fix)]
     if session.json:
         session.write_json(
             [{"check": f.check, "mark": f.mark.value, "found": f.found, "remedy": f.remedy} for f in findings]
         )
     else:
         _print(session, findings)
-    if not has_server:
-        raise typer.Exit(ExitCode.UNREACHABLE)
-    if any(one.mark is Mark.FAIL for one in findings):
-        raise typer.Exit(ExitCode.FAILURE)
+    failed_checks = [finding.check for finding in findings if finding.mark is Mark.FAIL]
+    if failed_checks:
+        raise typer.Exit(ExitCode.UNREACHABLE if "server" in failed_checks else ExitCode.FAILURE)
 
 
-async def _everything(session: Session, task_queue: str, *, fix: bool) -> AsyncIterator[Finding]:
-    """Yield what every check finds; without a server those that need one are left out."""
-    for finding in installation():
+async def _run_checks(session: Session, task_queue: str, *, fix: bool) -> AsyncIterator[Finding]:
+    """Yield the finding of every check. Without a server, those that need it are skipped."""
+    for finding in check_installation():
         yield finding
     yield check_settings(os.environ)
     yield await check_store(session.options.store, open_store)
     yield check_keys(os.environ)
     yield await check_ledger()
     try:
-        place = session.connection.settings()
+        connection = session.connection.settings()
         client = await session.client()
     except ServerError as error:
         yield Finding("server", Mark.FAIL, str(error))
         return
     except KeyringError as error:
-        yield Finding("encryption", Mark.FAIL, f"the server was not asked, for the keys cannot be used: {error}")
+        yield Finding("encryption", Mark.FAIL, f"the server was not checked, because the keys cannot be used: {error}")
         return
-    yield Finding("server", Mark.OK, f"{place['target_host']} answers")
-    yield check_protection(place)
-    for check, asking in _of_the_server(client, task_queue, fix=fix):
-        yield await _in_time(check, asking)
+    yield Finding("server", Mark.OK, f"{connection['target_host']} answers")
+    yield check_protection(connection)
+    for check, pending_finding in _server_checks(client, task_queue, fix=fix):
+        yield await _await_finding(check, pending_finding)
 
 
-def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[str, Awaitable[Finding]]]:
-    """Return the checks that ask the server."""
+def _server_checks(client: Client, task_queue: str, *, fix: bool) -> list[tuple[str, Awaitable[Finding]]]:
     return [
         ("namespace", check_namespace(client)),
         ("search attributes", check_search_attributes(client, fix=fix)),
@@ -153,126 +147,123 @@ def _of_the_server(client: Client, task_queue: str, *, fix: bool) -> list[tuple[
     ]
 
 
-async def _in_time(check: str, asking: Awaitable[Finding]) -> Finding:
-    """Return what a check finds; that the server does not answer it is a finding, too."""
+async def _await_finding(check: str, pending_finding: Awaitable[Finding]) -> Finding:
+    """Return the finding, or one for a timeout or an error of the server."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            return await asking
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            return await pending_finding
     except TimeoutError:
-        return Finding(check, Mark.FAIL, f"no answer within {_PATIENCE_SECONDS:.0f} s", _SERVERS_OWN)
+        return Finding(check, Mark.FAIL, f"no answer within {_TIMEOUT_SECONDS:.0f} s", _SERVER_REMEDY)
     except RPCError as error:
-        ours = error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
-        remedy = "check the namespace's name and your rights in it" if ours else _SERVERS_OWN
-        return Finding(check, Mark.FAIL, error.message, remedy)
+        caller_errors = RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED
+        caller_remedy = "check the namespace's name and your permissions in it"
+        return Finding(
+            check, Mark.FAIL, error.message, caller_remedy if error.status in caller_errors else _SERVER_REMEDY
+        )
 
 
 def _print(session: Session, findings: list[Finding]) -> None:
-    """Write the table, and the sum."""
+    """Print a table of the findings, and their counts."""
     table = make_table("", "", "", whole=("",))
     table.columns[2].no_wrap, table.columns[2].overflow = False, "fold"
-    for one in findings:
-        found = plain(one.found)
-        if one.remedy:
-            found = Text.assemble(found, "\n", plain(f"→ {one.remedy}", "bold"))
-        table.add_row(Text(one.mark.value, _STYLES[one.mark]), plain(one.check, "bold"), found)
+    for finding in findings:
+        text = plain(finding.found)
+        if finding.remedy:
+            text = Text.assemble(text, "\n", plain(f"→ {finding.remedy}", "bold"))
+        table.add_row(Text(finding.mark.value, _STYLES[finding.mark]), plain(finding.check, "bold"), text)
     session.show(table, "")
-    counts = {mark: sum(one.mark is mark for one in findings) for mark in Mark}
+    counts = {mark: sum(finding.mark is mark for finding in findings) for mark in Mark}
     failed, warned = quantity(counts[Mark.FAIL], "check"), quantity(counts[Mark.WARN], "warning")
     session.show(plain(f"{failed} failed, {warned}, {counts[Mark.OK]} ok"))
 
 
-def installation() -> Iterator[Finding]:
-    """Yield what is installed."""
+def check_installation() -> Iterator[Finding]:
+    """Yield the version of Python and of each main package."""
     yield Finding("python", Mark.OK, platform.python_version())
     for name in ("temporal-baton", "temporalio", "pydantic"):
-        version = installed(name)
-        missing = None if version else f"pip install {name}"
-        yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", missing)
+        version = installed_version(name)
+        remedy = None if version else f"pip install {name}"
+        yield Finding(name, Mark.OK if version else Mark.WARN, version or "not installed as a package", remedy)
 
 
 def check_settings(environment: Iterable[str]) -> Finding:
-    """Check that something reads each `BATON_…` variable."""
+    """Check that each `BATON_…` variable is a setting."""
     if unknown := unknown_settings(environment):
         return Finding("settings", Mark.WARN, f"ignored: {', '.join(unknown)}", "unset them, or correct their names")
     return Finding("settings", Mark.OK, "each BATON_… variable is known")
 
 
-async def check_store(where: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
-    """Check that the artifact store takes bytes and returns them; a few bytes stay there."""
+async def check_store(location: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
+    """Check that the artifact store takes and returns bytes. A probe of a few bytes stays in it."""
     try:
-        opened = open_store(where)
-        if isinstance(opened, LocalArtifactStore) and (full := no_room(opened.root)):
-            remedy = "make room; stages that write artifacts fail until there is"
-            return Finding("artifact store", Mark.FAIL, full, remedy)
-        kept = await opened.put(_PROBE)
-        is_whole = await opened.get(kept) == _PROBE
+        store = open_store(location)
+        if isinstance(store, LocalArtifactStore) and (problem := write_problem(store.root)):
+            remedy = "free some space; stages that write artifacts fail until then"
+            return Finding("artifact store", Mark.FAIL, problem, remedy)
+        digest = await store.put(_PROBE)
+        intact = await store.get(digest) == _PROBE
     except (ArtifactError, ValueError, OSError) as error:
         return Finding("artifact store", Mark.FAIL, str(error), "name another with --artifacts or BATON_ARTIFACTS")
-    if not is_whole:
-        return Finding("artifact store", Mark.FAIL, f"{where} gives back other bytes", "do not use this store")
-    if isinstance(opened, MemoryArtifactStore):
+    if not intact:
+        return Finding("artifact store", Mark.FAIL, f"{location} returned other bytes", "do not use this store")
+    if isinstance(store, MemoryArtifactStore):
         return Finding("artifact store", Mark.WARN, "in memory", "it ends with its process; name a folder or a bucket")
-    return Finding("artifact store", Mark.OK, f"{where} can be written and read")
+    return Finding("artifact store", Mark.OK, f"{location} can be written and read")
 
 
-def no_room(folder: Path) -> str | None:
-    """Return why nothing can be written into a folder, found out by writing a megabyte; None if it can."""
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+def write_problem(folder: Path) -> str | None:
+    """Write a megabyte into a folder, or its closest existing parent, and return why that failed, or None."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=there, prefix=".baton-doctor-") as file:
-            file.write(os.urandom(_ROOM))
+        with tempfile.TemporaryFile(dir=existing, prefix=".baton-doctor-") as file:
+            file.write(os.urandom(_PROBE_BYTES))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return f"nothing can be written in {there}: {error.strerror}"
+        return f"nothing can be written in {existing}: {error.strerror}"
     return None
 
 
 def check_protection(settings: dict[str, Any]) -> Finding:
-    """Check how the connection is protected."""
+    """Check that the connection has TLS or an API key, or stays on this machine."""
     host = host_of(settings["target_host"])
     if settings.get("api_key"):
         return Finding("protection", Mark.OK, "TLS, and an API key")
     if settings.get("tls"):
         return Finding("protection", Mark.OK, "TLS")
     if is_loopback(host):
-        return Finding("protection", Mark.OK, "neither TLS nor a key, on this machine")
+        return Finding("protection", Mark.OK, "neither TLS nor an API key, but on this machine")
     return Finding(
         "protection",
         Mark.WARN,
-        f"neither TLS nor a key on the way to {host}; anyone on that network can read batons and decide",
+        f"neither TLS nor an API key for {host}; anyone on that network can read batons and decide",
         "set TEMPORAL_API_KEY or TEMPORAL_TLS, or use a profile of temporal.toml that has them",
     )
 
 
 async def check_namespace(client: Client) -> Finding:
-    """Check that the namespace is there, and how long it keeps runs that ended."""
+    """Check that the namespace exists, and report its retention of closed runs."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
-    answer = await client.workflow_service.describe_namespace(request, retry=True)
-    kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
-    days = kept.days or round(kept.total_seconds() / 86400, 1)
-    found = f"{client.namespace!r} keeps runs that ended for {days} day{'' if days == 1 else 's'}"
+    response = await client.workflow_service.describe_namespace(request, retry=True)
+    retention = response.config.workflow_execution_retention_ttl.ToTimedelta()
+    days = retention.days or round(retention.total_seconds() / 86400, 1)
+    found = f"{client.namespace!r} keeps closed runs for {days} day{'' if days == 1 else 's'}"
     return Finding("namespace", Mark.OK, found)
 
 
 async def check_search_attributes(client: Client, *, fix: bool) -> Finding:
-    """Check that the namespace has Baton's search attributes, and with ``fix`` add those it lacks."""
+    """Check that the namespace has Baton's search attributes, or with ``fix`` add missing ones."""
     check = "search attributes"
     try:
-        missing = await _missing(client)
+        missing = await _missing_search_attributes(client)
         if not missing:
             return Finding(check, Mark.OK, ", ".join(SEARCH_ATTRIBUTES))
         if fix:
-            await _add(client, missing)
+            await _add_search_attributes(client, missing)
             return Finding(check, Mark.OK, f"added {', '.join(missing)}")
     except RPCError as error:
-        by_hand = ", ".join(SEARCH_ATTRIBUTES)
-        return Finding(
-            check,
-            Mark.WARN,
-            f"the server refuses to tell: {error.message}",
-            f"see to it that it has {by_hand}, Keyword",
-        )
+        remedy = f"make sure that the namespace has {', '.join(SEARCH_ATTRIBUTES)}, of type Keyword"
+        return Finding(check, Mark.WARN, f"the server does not list them: {error.message}", remedy)
     return Finding(
         check,
         Mark.FAIL,
@@ -281,15 +272,14 @@ async def check_search_attributes(client: Client, *, fix: bool) -> Finding:
     )
 
 
-async def _missing(client: Client) -> list[str]:
-    """Return the search attributes that the namespace lacks."""
+async def _missing_search_attributes(client: Client) -> list[str]:
     request = ListSearchAttributesRequest(namespace=client.namespace)
-    known = (await client.operator_service.list_search_attributes(request, retry=True)).custom_attributes
-    return [name for name in SEARCH_ATTRIBUTES if name not in known]
+    response = await client.operator_service.list_search_attributes(request, retry=True)
+    return [name for name in SEARCH_ATTRIBUTES if name not in response.custom_attributes]
 
 
-async def _add(client: Client, names: Sequence[str]) -> None:
-    """Add search attributes, one by one: in a call with several, one that is known would hide the others."""
+async def _add_search_attributes(client: Client, names: Sequence[str]) -> None:
+    """Add each search attribute in its own call, since the server skips all if one exists."""
     for name in names:
         await client.operator_service.add_search_attributes(
             AddSearchAttributesRequest(
@@ -301,79 +291,78 @@ async def _add(client: Client, names: Sequence[str]) -> None:
 
 
 async def check_workers(client: Client, task_queue: str) -> Finding:
-    """Check that workers poll the task queue, and are given runs."""
-    answer = await described_queue(client, task_queue)
-    if finding := _given_no_runs(answer, task_queue) or await _stranded(client, task_queue):
+    """Check that workers poll the task queue, and that the server routes runs to their builds."""
+    queue = await described_queue(client, task_queue)
+    if finding := _check_routing(queue, task_queue) or await _check_pinned_runs(client, task_queue):
         return finding
-    if seen := recent_pollers(answer):
-        return Finding("workers", Mark.OK, f"{len(seen)} asked the task queue {task_queue!r} for work lately")
-    found = f"none asks the task queue {task_queue!r} for work"
+    if pollers := recent_pollers(queue):
+        return Finding("workers", Mark.OK, f"{quantity(len(pollers), 'worker')} recently polled {task_queue!r}")
+    found = f"no worker polls task queue {task_queue!r}"
     quoted = task_queue.replace("'", "''")
     open_runs = await count(client, f"TaskQueue = '{quoted}' AND ExecutionStatus = 'Running'")
     if not open_runs:
         return Finding("workers", Mark.WARN, found, "start one; `baton dev` does")
     found = f"{found}, and {quantity(open_runs, 'open run')} cannot continue"
-    return Finding("workers", Mark.FAIL, found, "start one, and see in its log why the last one ended")
+    return Finding("workers", Mark.FAIL, found, "start one, and see in the log of the last one why it exited")
 
 
 async def check_routing(client: Client, task_queue: str) -> Finding | None:
-    """Return that no build of the workers is given runs, so that none begins; None where runs do."""
-    return _given_no_runs(await described_queue(client, task_queue), task_queue)
+    """Return a finding if the server routes no runs to the builds that poll the task queue."""
+    return _check_routing(await described_queue(client, task_queue), task_queue)
 
 
-def _given_no_runs(answer: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
-    """Return the same of what the server says of the task queue."""
-    seen = recent_pollers(answer)
-    unchosen = unchosen_workers(answer)
+def _check_routing(queue: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
+    pollers = recent_pollers(queue)
+    unchosen = unchosen_workers(queue)
     if unchosen is None:
         return None
-    found = f"{len(seen)} asked the task queue {task_queue!r} for work lately, and no run is given to their builds"
+    found = f"{quantity(len(pollers), 'worker')} recently polled {task_queue!r}, but runs do not go to their builds"
     if unchosen.current is None:
         return Finding("workers", Mark.WARN, found, unchosen.remedy)
     return Finding(
         "workers",
         Mark.WARN,
-        f"{found}: build {unchosen.current!r} is, and it has no workers",
+        f"{found}: they go to build {unchosen.current!r}, which has no workers",
         f"start workers of build {unchosen.current!r}, or {unchosen.remedy}",
     )
 
 
-async def _stranded(client: Client, task_queue: str) -> Finding | None:
+async def _check_pinned_runs(client: Client, task_queue: str) -> Finding | None:
     """Return a finding if runs are pinned to builds without workers."""
     builds = await polling_builds(client, task_queue)
     query = pinned_elsewhere(task_queue, [build for build in builds if build])
     count = (await client.count_workflows(query)).count
     async for run in list_executions(client, query, most=1):
         build = pinned_build(await describe(client, run.id, run.run_id))
-        if build is None or build in builds:  # it was moved a moment ago
+        if build is None or build in builds:  # moved since the count
             return None
         found = f"{quantity(count, 'run')} {'is' if count == 1 else 'are'} pinned to builds without workers"
         return Finding(
             "workers",
             Mark.WARN,
             f"{found}, such as {run.id!r} to {build.id!r}: they cannot continue",
-            f"start workers of such a build again, or move its runs: `baton show {shlex.quote(run.id)}` tells how",
+            f"start workers of such a build, or move its runs: `baton show {shlex.quote(run.id)}` says how",
         )
     return None
 
 
 async def check_payloads(client: Client) -> Finding:
-    """Check that the payloads of the newest run, an open one if there is one, can be read here."""
-    listed = await list_runs(client, RunFilter(children=True), 1)
-    if not listed:
+    """Check that this machine can decode the payloads of the newest run, preferably an open one."""
+    newest = await list_runs(client, RunFilter(children=True), 1)
+    if not newest:
         return Finding("runs", Mark.OK, "none yet")
-    [run] = listed
+    [run] = newest
     _, events = await history(client, run.workflow_id, run.run_id)
     try:
         await decoded(events, client.data_converter)
     except HistoryError as error:
-        remedy = "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"
-        return Finding("runs", Mark.FAIL, f"of the run {run.workflow_id!r} {error}", remedy)
+        remedy = "set BATON_KEYS and BATON_ARTIFACTS to the workers' keys and store"
+        return Finding("runs", Mark.FAIL, f"run {run.workflow_id!r}: {error}", remedy)
     return Finding("runs", Mark.OK, f"the payloads of {run.workflow_id!r} can be read")
 
 
 async def count(client: Client, query: str) -> int:
-    """Return how many runs a query finds; none where the server does not index what it asks for."""
+    """Return how many runs match a query; 0 if the server does not know its search attributes."""
     try:
         return (await client.count_workflows(query)).count
     except RPCError as error:
@@ -383,101 +372,101 @@ async def count(client: Client, query: str) -> int:
 
 
 async def check_suspended_runs(client: Client) -> Finding:
-    """Check that workers can continue the open runs."""
+    """Check that no run is suspended."""
     check = "suspended runs"
-    wanted = RunFilter(status=SUSPENDED, children=True, every=True)
-    found = await count(client, wanted.query()) or await count(client, wanted.query(labelled=False))
-    if not found:
+    run_filter = RunFilter(status=SUSPENDED, children=True, every=True)
+    number = await count(client, run_filter.query()) or await count(client, run_filter.query(labelled=False))
+    if not number:
         return Finding(check, Mark.OK, "none")
     return Finding(
         check,
         Mark.FAIL,
-        f"{quantity(found, 'run')}: the workers' code fails whenever it is given one, or lacks what a stage needs",
+        f"{quantity(number, 'run')}: the workers' code fails on them, or lacks what a stage needs",
         "baton list --all --status suspended; `baton show RUN` says why, `baton replay` checks new code",
     )
 
 
 async def check_blocked_runs(client: Client) -> Finding:
-    """Check that the steps of open runs do not fail again and again, and that workers answer."""
-    check, turn = "blocked runs", asyncio.Semaphore(_AT_ONCE)
+    """Check that steps of the newest open runs do not fail repeatedly, and that workers answer."""
+    check, limiter = "blocked runs", asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
     open_runs = "ExecutionStatus = 'Running'"
-    newest = [one async for one in list_executions(client, open_runs, most=_MOST_DESCRIBED)]
+    newest = [run async for run in list_executions(client, open_runs, most=_MAX_DESCRIBED_RUNS)]
 
-    async def reason(run: Execution) -> str | None:
-        async with turn:
+    async def find_reason(run: Execution) -> str | None:
+        async with limiter:
             try:
-                return _reason(await describe(client, run.id, run.run_id))
+                return _blocking_reason(await describe(client, run.id, run.run_id))
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return None
                 raise
 
-    reasons = await asyncio.gather(*map(reason, newest))
-    stopped = [(run, why) for run, why in zip(newest, reasons, strict=True) if why]
-    if not stopped:
-        return Finding(check, Mark.OK, "none" if len(newest) < _MOST_DESCRIBED else f"none of the newest {len(newest)}")
-    run, why = stopped[0]
-    found = f"{len(stopped)} of the newest {quantity(len(newest), 'open run')}, such as {run.id!r}: {why}"
+    reasons = await asyncio.gather(*map(find_reason, newest))
+    blocked = [(run, reason) for run, reason in zip(newest, reasons, strict=True) if reason]
+    if not blocked:
+        all_read = len(newest) < _MAX_DESCRIBED_RUNS
+        return Finding(check, Mark.OK, "none" if all_read else f"none of the newest {len(newest)}")
+    run, reason = blocked[0]
+    found = f"{len(blocked)} of the newest {quantity(len(newest), 'open run')}, such as {run.id!r}: {reason}"
     return Finding(check, Mark.FAIL, found, f"baton show {shlex.quote(run.id)}")
 
 
-def _reason(run: Execution) -> str | None:
-    """Return why a run does not move, or None."""
+def _blocking_reason(run: Execution) -> str | None:
+    """Return why a run makes no progress, or None."""
     for activity in run.details.pending_activities:
         if activity.activity_type.name == WAIT_FOR_WORKER and activity.HasField("last_failure"):
             return f"it waits for a worker that can do it: {activity.last_failure.message.partition(chr(10))[0][:200]}"
-        if activity.attempt >= _UNUSUAL_TRIES and activity.HasField("last_failure"):
-            why = failure_reason(activity.last_failure).partition("\n")[0][:200]
+        if activity.attempt >= _MIN_SUSPICIOUS_ATTEMPTS and activity.HasField("last_failure"):
+            reason = failure_reason(activity.last_failure).partition("\n")[0][:200]
             state = "runs" if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED else "waits for"
-            return f"{activity.activity_type.name} failed, {state} attempt {activity.attempt}: {why}"
-    tries = run.details.pending_workflow_task.attempt
-    return f"a worker was given it {tries} times without an answer" if tries >= _UNUSUAL_TRIES else None
+            return f"{activity.activity_type.name} failed, {state} attempt {activity.attempt}: {reason}"
+    attempts = run.details.pending_workflow_task.attempt
+    return f"{attempts} workflow tasks got no answer from a worker" if attempts >= _MIN_SUSPICIOUS_ATTEMPTS else None
 
 
 async def check_waiting_runs(client: Client) -> Finding:
-    """Say how many runs wait for somebody: for a decision about a handoff, for an answer, or while paused."""
+    """Report how many runs wait for a person: for a decision, an answer, or to be unpaused."""
     check = "waiting for you"
     handoffs, asking = await count(client, WAITING_RUNS), await count(client, ASKING_RUNS)
     paused = await count(client, RunFilter(status=PAUSED, children=True, every=True).query(labelled=False))
-    parts: Sequence[tuple[int, str, str]] = (
+    rows: Sequence[tuple[int, str, str]] = (
         (handoffs, f"{quantity(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
         (asking, f"{quantity(asking, 'run')} waiting for an approval or an agent outside", "baton inbox"),
         (paused, quantity(paused, "paused run"), "baton list --all --status paused"),
     )
-    there = [(found, remedy) for number, found, remedy in parts if number]
-    if not there:
+    texts = [text for number, text, _ in rows if number]
+    remedies = dict.fromkeys(remedy for number, _, remedy in rows if number)
+    if not texts:
         return Finding(check, Mark.OK, "nothing")
-    remedies = dict.fromkeys(remedy for _, remedy in there)
-    return Finding(check, Mark.WARN, ", ".join(found for found, _ in there), "; ".join(remedies))
+    return Finding(check, Mark.WARN, ", ".join(texts), "; ".join(remedies))
 
 
 def check_keys(environment: Mapping[str, str]) -> Finding:
-    """Check that a worker started here would have a current key for each purpose."""
+    """Check that a worker started here has a current key for each purpose."""
     try:
         if not (is_production(environment) or Keyring.is_at_hand(environment, KEYS_FOLDER)):
-            made = f"a worker with safeguards that is started here makes some in {KEYS_FOLDER}"
-            return Finding("keys", Mark.OK, f"none yet; {made}")
-        ring = Keyring.find_out(environment, KEYS_FOLDER)
+            return Finding("keys", Mark.OK, f"none yet; a worker with safeguards creates them in {KEYS_FOLDER}")
+        keyring = Keyring.find_out(environment, KEYS_FOLDER)
         for purpose in Purpose:
-            ring.current(purpose)
+            keyring.current(purpose)
     except KeyringError as error:
         return Finding("keys", Mark.FAIL, str(error))
-    if ring.is_development:
+    if keyring.is_development:
         return Finding("keys", Mark.OK, "those of a developer's machine; BATON_ENV=production refuses them")
-    return Finding("keys", Mark.OK, "a current one for each purpose")
+    return Finding("keys", Mark.OK, "a current key for each purpose")
 
 
 async def check_ledger() -> Finding:
-    """Check that the ledger that the environment names can be opened and written, and is of this release."""
-    where = ledger_place(None)
-    if isinstance(where, Path) and (found := _of_file(where)):
-        return found
+    """Check that the environment's ledger is writable and of this release."""
+    place = ledger_place(None)
+    if isinstance(place, Path) and (finding := _check_ledger_file(place)):
+        return finding
     try:
         options = LedgerOptions(name=ledger_name(None), signer=_signer(), create=False)
-        async with Ledger(where, options) as opened:
-            if isinstance(where, str):
-                await opened.check_writable()
-            return Finding("ledger", Mark.OK, f"{opened.where} can be opened")
+        async with Ledger(place, options) as ledger:
+            if isinstance(place, str):
+                await ledger.check_writable()
+            return Finding("ledger", Mark.OK, f"{ledger.where} can be opened")
     except LedgerKeysError as error:
         return Finding("ledger", Mark.FAIL, str(error), "set BATON_KEYS to the keyring that the other workers have")
     except (LedgerError, ValueError) as error:
@@ -485,52 +474,53 @@ async def check_ledger() -> Finding:
 
 
 async def check_ledger_records(client: Client) -> Finding:
-    """Check that the ledger has the records for which the newest run on record got receipts."""
-    check, where = "ledger records", ledger_place(None)
-    for listed in await list_runs(client, RunFilter(children=True), _RUNS_READ):
+    """Check that the ledger still has the records that the newest recorded run has receipts for."""
+    check, place = "ledger records", ledger_place(None)
+    for summary in await list_runs(client, RunFilter(children=True), _MAX_READ_RUNS):
+        workflow_id = summary.workflow_id
         try:
-            run = await read_run(client, listed.workflow_id, listed.run_id)
+            run = await read_run(client, workflow_id, summary.run_id)
         except HistoryError:
             continue
         if not run.anchors or run.task_id is None:
             continue
         last = ChainHead.from_anchor(ledger_name(None), run.task_id, run.anchors[-1])
         remedy = "restore the ledger from its backup, or name the workers' one with BATON_LEDGER"
-        if isinstance(where, Path) and not where.exists():
+        if isinstance(place, Path) and not place.exists():
             mark = Mark.FAIL if os.environ.get("BATON_LEDGER") else Mark.WARN
-            found = f"there is no {where}, but {listed.workflow_id!r} is on record: it was deleted, or is elsewhere"
+            found = f"{place} does not exist, but {workflow_id!r} is on record: it was deleted, or is elsewhere"
             return Finding(check, mark, found, remedy)
         try:
-            async with Ledger(where, LedgerOptions(name=ledger_name(None), create=False)) as opened:
-                head = await opened.head(run.task_id)
+            async with Ledger(place, LedgerOptions(name=ledger_name(None), create=False)) as ledger:
+                head = await ledger.head(run.task_id)
         except (LedgerError, ValueError):
             return Finding(check, Mark.WARN, "not checked: the ledger cannot be opened")
-        if head is None or head.sequence < last.sequence:
-            has = head.sequence if head else 0
-            found = f"of {listed.workflow_id!r} it has {has} of at least {quantity(last.sequence, 'record')}"
+        number = head.sequence if head else 0
+        if number < last.sequence:
+            found = f"of {workflow_id!r} it has {number} of at least {quantity(last.sequence, 'record')}"
             return Finding(check, Mark.FAIL, found, remedy)
-        return Finding(check, Mark.OK, f"those of {listed.workflow_id!r} are there")
+        return Finding(check, Mark.OK, f"those of {workflow_id!r} are present")
     return Finding(check, Mark.OK, "no run here is on record")
 
 
 def _signer() -> HeadSigner | None:
-    """Return what a worker started here would sign with; what is wrong with the keys is a finding of its own."""
+    """Return the signer of a worker started here. `check_keys` reports unusable keys."""
     with contextlib.suppress(BatonError):
         return Keys.of(None).signer
     return None
 
 
-def _of_file(file: Path) -> Finding | None:
-    """Return what is to be said of a ledger's file, or None where it is there and has room."""
+def _check_ledger_file(file: Path) -> Finding | None:
+    """Return a finding if the ledger's file is missing, read-only or short of space."""
     if not file.exists():
-        return Finding("ledger", Mark.OK, f"none yet; a worker with safeguards that is started here makes {file}")
-    if shut := next((one for one in (file, file.parent) if not os.access(one, os.W_OK)), None):
-        remedy = "give it to the workers' user: a ledger's file is written, and files beside it"
-        return Finding("ledger", Mark.FAIL, f"{shut} cannot be written by this user", remedy)
-    remedy = "make room, or move old records with `baton audit archive`; runs wait while it cannot be written"
-    if full := no_room(file.parent):
-        return Finding("ledger", Mark.FAIL, full, remedy)
+        return Finding("ledger", Mark.OK, f"none yet; a worker with safeguards creates {file}")
+    if read_only := next((path for path in (file, file.parent) if not os.access(path, os.W_OK)), None):
+        remedy = "make it writable for the workers' user: workers write the ledger's file and files beside it"
+        return Finding("ledger", Mark.FAIL, f"{read_only} cannot be written by this user", remedy)
+    remedy = "free some space, or move old records with `baton audit archive`; runs wait until the ledger is writable"
+    if problem := write_problem(file.parent):
+        return Finding("ledger", Mark.FAIL, problem, remedy)
     free = shutil.disk_usage(file.parent).free
-    if free >= _LEAST_FREE:
+    if free >= _MIN_FREE_BYTES:
         return None
     return Finding("ledger", Mark.WARN, f"{file} has {free // 1_000_000} MB left to grow", remedy)

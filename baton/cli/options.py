@@ -1,4 +1,4 @@
-"""The exit codes, the options that every command takes, before its name or after it, and `--force`."""
+"""The exit codes, the options that every command takes, and `--force`."""
 
 import inspect
 import os
@@ -15,41 +15,41 @@ from baton.artifacts.records import DEFAULT_STORE
 
 
 class ExitCode(IntEnum):
-    """What the exit code of `baton` says."""
+    """The exit codes of `baton`."""
 
     OK = 0
-    """Done."""
+    """Success."""
     FAILURE = 1
-    """What was asked about failed, was refused or denied, or does not exist."""
+    """The operation failed, was refused or denied, or its target does not exist."""
     USAGE = 2
-    """The command line cannot be understood."""
+    """Wrong usage."""
     UNREACHABLE = 3
-    """No Temporal server answers, or it does not let us in."""
+    """No Temporal server answers, or it denies access."""
     UNVERIFIED = 4
-    """Nothing is wrong with a record, and nothing proves it either."""
+    """A record was proved neither valid nor invalid."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
 EXIT_CODES_HELP = (
-    "Exit codes: 0 done; 1 what was asked about failed, was refused or denied, or does not exist; "
+    "Exit codes: 0 success; 1 the operation failed, was refused or denied, or its target does not exist; "
     "2 wrong usage; 3 no server answers; 4 unverified (no proof either way); 130 Ctrl-C."
 )
-"""The exit codes for the end of `--help`."""
+"""The last lines of `--help`."""
 
 
-ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Write over a file that is there.")]
+ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing file.")]
 
 
 def refuse_overwrite(file: Path, force: bool, hint: str) -> None:
-    """Refuse to overwrite a file without --force."""
+    """Raise a usage error if the file exists and --force was not given."""
     if file.exists() and not force:
-        raise typer.BadParameter(f"{str(file)!r} is there already; --force writes over it", param_hint=hint)
+        raise typer.BadParameter(f"{str(file)!r} exists; --force overwrites it", param_hint=hint)
 
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """A base for dataclasses whose fields are options of the commands that take one."""
+    """Base class for dataclasses whose fields become options of a command."""
 
 
 def _connection(name: str, metavar: str, help: str) -> Any:
@@ -58,11 +58,9 @@ def _connection(name: str, metavar: str, help: str) -> Any:
 
 @dataclass(frozen=True)
 class GlobalOptions(OptionGroup):
-    """What the options of every command say; None is "not said"."""
+    """The options that every command takes. None means not given."""
 
-    json: Annotated[bool, typer.Option("--json", help="Write JSON for programs, and nothing else, to the output.")] = (
-        False
-    )
+    json: Annotated[bool, typer.Option("--json", help="Write only JSON to the output.")] = False
     address: Annotated[str | None, _connection("--address", "HOST:PORT", "The Temporal server. [TEMPORAL_ADDRESS]")] = (
         None
     )
@@ -84,34 +82,35 @@ class GlobalOptions(OptionGroup):
 
     @property
     def store(self) -> str:
-        """The artifact store to use: the option, the environment variable, or the default."""
+        """The artifact store: from the option, the environment variable, or the default."""
         return self.artifacts or os.environ.get("BATON_ARTIFACTS") or DEFAULT_STORE
 
-    def overridden(self, later: Self) -> Self:
-        """Return these options with what ``later`` says in place of what they say."""
-        said: dict[str, Any] = {one.name: getattr(later, one.name) for one in fields(later)}
-        return replace(self, **{name: value for name, value in said.items() if value not in (None, False)})
+    def merge(self, overrides: Self) -> Self:
+        """Return these options, replaced by those that ``overrides`` sets."""
+        values: dict[str, Any] = {option.name: getattr(overrides, option.name) for option in fields(overrides)}
+        return replace(self, **{name: value for name, value in values.items() if value not in (None, False)})
 
 
-def with_groups(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make each field of a parameter that is an `OptionGroup` an option of its own."""
+def expand_option_groups(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace each parameter that is an `OptionGroup` by one option for each of its fields."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
-    for one in inspect.signature(function).parameters.values():
-        if not (isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup)):
-            parameters.append(one)
+    for parameter in inspect.signature(function).parameters.values():
+        if not (isinstance(parameter.annotation, type) and issubclass(parameter.annotation, OptionGroup)):
+            parameters.append(parameter)
             continue
-        groups[one.name] = one.annotation
+        groups[parameter.name] = parameter.annotation
         parameters += [
-            inspect.Parameter(option.name, one.kind, default=option.default, annotation=option.type)
-            for option in fields(one.annotation)
+            inspect.Parameter(option.name, parameter.kind, default=option.default, annotation=option.type)
+            for option in fields(parameter.annotation)
         ]
 
     @wraps(function)
-    def call(**given: Any) -> Any:
-        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
-        return function(**given, **made)
+    def wrapper(**kwargs: Any) -> Any:
+        for name, group in groups.items():
+            kwargs[name] = group(**{option.name: kwargs.pop(option.name) for option in fields(group)})
+        return function(**kwargs)
 
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
-    return call
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper

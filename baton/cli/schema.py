@@ -1,8 +1,7 @@
-"""`baton schema`: the records that this release speaks.
+"""`baton schema`: the published JSON Schemas (draft 2020-12).
 
-A published JSON Schema (draft 2020-12) is made of the record itself, and accepts a document exactly when the record
-does, given a validator that also checks formats. The number at the end of an `$id` goes up when a document that was
-valid no longer is.
+A schema is generated from the record's class and accepts the same documents, given a validator that also checks
+formats. The number at the end of an `$id` goes up when a document that was valid no longer is.
 """
 
 from collections.abc import Mapping
@@ -84,17 +83,14 @@ async def schema(
     session: Session,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A record; without one, all are listed."),
+        typer.Argument(metavar="NAME", help="The record's name; without it, lists all."),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a record.
-
-    The schemas are published, and what crosses the wire keeps to them.
-    """
+    """Print the JSON Schema of a record."""
     names = list(SCHEMAS)
     if name is None:
         session.write_json(names) if session.json else session.show(*names)
         return
     if name not in names:
-        raise typer.BadParameter(f"there is no schema {name!r}; there are {', '.join(names)}", param_hint="NAME")
+        raise typer.BadParameter(f"there is no schema {name!r}; the schemas are {', '.join(names)}", param_hint="NAME")
     session.write_json(schema_of(name))

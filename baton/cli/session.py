@@ -1,4 +1,4 @@
-"""One call of a command: its options, consoles and client, what people name, errors as one line and an exit code."""
+"""One call of a command: options, consoles, client, arguments, and errors as one line and an exit code."""
 
 import asyncio
 import getpass
@@ -24,7 +24,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
-from baton.cli.options import ExitCode, GlobalOptions, with_groups
+from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.codec.encryption import encryption_wanted
@@ -38,12 +38,12 @@ from baton.wire.money import parse_amount
 
 _CONNECT_SECONDS = 10.0
 KEYS_FOLDER = Path(".baton")
-"""Where this machine keeps its own keys."""
+"""The folder of this machine's own keys."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a command is handed: where it reads its options, and where it writes."""
+    """The options and consoles of one command call."""
 
     options: GlobalOptions
     out: Console = field(default_factory=make_console)
@@ -56,13 +56,13 @@ class Session:
 
     @property
     def connection(self) -> Connection:
-        """Where to connect to."""
-        one = self.options
-        return Connection(one.address, one.namespace, one.profile, one.config)
+        """The Temporal server to connect to."""
+        options = self.options
+        return Connection(options.address, options.namespace, options.profile, options.config)
 
     @property
     def parts(self) -> WorkerParts:
-        """What the data converter needs to read what workers wrote."""
+        """The parts that decode the workers' payloads."""
         try:
             return WorkerParts(artifacts=open_store(self.options.store))
         except ValueError as error:
@@ -70,13 +70,13 @@ class Session:
 
     @cached_property
     def keyring(self) -> Keyring | None:
-        """The keys that decrypt what workers wrote, if there are any: those of the environment, or this machine's."""
-        wanted = encryption_wanted(os.environ) or Keyring.is_at_hand(os.environ, KEYS_FOLDER)
-        return Keyring.find_out(os.environ, KEYS_FOLDER) if wanted else None
+        """The keys that decrypt the workers' payloads, from the environment or this machine's folder."""
+        needed = encryption_wanted(os.environ) or Keyring.is_at_hand(os.environ, KEYS_FOLDER)
+        return Keyring.find_out(os.environ, KEYS_FOLDER) if needed else None
 
     @cached_property
     def runtime(self) -> Runtime:
-        """The SDK's runtime, silent: its core would write warnings to the output."""
+        """The SDK's runtime without logging, which would write to the output."""
         return Runtime(telemetry=TelemetryConfig(logging=None))
 
     async def client(self, *, searchable: bool = True) -> Client:
@@ -89,98 +89,96 @@ class Session:
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     return await connect(self.connection, plugins=[plugin], identity=identity, runtime=self.runtime)
             except TimeoutError:
-                where = self.connection.settings()["target_host"]
+                host = self.connection.settings()["target_host"]
                 raise ServerError(
-                    f"{where} does not answer within {_CONNECT_SECONDS:.0f} s; check the address, the network and TLS"
+                    f"{host} did not answer within {_CONNECT_SECONDS:.0f} s; check the address, the network and TLS"
                 ) from None
 
     @contextmanager
-    def progress(self, doing: str) -> Iterator[None]:
-        """Show what is under way, on a terminal only."""
+    def progress(self, activity: str) -> Iterator[None]:
+        """Show a spinner while the context is open, on a terminal only."""
         if self.json or not self.err.is_terminal:
             yield
             return
-        with self.err.status(f"{doing} …", spinner="dots"):
+        with self.err.status(f"{activity} …", spinner="dots"):
             yield
 
     def show(self, *rows: RenderableType) -> None:
-        """Write rows to the output; in a file or a pipe no line ends in blanks."""
+        """Write rows to the output, without trailing blanks in a file or a pipe."""
         if self.out.is_terminal:
             self.out.print(*rows, sep="\n", crop=False)
             return
-        with self.out.capture() as written:
+        with self.out.capture() as capture:
             self.out.print(*rows, sep="\n", crop=False)
-        self.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+        self.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
     def write_json(self, value: Any) -> None:
         """Write one JSON document to the output."""
         self.write(json_text(value) + "\n")
 
     def write_json_lines(self, values: Iterable[Any]) -> None:
-        """Write each value on a line of its own, all of them in one piece."""
+        """Write each value on its own line, all in one write."""
         self.write("".join(json_text(value, lines=True) + "\n" for value in values))
 
     def write(self, text: str) -> None:
-        """Write ``text`` to the output as it is."""
+        """Write ``text`` to the output unchanged."""
         self.out.file.write(text)
         self.out.file.flush()
 
     def note(self, text: str) -> None:
-        """Say something beside the output, for example a warning."""
+        """Write a warning or hint to stderr."""
         self.say(text, "yellow")
 
     def say(self, text: str, style: str) -> None:
-        """Write a text beside the output; in a file or a pipe it stays on one line."""
+        """Write a text to stderr, on one line in a file or a pipe."""
         self.err.print(plain(text, style), soft_wrap=not self.err.is_terminal)
 
     def confirm(self, question: str, *, yes: bool, otherwise: str = "nothing was decided") -> None:
-        """Return only if a person confirms what a command is about to do."""
+        """Return if the person confirms; otherwise exit."""
         if yes:
             return
         if self.json or not (sys.stdin.isatty() and self.err.is_terminal):
-            where = "with --json nobody is asked" if self.json else "there is no terminal to ask on"
-            raise typer.BadParameter(f"{where}, so {otherwise}; confirm with --yes", param_hint="--yes")
+            reason = "--json does not ask" if self.json else "there is no terminal to ask on"
+            raise typer.BadParameter(f"{reason}, so {otherwise}; confirm with --yes", param_hint="--yes")
         if not self._ask(question):
             self.note(otherwise)
             raise typer.Exit(ExitCode.FAILURE)
 
     def _ask(self, question: str) -> bool:
-        """Return a person's answer; no answer is a no."""
-        loops_own = signal.signal(signal.SIGINT, signal.default_int_handler)
+        loop_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return typer.confirm(question, err=True)
         except typer.Abort as end:  # Ctrl-C, or the end of the input
-            self.err.print()  # whatever is said next does not stand behind the question
+            self.err.print()  # end the line of the question
             if isinstance(end.__context__, KeyboardInterrupt):
                 raise KeyboardInterrupt from None
             return False
         finally:
-            signal.signal(signal.SIGINT, loops_own)
+            signal.signal(signal.SIGINT, loop_handler)
 
 
 def current_user() -> str:
-    """Return who this is, for the histories: BATON_USER, or the operating system's user."""
-    named = os.environ.get("BATON_USER")
-    if named:
-        return named
+    """Return the user's name for histories: BATON_USER, or the operating system's user."""
+    if name := os.environ.get("BATON_USER"):
+        return name
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container may run as a user that has no name
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
         return "unknown"
 
 
 def resolve_user(who: str | None) -> str:
-    """Return under what name a person does something: the one that they gave, or that of `user`."""
+    """Return the name from --who, or the current user's."""
     name = who or current_user()
-    if unnamed := name_refusal(name):
-        raise typer.BadParameter(unnamed, param_hint="--who")
+    if refusal := name_refusal(name):
+        raise typer.BadParameter(refusal, param_hint="--who")
     return name
 
 
 P = ParamSpec("P")
 
-_NONDETERMINISM = "TMPRL1100"  # by which Temporal says that code does not fit a history
-_OUT_OF_REACH = (
+_NONDETERMINISM = "TMPRL1100"  # Temporal's code for a nondeterminism error
+_UNREACHABLE_STATUSES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.CANCELLED,
@@ -190,48 +188,48 @@ _OUT_OF_REACH = (
 
 
 def command(function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a command of an async function that takes a session first and its own options after that."""
-    grouped = with_groups(function)
+    """Turn an async function, whose first parameter is the session, into a typer command."""
+    expanded = expand_option_groups(function)
 
-    def run(ctx: typer.Context, later: GlobalOptions, **given: Any) -> None:
-        earlier = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
-        _refuse_half_characters(ctx, given)
-        session = Session(earlier.overridden(later))
-        _run(session, grouped(session=session, **given))
+    def run(ctx: typer.Context, overrides: GlobalOptions, **arguments: Any) -> None:
+        options = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
+        _check_encoding(ctx, arguments)
+        session = Session(options.merge(overrides))
+        _run(session, expanded(session=session, **arguments))
 
-    taken = inspect.signature(run).parameters
-    own = [one for one in inspect.signature(grouped).parameters.values() if one.name != "session"]
-    parameters = [taken["ctx"], *own, taken["later"].replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-    parameters.sort(key=lambda one: one.kind)
+    own = inspect.signature(run).parameters
+    command_parameters = [item for item in inspect.signature(expanded).parameters.values() if item.name != "session"]
+    parameters = [own["ctx"], *command_parameters, own["overrides"].replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    parameters.sort(key=lambda parameter: parameter.kind)
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return update_wrapper(with_groups(run), function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    copied = ("__module__", "__name__", "__qualname__", "__doc__")
+    return update_wrapper(expand_option_groups(run), function, assigned=copied)
 
 
-def _refuse_half_characters(ctx: typer.Context, given: Mapping[str, Any]) -> None:
-    """Refuse a text that is not UTF-8: it could be sent nowhere, nor shown. Paths may be of any bytes."""
-    for named in ctx.command.params:
-        value = given.get(named.name or "")
+def _check_encoding(ctx: typer.Context, arguments: Mapping[str, Any]) -> None:
+    """Refuse text that is not UTF-8, since it can be neither sent nor shown. Paths may have any bytes."""
+    for parameter in ctx.command.params:
+        value = arguments.get(parameter.name or "")
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and has_lone_surrogate(text):
-                why = "it is not UTF-8; is your terminal set to another encoding?"
-                raise typer.BadParameter(why, param_hint=named.opts[0])
+                message = "it is not UTF-8; check the encoding of your terminal"
+                raise typer.BadParameter(message, param_hint=parameter.opts[0])
 
 
-def _run(session: Session, work: Coroutine[Any, Any, None]) -> None:
-    """Run the command's coroutine."""
+def _run(session: Session, coroutine: Coroutine[Any, Any, None]) -> None:
     try:
-        asyncio.run(work)
+        asyncio.run(coroutine)
     except Exception as error:
-        verdict = describe_error(error)
-        if verdict is None:
+        description = describe_error(error)
+        if description is None:
             raise
-        code, message = verdict
+        code, message = description
         session.say(f"baton: {message}", "red")
         raise typer.Exit(code) from None
 
 
 def describe_error(error: Exception) -> tuple[ExitCode, str] | None:
-    """Return the exit code and the line for what a command raised."""
+    """Return the exit code and the message for an expected error, or None for a bug."""
     if isinstance(error, ServerError):
         return ExitCode.UNREACHABLE, str(error)
     if isinstance(error, BatonError):
@@ -242,27 +240,26 @@ def describe_error(error: Exception) -> tuple[ExitCode, str] | None:
             f"run {error.workflow_id!r} is open already; watch it, or choose another --id",
         )
     if isinstance(error, WorkflowQueryFailedError) and _NONDETERMINISM in str(error):
-        remedy = "start a worker whose code fits, then try again (`baton replay` tells whether code does)"
+        remedy = "start a worker whose code fits, then try again (`baton replay` checks whether it does)"
         return ExitCode.FAILURE, f"the worker's code does not fit the run: {error}; {remedy}"
     if isinstance(error, WorkflowQueryFailedError | WorkflowQueryRejectedError):
-        return ExitCode.FAILURE, f"the run cannot be asked: {error}"
+        return ExitCode.FAILURE, f"the run cannot be queried: {error}"
     if isinstance(error, RPCError):
-        return _verdict_on_call(error)
+        return _describe_rpc_error(error)
     return None
 
 
-def _verdict_on_call(error: RPCError) -> tuple[ExitCode, str]:
-    """Return the exit code and the line for a call that the server did not answer as hoped."""
+def _describe_rpc_error(error: RPCError) -> tuple[ExitCode, str]:
     message = error.message.rstrip(".")
     if error.status is RPCStatusCode.NOT_FOUND:
         if message.startswith("Namespace"):
             return ExitCode.UNREACHABLE, f"{message}; name another with --namespace, or create it"
         if message.startswith("workflow not found"):
-            return ExitCode.FAILURE, f"there is no such run: {message}; `baton list` shows those there are"
+            return ExitCode.FAILURE, f"there is no such run: {message}; `baton list` lists the runs"
         return ExitCode.FAILURE, message
-    if error.status in _OUT_OF_REACH:
+    if error.status in _UNREACHABLE_STATUSES:
         return ExitCode.UNREACHABLE, f"the server cannot be used ({error.status.name.lower()}): {message}"
-    return ExitCode.FAILURE, f"the server refused ({error.status.name.lower()}): {message}"
+    return ExitCode.FAILURE, f"the server refused the call ({error.status.name.lower()}): {message}"
 
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -287,15 +284,15 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every run that the other
 PipelineOption = Annotated[
     str | None, typer.Option("--pipeline", metavar="NAME", help="With --all: only runs of this pipeline.")
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many runs are read at most.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="The maximum number of runs to read.")]
 STAGE_HELP = "its number, its name, or NAME:2 for the second of that name"
 AtOption = Annotated[
     str | None,
     typer.Option("--at", metavar="STAGE", help=f"After this stage: {STAGE_HELP}."),
 ]
-WhyOption = Annotated[str, typer.Option("--why", help="The reason, for the history.", show_default=False)]
+WhyOption = Annotated[str, typer.Option("--why", help="The reason, recorded in the history.", show_default=False)]
 WhoOption = Annotated[
-    str | None, typer.Option("--who", metavar="NAME", help="Who you are. [BATON_USER, or your user name]")
+    str | None, typer.Option("--who", metavar="NAME", help="Your name. [BATON_USER, or your user name]")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 PatchOption = Annotated[
@@ -305,49 +302,49 @@ PatchOption = Annotated[
 
 @dataclass(frozen=True)
 class Target:
-    """A run that a person named."""
+    """A run as named on the command line."""
 
     workflow_id: str
     run_id: str | None = None
 
     @classmethod
     def of(cls, text: str) -> "Target":
-        """Return what ``text`` names; a workflow id may itself have slashes."""
+        """Parse ``WORKFLOW_ID`` or ``WORKFLOW_ID/RUN_ID``. A workflow id may contain slashes."""
         workflow_id, slash, run_id = text.rpartition("/")
         return cls(workflow_id, run_id) if slash and _RUN_ID.fullmatch(run_id) else cls(text)
 
     def __str__(self) -> str:
-        """Return the target as people write it."""
+        """Return the target as written on the command line."""
         return f"{self.workflow_id}/{self.run_id}" if self.run_id else self.workflow_id
 
 
-def parse_json_object(given: str, option: str) -> dict[str, Any]:
-    """Return the JSON object that an option gives: written out, or in a file that is named after an @."""
-    named = given[:80]
+def parse_json_object(text: str, option: str) -> dict[str, Any]:
+    """Parse an option's JSON object, or that of the file in ``@FILE``."""
+    excerpt = text[:80]
     try:
-        data = Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
+        data = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
         value = loads_strict(data.decode(json.detect_encoding(data)))
     except OSError as error:
-        raise typer.BadParameter(f"{named!r} cannot be read: {error.strerror}", param_hint=option) from error
+        raise typer.BadParameter(f"{excerpt!r} cannot be read: {error.strerror}", param_hint=option) from error
     except (ValueError, MalformedMessageError) as error:
-        hint = "" if given.startswith(("@", "{")) else "; to name a file, write @FILE"
-        raise typer.BadParameter(f"{named!r} is not JSON: {error}{hint}", param_hint=option) from error
+        hint = "" if text.startswith(("@", "{")) else "; to name a file, write @FILE"
+        raise typer.BadParameter(f"{excerpt!r} is not JSON: {error}{hint}", param_hint=option) from error
     if not isinstance(value, dict):
         kind = type(value).__name__
-        raise typer.BadParameter(f"{named!r} holds a {kind}; it must hold a JSON object", param_hint=option)
+        raise typer.BadParameter(f"{excerpt!r} holds a {kind}; expected a JSON object", param_hint=option)
     return value
 
 
-def parse_selection(run: str | None, every: bool) -> "Target | None":
-    """Return the run that is named, or None for all that are selected."""
+def parse_selection(run: str | None, every: bool) -> Target | None:
+    """Return the run that was named, or None for --all."""
     if every is (run is not None):
-        raise typer.BadParameter("name one RUN, or give --all and what selects the runs", param_hint="RUN")
+        raise typer.BadParameter("name one RUN, or give --all with options that select runs", param_hint="RUN")
     return None if run is None else Target.of(run)
 
 
-def parse_usd(given: str, option: str) -> int:
+def parse_usd(text: str, option: str) -> int:
     """Return an amount of US dollars in millionths."""
     try:
-        return parse_amount(given)
+        return parse_amount(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None

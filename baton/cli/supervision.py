@@ -1,4 +1,4 @@
-"""A worker as a child process: found, restarted when it ends or its code changes, ended with whatever it started.
+"""Run a worker as a child process: restart it when it exits or its code changes, and stop it with its children.
 
 A package names its pipelines in the entry point group `baton.pipelines`: each pipeline's type, and the module that runs
 its worker, as `python -m MODULE` does. It may name the extras that they need, as `MODULE [EXTRA]`.
@@ -22,35 +22,34 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.devserver.processes import bound_to_parent
 from baton.errors import BatonError
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0
 _HEALTHY_SECONDS = 60.0
-_LOOKS_EVERY = 1.0
-_GRACE_SECONDS = 20.0  # how long stages may take to finish, unless the environment says otherwise
-_ENDING_SECONDS = 10.0  # that a worker may take beyond it
+_POLL_SECONDS = 1.0
+_GRACE_SECONDS = 20.0  # the default time for stages to finish
+_EXIT_SECONDS = 10.0  # for a worker to exit after its grace
 
 
 @dataclass(frozen=True)
 class WorkerProgram:
-    """What is run as the worker."""
+    """The command line, environment and watched code of a worker."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
     watched: Path | None = None
 
     @property
-    def patience(self) -> float:
-        """How many seconds it may take to end: what it gives its stages, and a little."""
+    def stop_timeout(self) -> float:
+        """Seconds that the worker may take to exit: the grace of its stages, and some more."""
         grace = _GRACE_SECONDS
-        with contextlib.suppress(ValueError):  # which a worker refuses to begin with
+        with contextlib.suppress(ValueError):  # the worker itself refuses to start with such a value
             grace = float(self.environment.get("BATON_GRACE_SECONDS") or grace)
-        return grace + _ENDING_SECONDS
+        return grace + _EXIT_SECONDS
 
 
 def worker_environment(inherited: Mapping[str, str], *, address: str, namespace: str, artifacts: str) -> dict[str, str]:
-    """Return the environment in which a worker finds this server, and no other."""
-    others = {name: value for name, value in inherited.items() if not name.startswith("TEMPORAL_")}
+    """Return the environment of a worker that connects to this server only."""
     return {
-        **others,
+        **{name: value for name, value in inherited.items() if not name.startswith("TEMPORAL_")},
         "TEMPORAL_ADDRESS": address,
         "TEMPORAL_NAMESPACE": namespace,
         "TEMPORAL_CONFIG_FILE": os.devnull,
@@ -61,54 +60,54 @@ def worker_environment(inherited: Mapping[str, str], *, address: str, namespace:
 
 
 async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
-    """Run a worker until this is cancelled; restart it when it ends (after a pause) or its code changes."""
-    pause = _FIRST_PAUSE
+    """Run a worker until cancelled; restart it when it exits (after a pause) or its code changes."""
+    pause = _MIN_PAUSE_SECONDS
     while True:
-        began = time.monotonic()
-        async with _running(program) as process:
-            changed = await _changed_or_ended(program, process)
-        if changed:
-            say(f"{', '.join(changed)} changed; the worker was started again with the new code")
+        started = time.monotonic()
+        async with _worker_process(program) as process:
+            changed_names = await _wait_for_change_or_exit(program, process)
+        if changed_names:
+            say(f"{', '.join(changed_names)} changed; restarting the worker")
             continue
         code = process.returncode or 0
-        if time.monotonic() - began > _HEALTHY_SECONDS:
-            pause = _FIRST_PAUSE
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        say(f"the worker {how}; starting it again in {pause:.0f} s")
+        if time.monotonic() - started > _HEALTHY_SECONDS:
+            pause = _MIN_PAUSE_SECONDS
+        reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        say(f"the worker {reason}; restarting it in {pause:.0f} s")
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
-async def _changed_or_ended(program: WorkerProgram, process: asyncio.subprocess.Process) -> list[str]:
-    """Wait until the worker ends or a file of its code changes; return the names of the files."""
-    ended = asyncio.create_task(process.wait())
-    before = code_files(program.watched)
+async def _wait_for_change_or_exit(program: WorkerProgram, process: asyncio.subprocess.Process) -> list[str]:
+    """Return the names of the changed files, or an empty list once the worker exits."""
+    exited = asyncio.create_task(process.wait())
+    initial = code_files(program.watched)
     try:
-        while not ended.done():
-            await asyncio.wait((ended,), timeout=_LOOKS_EVERY)
-            now = code_files(program.watched)
-            if changed := sorted({path.name for path, _ in before.items() ^ now.items()}):
-                return changed
+        while not exited.done():
+            await asyncio.wait((exited,), timeout=_POLL_SECONDS)
+            current = code_files(program.watched)
+            if changed_names := sorted({path.name for path, _ in initial.items() ^ current.items()}):
+                return changed_names
     finally:
-        ended.cancel()
+        exited.cancel()
     return []
 
 
-def code_files(place: Path | None) -> dict[Path, int]:
-    """Return the Python files of a package's folder, or a file and those beside it, with the time each was written."""
-    if place is None:
+def code_files(watched: Path | None) -> dict[Path, int]:
+    """Return the modification times of a package's Python files, or of a file and its neighbours."""
+    if watched is None:
         return {}
-    found = place.rglob("*.py") if place.is_dir() else place.parent.glob("*.py")
-    states: dict[Path, int] = {}
-    for path in found:
-        with contextlib.suppress(OSError):  # an editor may replace it just now
-            states[path] = path.stat().st_mtime_ns
-    return states
+    paths = watched.rglob("*.py") if watched.is_dir() else watched.parent.glob("*.py")
+    times: dict[Path, int] = {}
+    for path in paths:
+        with contextlib.suppress(OSError):  # an editor may be replacing it
+            times[path] = path.stat().st_mtime_ns
+    return times
 
 
 @contextlib.asynccontextmanager
-async def _running(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run the worker in a session of its own, so that a Ctrl-C reaches it through us alone."""
+async def _worker_process(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the worker in its own session, so that Ctrl-C does not reach it directly."""
     process = await asyncio.create_subprocess_exec(
         *bound_to_parent([sys.executable, *program.arguments]),
         env=dict(program.environment),
@@ -120,16 +119,16 @@ async def _running(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.P
     try:
         yield process
     finally:
-        await _end(process, program.patience)
+        await _stop(process, program.stop_timeout)
 
 
-async def _end(process: asyncio.subprocess.Process, patience: float) -> None:
-    """Ask the worker to end, kill it if it takes too long, and with it whatever it started and left behind."""
+async def _stop(process: asyncio.subprocess.Process, timeout: float) -> None:
+    """Terminate the worker, kill it after the timeout, and kill the children that it left behind."""
     try:
         if process.returncode is None:
             process.terminate()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     await process.wait()
     finally:
         if process.returncode is None:
@@ -140,23 +139,23 @@ async def _end(process: asyncio.subprocess.Process, patience: float) -> None:
         await process.wait()
 
 
-def find_worker(given: Path | None) -> Path | None:
-    """Return the worker program: the one that was given, `./worker.py` if there is one, or None."""
-    if given is not None and not given.is_file():
-        raise BatonError(f"there is no worker program {str(given)!r}; name another with --worker, or use --no-worker")
-    script = given or Path("worker.py")
+def find_worker(script: Path | None) -> Path | None:
+    """Return the path of ``script``, of `./worker.py` if it exists, or None."""
+    if script is not None and not script.is_file():
+        raise BatonError(f"there is no worker program {str(script)!r}; name another with --worker, or use --no-worker")
+    script = script or Path("worker.py")
     return script.resolve() if script.is_file() else None
 
 
-def absolute_store(where: str) -> str:
-    """Return an artifact store so that a worker in another folder finds it: a folder by its whole path."""
-    store = open_store(where)
-    return str(store.root.absolute()) if isinstance(store, LocalArtifactStore) else where
+def absolute_store(location: str) -> str:
+    """Return an artifact store's location, with an absolute path if it is a folder."""
+    store = open_store(location)
+    return str(store.root.absolute()) if isinstance(store, LocalArtifactStore) else location
 
 
 @contextlib.asynccontextmanager
 async def supervised(program: WorkerProgram, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Keep a worker running while the context is open."""
+    """Supervise a worker while the context is open."""
     task = asyncio.create_task(supervise(program, say))
     try:
         yield
@@ -167,40 +166,40 @@ async def supervised(program: WorkerProgram, say: Callable[[str], None]) -> Asyn
 
 
 GROUP = "baton.pipelines"
-_NEEDED = re.compile(r"""(?P<name>[A-Za-z0-9._-]+)[^;]*; *extra *== *['"](?P<extra>[^'"]+)['"]""")
+_EXTRA_REQUIREMENT = re.compile(r"""(?P<name>[A-Za-z0-9._-]+)[^;]*; *extra *== *['"](?P<extra>[^'"]+)['"]""")
 
 
 def worker_module(pipeline: str) -> str:
-    """Return the module that runs the worker of an installed pipeline, whose extras are installed, too."""
-    known = _pipelines()
-    if pipeline not in known:
-        names = ", ".join(sorted(known))
-        raise BatonError(f"no file and no pipeline of an installed package is named {pipeline!r}; pipelines: {names}")
-    found = known[pipeline]
-    for extra in found.extras:
-        package = found.dist
-        if package and (missing := _missing(package.requires or [], extra)):
+    """Return the module that runs an installed pipeline's worker.
+
+    Raises:
+        BatonError: No such pipeline is installed, or a package of its extras is missing.
+    """
+    pipelines = _installed_pipelines()
+    if pipeline not in pipelines:
+        names = ", ".join(sorted(pipelines))
+        raise BatonError(f"there is no file or installed pipeline {pipeline!r}; installed pipelines: {names}")
+    entry_point = pipelines[pipeline]
+    for extra in entry_point.extras:
+        package = entry_point.dist
+        if package and (missing := _missing_packages(package.requires or [], extra)):
             remedy = f"pip install '{package.name}[{extra}]'"
-            raise BatonError(f"the pipeline {pipeline!r} needs {', '.join(missing)}: {remedy}")
-    return found.module
+            raise BatonError(f"pipeline {pipeline!r} needs {', '.join(missing)}: {remedy}")
+    return entry_point.module
 
 
-def _pipelines() -> dict[str, EntryPoint]:
-    """Return the pipelines of installed packages, by name."""
-    return {found.name: found for found in entry_points(group=GROUP)}
+def _installed_pipelines() -> dict[str, EntryPoint]:
+    return {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
 
 
-def _missing(requirements: Sequence[str], extra: str) -> list[str]:
-    """Return the packages of an extra that are not installed; one that is for some systems only is not looked for."""
-    missing = []
-    for one in requirements:
-        needed = _NEEDED.fullmatch(one)
-        if needed and needed["extra"] == extra and installed(needed["name"]) is None:
-            missing.append(needed["name"])
-    return missing
+def _missing_packages(requirements: Sequence[str], extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed, without those for some systems only."""
+    matches = [_EXTRA_REQUIREMENT.fullmatch(requirement) for requirement in requirements]
+    names = [match["name"] for match in matches if match and match["extra"] == extra]
+    return [name for name in names if installed_version(name) is None]
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:
         return version(package)
@@ -208,24 +207,24 @@ def installed(package: str) -> str | None:
         return None
 
 
-def _program(pipeline: str) -> Sequence[str]:
-    """Return the worker's arguments for Python: that of an installed pipeline, else `./worker.py`."""
-    if pipeline not in _pipelines() and (script := find_worker(None)):
+def _worker_arguments(pipeline: str) -> Sequence[str]:
+    """Return Python's arguments for an installed pipeline's worker, or for `./worker.py`."""
+    if pipeline not in _installed_pipelines() and (script := find_worker(None)):
         return (str(script),)
     return ("-m", worker_module(pipeline))
 
 
 @contextlib.asynccontextmanager
 async def local_server(session: Session, pipeline: str, task_queue: str) -> AsyncIterator[Session]:
-    """Yield a session with a server of its own, in memory, where a worker has the pipeline; both end with the block."""
-    program = _program(pipeline)
-    async with contextlib.AsyncExitStack() as running:
+    """Yield a session on an in-memory server with a worker of the pipeline."""
+    arguments = _worker_arguments(pipeline)
+    async with contextlib.AsyncExitStack() as stack:
         with session.progress("starting the server"):
-            server = await running.enter_async_context(DevServer(DevServerOptions(ui_port=None)))
+            server = await stack.enter_async_context(DevServer(DevServerOptions(ui_port=None)))
         environment = worker_environment(
             os.environ, address=server.address, namespace="default", artifacts=absolute_store(session.options.store)
         )
-        quiet = {**environment, "BATON_TASK_QUEUE": task_queue, "BATON_LOG_LEVEL": "WARNING"}
-        await running.enter_async_context(supervised(WorkerProgram(program, quiet), session.note))
+        environment |= {"BATON_TASK_QUEUE": task_queue, "BATON_LOG_LEVEL": "WARNING"}
+        await stack.enter_async_context(supervised(WorkerProgram(arguments, environment), session.note))
         session.note(f"for commands in another terminal: export TEMPORAL_ADDRESS={server.address}")
         yield replace(session, options=replace(session.options, address=server.address, namespace="default"))

@@ -334,7 +334,7 @@ class TestDeciding:
         _, said = await worker.both("run", "Delivery", "-g", "Add login", "--id", "elsewhere-1")
 
         assert "'elsewhere'" in said
-        assert "none asks the task queue 'elsewhere' for work" in await worker("doctor", code=1)
+        assert "no worker polls task queue 'elsewhere'" in await worker("doctor", code=1)
 
 
 class TestRepairing:

@@ -108,7 +108,7 @@ class TestHelp:
         assert [one.name for one in COMMANDS if (one.group or one.name) not in shown.output] == []
         assert all(
             code in shown.output
-            for code in ("0 done", "1 what", "2 wrong usage", "3 no server", "4 unverified", "130 Ctrl-C")
+            for code in ("0 success", "1 the operation", "2 wrong usage", "3 no server", "4 unverified", "130 Ctrl-C")
         )
 
     def test_it_loads_no_temporal_sdk(self) -> None:

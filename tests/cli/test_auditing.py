@@ -213,7 +213,7 @@ class TestVerify:
         done = baton("export", TASK, "-o", "evidence.zst", "--force")
 
         assert (refused.exit_code, kept, done.exit_code) == (2, b"what an auditor was given", 0)
-        assert "--force writes over it" in refused.stderr
+        assert "--force overwrites it" in refused.stderr
         assert baton("verify", "evidence.zst", *baton.keys(), *baton.anchors()).exit_code == 0
 
     def test_a_changed_bundle_is_invalid(self, baton: Desk) -> None:

@@ -10,7 +10,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import open_store
-from baton.cli.doctor import Finding, Mark, _in_time, check_protection, check_settings, check_store
+from baton.cli.doctor import Finding, Mark, _await_finding, check_protection, check_settings, check_store
 
 
 class TestTrust:
@@ -92,7 +92,7 @@ class TestTheServersAnswers:
     @pytest.mark.parametrize(
         ("status", "words"),
         [
-            pytest.param(RPCStatusCode.PERMISSION_DENIED, "your rights", id="it does not let us in"),
+            pytest.param(RPCStatusCode.PERMISSION_DENIED, "your permissions", id="it does not let us in"),
             pytest.param(RPCStatusCode.NOT_FOUND, "the namespace's name", id="it has no such namespace"),
             pytest.param(RPCStatusCode.UNAVAILABLE, "the server's log", id="it cannot, as with a full disk"),
             pytest.param(RPCStatusCode.UNKNOWN, "the server's log", id="it does not know why itself"),
@@ -104,7 +104,7 @@ class TestTheServersAnswers:
         async def asking() -> Finding:
             raise RPCError("shard status unknown", status, b"")
 
-        found = await _in_time("runs", asking())
+        found = await _await_finding("runs", asking())
 
         assert (found.mark, found.found) == (Mark.FAIL, "shard status unknown")
         assert words in (found.remedy or "")

@@ -40,14 +40,14 @@ from tests.support import GOAL, LIMIT, start, until_waiting
 
 async def seen(client: Client, queue: str) -> Finding:
     """Return what is found once the worker's first poll has reached the server; the test's timeout bounds it."""
-    while (found := await check_workers(client, queue)).found.startswith("none"):  # noqa: ASYNC110 - it has to be asked
+    while (found := await check_workers(client, queue)).found.startswith("no worker"):  # noqa: ASYNC110 - it has to be asked
         await asyncio.sleep(0.1)
     return found
 
 
 async def test_a_namespace_tells_how_long_it_keeps_runs(client: Client) -> None:
     """The development server keeps them for one day, which is said as people say it."""
-    assert (await check_namespace(client)).found == "'default' keeps runs that ended for 1 day"
+    assert (await check_namespace(client)).found == "'default' keeps closed runs for 1 day"
 
 
 async def test_one_that_is_there_is_fine(client: Client) -> None:
@@ -55,7 +55,7 @@ async def test_one_that_is_there_is_fine(client: Client) -> None:
     async with pipeline_worker(client, [Lines], STAGES) as worker:
         assert (await seen(client, worker.task_queue)).mark is Mark.OK
     idle = await check_workers(client, "idle-queue")
-    assert (idle.mark, idle.found) == (Mark.WARN, "none asks the task queue 'idle-queue' for work")
+    assert (idle.mark, idle.found) == (Mark.WARN, "no worker polls task queue 'idle-queue'")
 
 
 async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
@@ -163,7 +163,7 @@ async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: py
         Mark.WARN,
         f"1 run is pinned to builds without workers, such as {name!r} to 'one': they cannot continue",
     )
-    assert gone.remedy == f"start workers of such a build again, or move its runs: `baton show {name}` tells how"
+    assert gone.remedy == f"start workers of such a build, or move its runs: `baton show {name}` says how"
 
 
 async def test_keys_that_do_not_read_the_runs_are_told(server: DevServer, store: ArtifactStore, tmp_path: Path) -> None:
@@ -186,7 +186,5 @@ async def test_keys_that_do_not_read_the_runs_are_told(server: DevServer, store:
         await handle.terminate()
     assert read.mark is Mark.OK
     assert opaque.mark is Mark.FAIL
-    assert opaque.found.startswith(
-        f"of the run {name!r} the payload of event 1 cannot be decoded: a payload is encrypted"
-    )
-    assert opaque.remedy == "BATON_KEYS and BATON_ARTIFACTS name the workers' keys and store"
+    assert opaque.found.startswith(f"run {name!r}: the payload of event 1 cannot be decoded: a payload is encrypted")
+    assert opaque.remedy == "set BATON_KEYS and BATON_ARTIFACTS to the workers' keys and store"

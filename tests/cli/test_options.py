@@ -9,7 +9,7 @@ from baton.cli.options import GlobalOptions
 class TestOverridden:
     def test_what_is_not_said_again_stays(self) -> None:
         """A later option replaces its own value only."""
-        both = GlobalOptions(address="a:1", namespace="n").overridden(GlobalOptions(json=True, address="b:2"))
+        both = GlobalOptions(address="a:1", namespace="n").merge(GlobalOptions(json=True, address="b:2"))
 
         assert both == GlobalOptions(json=True, address="b:2", namespace="n")
 

@@ -46,7 +46,7 @@ class TestVerdictOn:
             id="code that does not fit",
         ),
         pytest.param(
-            WorkflowQueryFailedError("no such query"), ExitCode.FAILURE, "cannot be asked", id="another question"
+            WorkflowQueryFailedError("no such query"), ExitCode.FAILURE, "cannot be queried", id="another query"
         ),
         pytest.param(call(RPCStatusCode.INVALID_ARGUMENT, "bad"), ExitCode.FAILURE, "refused", id="a refused call"),
     )

@@ -70,8 +70,8 @@ class TestSupervise:
             await until(lambda: len(said) == 2)
 
         assert said == [
-            "the worker ended with code 7; starting it again in 1 s",
-            "the worker ended with code 7; starting it again in 2 s",
+            "the worker exited with code 7; restarting it in 1 s",
+            "the worker exited with code 7; restarting it in 2 s",
         ]
         assert (tmp_path / "runs").read_text(encoding="utf-8") == "xx"
 

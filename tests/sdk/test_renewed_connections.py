@@ -42,6 +42,6 @@ async def test_the_first_call_on_an_old_connection_is_made_on_a_new_one() -> Non
         handle = await (await Client.connect(server.address)).start_workflow("Any", id="any", task_queue="nobody")
 
         assert list((await described_queue(queues, "nobody")).pollers) == []
-        assert (await check_namespace(checks)).found.startswith("'default' keeps runs")
-        assert "refuses" not in (await check_search_attributes(attributes, fix=False)).found
+        assert (await check_namespace(checks)).found.startswith("'default' keeps closed runs")
+        assert "does not list" not in (await check_search_attributes(attributes, fix=False)).found
         await signal_raw(signals, handle, "told", b"1")
