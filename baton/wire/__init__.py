@@ -1,1 +1,1 @@
-"""What every record shares: JSON, canonical bytes, identifiers, money and text that is safe to show."""
+"""What all records share: JSON, canonical bytes, identifiers, money and text that is safe to show."""

@@ -1,7 +1,7 @@
-"""JSON that others write, bounded and read so that no two readers disagree; and canonical JSON (RFC 8785) of our own.
+"""Strict, bounded reading of untrusted JSON, and canonical JSON (RFC 8785).
 
-A signature is made over one reading of a message. A reader that takes the first of two members of one name, rounds a
-large number or repairs half a character reads another message under the same signature, so all of that is refused.
+A signature covers one reading of a message. A reader that takes the first of two members with the same name, rounds a
+large number or repairs half a character reads another message under the same signature, so all of these are refused.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import json
 import math
 from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import rfc8785
@@ -19,13 +19,13 @@ from pydantic_core import PydanticSerializationError, SchemaValidator, core_sche
 from baton.errors import MalformedMessageError
 
 MAX_VALUES = 10_000
-"""The most JSON values in a patch, and in a baton; a baton is meant to have about a hundred."""
+"""The most JSON values in a patch or a baton; a typical baton has about a hundred."""
 MAX_MESSAGE_VALUES = 50_000
-"""The most JSON values in a message between agents, and in the output of a stage."""
+"""The most JSON values in a message between agents or in the output of a stage."""
 MAX_DEPTH = 64
-"""How deep objects and lists may be nested; real messages stay below ten."""
+"""The deepest nesting of objects and lists; real messages stay below ten."""
 
-_NESTS = (dict, list, tuple)
+_CONTAINERS = (dict, list, tuple)
 
 
 class Excess(NamedTuple):
@@ -35,73 +35,70 @@ class Excess(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        """Return a sentence that names the place."""
         return f"{'.'.join(map(str, self.path))[:200]}: {self.text}" if self.path else self.text
 
 
-def find_excess(value: Any, most: int = MAX_VALUES, deepest: int = MAX_DEPTH) -> Excess | None:
+def find_excess(value: Any, max_values: int = MAX_VALUES, max_depth: int = MAX_DEPTH) -> Excess | None:
     """Return where a JSON value holds too many values or is nested too deep, or None."""
     count, depth = 0, 0
-    level = [value] if isinstance(value, _NESTS) else []
-    while level and depth < deepest:
-        inner: list[Any] = []
+    level = [value] if isinstance(value, _CONTAINERS) else []
+    while level and depth < max_depth:
+        next_level: list[Any] = []
         for container in level:
             count += len(container)
-            if count > most:
-                text = f"has {len(container):,} entries; at most {most:,} JSON values are allowed in all; "
-                return Excess(_path_of(value, container), text + "put content into an artifact")
+            if count > max_values:
+                text = f"has {len(container):,} entries; at most {max_values:,} JSON values are allowed in all; "
+                return Excess(_find_path(value, container), text + "put content into an artifact")
             if container:
-                inner += [one for one in _entries(container) if isinstance(one, _NESTS)]
-        level, depth = inner, depth + 1
-    return Excess(_path_of(value, level[0])[:1], f"is nested more than {deepest} deep; flatten it") if level else None
+                values = container.values() if isinstance(container, dict) else container
+                next_level += [member for member in values if isinstance(member, _CONTAINERS)]
+        level, depth = next_level, depth + 1
+    if not level:
+        return None
+    return Excess(_find_path(value, level[0])[:1], f"is nested more than {max_depth} deep; flatten it")
 
 
-def _entries(container: Any) -> Iterable[Any]:
-    return container.values() if isinstance(container, dict) else container
-
-
-def _path_of(value: Any, wanted: Any) -> tuple[str | int, ...]:
-    """Return the path to a container within a value, found level by level as `excess` did."""
+def _find_path(value: Any, target: Any) -> tuple[str | int, ...]:
     level: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while level:
-        inner = []
+        next_level = []
         for path, container in level:
-            if container is wanted:
+            if container is target:
                 return path
             members = container.items() if isinstance(container, dict) else enumerate(container)
-            inner += [((*path, name), one) for name, one in members if isinstance(one, _NESTS)]
-        level = inner
+            next_level += [((*path, key), member) for key, member in members if isinstance(member, _CONTAINERS)]
+        level = next_level
     return ()
 
 
-_EXACT = 2**53  # whole numbers below it are exact doubles
-_EXACT_DIGITS = 15  # of so many digits every whole number is a double
-_LONGEST_NUMBER = 800  # the longest double written out in full has 767 significant digits
-_MOST_VALUES = 100_000
+_EXACT_LIMIT = 2**53  # integers below it are exact doubles
+_EXACT_DIGITS = 15  # every integer of up to 15 digits is an exact double
+_MAX_NUMBER_LENGTH = 800  # the longest double written out in full has 767 significant digits
+_MAX_VALUES = 100_000
 _UNSURE = object()
 _long_number = SchemaValidator(
     core_schema.str_schema(pattern=r"[\[:,]-?[0-9]{16}", regex_engine="rust-regex")
 ).isinstance_python
 
 
-def count_containers(raw: bytes, most: int) -> int:
-    """Return how many objects and lists a JSON text has at most, those within its texts left out."""
+def count_containers(raw: bytes, limit: int) -> int:
+    """Return an upper bound of the objects and lists in a JSON text; brackets inside strings are not counted."""
     count = raw.count(b"{") + raw.count(b"[")
-    if count > most:
-        plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-        if plain.count(b'"') <= 4 * most:  # of more texts than values are allowed, none is looked at
-            outside = b"".join(plain.split(b'"')[::2])
+    if count > limit:
+        unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+        if unescaped.count(b'"') <= 4 * limit:  # with more strings than values are allowed, the text is refused anyway
+            outside = b"".join(unescaped.split(b'"')[::2])
             count = outside.count(b"{") + outside.count(b"[")
     return count
 
 
 def loads_strict(raw: bytes | str) -> Any:
-    """Return the value of a JSON text, or refuse what readers read differently."""
-    count = count_containers(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw, _MOST_VALUES)
-    if count > _MOST_VALUES:
-        raise MalformedMessageError(f"it has {count:,} objects and lists; at most {_MOST_VALUES:,} are read")
-    if isinstance(raw, bytes) and (quick := _read_quickly(raw)) is not _UNSURE:
-        return quick
+    """Parse a JSON text; refuse what JSON readers read differently."""
+    count = count_containers(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw, _MAX_VALUES)
+    if count > _MAX_VALUES:
+        raise MalformedMessageError(f"it has {count:,} objects and lists; at most {_MAX_VALUES:,} are read")
+    if isinstance(raw, bytes) and (parsed := _load_compact(raw)) is not _UNSURE:
+        return parsed
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
         value = _DECODER.decode(text)
@@ -111,21 +108,21 @@ def loads_strict(raw: bytes | str) -> Any:
         raise MalformedMessageError(f"not JSON at character {error.pos}: {error.msg}") from None
     except RecursionError:
         raise MalformedMessageError(f"it is nested more than {MAX_DEPTH} deep; flatten it") from None
-    if (found := find_excess(value, _MOST_VALUES)) is not None:
-        raise MalformedMessageError(str(found))
-    # Only an escape spells half a pair: as bytes it would not be UTF-8.
+    if (excess := find_excess(value, _MAX_VALUES)) is not None:
+        raise MalformedMessageError(str(excess))
+    # In bytes only an escape can spell a lone surrogate: anything else would not be UTF-8.
     if "\\ud" in text or "\\uD" in text or isinstance(raw, str):
-        _refuse_half_characters(value)
+        _refuse_lone_surrogates(value)
     return value
 
 
 def has_long_number(text: str) -> bool:
-    """Return whether a JSON text may hold a number of more digits than are always exact."""
-    return _long_number(f":{text}")  # a pattern for the beginning as well would take twice as long
+    """Return whether a JSON text may hold a number with more than 15 digits."""
+    return _long_number(f":{text}")  # the colon saves an alternative for the start, which doubles the time
 
 
-def _read_quickly(raw: bytes) -> Any:
-    """Return the value of a compact text in half the time, or `_UNSURE` if it takes the other way to be sure."""
+def _load_compact(raw: bytes) -> Any:
+    """Parse compact JSON in half the time, or return `_UNSURE` if only the strict decoder can tell."""
     try:
         value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
@@ -133,37 +130,35 @@ def _read_quickly(raw: bytes) -> Any:
     if to_json(value) != raw or has_long_number(raw.decode()):
         return _UNSURE
     brackets = raw.count(b"{") + raw.count(b"[")
-    unbounded = brackets > MAX_DEPTH or brackets + raw.count(b",") > _MOST_VALUES
-    if unbounded and (found := find_excess(value, _MOST_VALUES)) is not None:
-        raise MalformedMessageError(str(found))
+    may_exceed = brackets > MAX_DEPTH or brackets + raw.count(b",") > _MAX_VALUES
+    if may_exceed and (excess := find_excess(value, _MAX_VALUES)) is not None:
+        raise MalformedMessageError(str(excess))
     return value
 
 
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object, unless a member appears twice."""
-    found = dict(members)
-    if len(found) != len(members):
-        times = Counter(name for name, _ in members)
-        twice = next(name for name, count in times.items() if count > 1)
-        raise MalformedMessageError(f"the member {twice[:60]!r} appears twice; send it once")
-    return found
+def _parse_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    parsed = dict(members)
+    if len(parsed) != len(members):
+        counts = Counter(name for name, _ in members)
+        duplicate = next(name for name, count in counts.items() if count > 1)
+        raise MalformedMessageError(f"the member {duplicate[:60]!r} appears twice; send it once")
+    return parsed
 
 
-def _integer(literal: str) -> int | float:
-    """Return a whole number that every reader of JSON holds exactly."""
+def _parse_integer(literal: str) -> int | float:
+    """Return an integer that every JSON reader holds exactly."""
     if len(literal) <= _EXACT_DIGITS:
         return int(literal)
-    value = _float(literal)
-    if abs(value) < 2**53 and int(value) == int(literal):
+    value = _parse_float(literal)
+    if abs(value) < _EXACT_LIMIT and int(value) == int(literal):
         return int(value)
     if rfc8785.dumps(value) == literal.encode():
         return value
     raise MalformedMessageError(f"a whole number of {len(literal)} digits is not exact in JSON; send it as a string")
 
 
-def _float(literal: str) -> float:
-    """Return a number with a fraction or an exponent, or a long one, as the double that it stands for."""
-    if len(literal) > _LONGEST_NUMBER:
+def _parse_float(literal: str) -> float:
+    if len(literal) > _MAX_NUMBER_LENGTH:
         raise MalformedMessageError(f"a number of {len(literal)} characters; send it as a string")
     value = float(literal)
     if math.isinf(value):
@@ -171,16 +166,19 @@ def _float(literal: str) -> float:
     return value
 
 
-def _constant(name: str) -> float:
-    """Refuse what Python reads beyond JSON."""
-    raise MalformedMessageError(f"{name} is no JSON; leave the member out or send null")
+def _refuse_constant(name: str) -> float:
+    raise MalformedMessageError(f"{name} is not JSON; leave the member out or send null")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_parse_object,
+    parse_int=_parse_integer,
+    parse_float=_parse_float,
+    parse_constant=_refuse_constant,
+)
 
 
-def _refuse_half_characters(value: Any) -> None:
-    """Refuse a string, or a name, that holds one half of a surrogate pair."""
+def _refuse_lone_surrogates(value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -191,8 +189,8 @@ if TYPE_CHECKING:
     Json: TypeAlias = Any
 else:
     Json = JsonValue
-"""JSON that a team hands over or reads: pydantic checks it as `JsonValue`. To type checkers it is `Any`, because they
-do not let one index a `JsonValue`, nor pass a `dict[str, list[str]]` as one; only the team knows its own JSON."""
+"""JSON that the user's code passes or reads. pydantic checks it as `JsonValue`; to type checkers it is `Any`, because
+they reject indexing a `JsonValue` and passing a `dict[str, list[str]]` as one."""
 
 
 KIND_NAMES = {
@@ -204,70 +202,68 @@ KIND_NAMES = {
     "object": "an object",
     "null": "null",
 }
-"""What each kind of JSON value is called in a sentence, by its name in JSON Schema."""
+"""What a sentence calls each JSON Schema type."""
 
 
-def find_unwritable(value: Any, at: str = "", *, exact: bool = True) -> list[str]:
-    """Return what a value holds that JSON cannot carry, or that its readers would read differently (RFC 7493)."""
+def find_unwritable(value: Any, path: str = "", *, exact: bool = True) -> list[str]:
+    """Return the parts of a value that JSON cannot carry, or that JSON readers read differently (RFC 7493)."""
     try:
         raw = to_json(value)
     except PydanticSerializationError:
-        return list(_faults(value, at, exact))
-    return list(_faults(value, at, exact)) if exact and has_long_number(raw.decode()) else []
+        return list(_walk_unwritable(value, path, exact))
+    return list(_walk_unwritable(value, path, exact)) if exact and has_long_number(raw.decode()) else []
 
 
-def _faults(value: Any, at: str, exact: bool) -> Iterator[str]:
-    """Yield what `unwritable` returns."""
+def _walk_unwritable(value: Any, path: str, exact: bool) -> Iterator[str]:
     if isinstance(value, str):
         if has_lone_surrogate(value):
-            yield f"{at}: a text holds half a surrogate pair; write whole characters"
+            yield f"{path}: a text holds half a surrogate pair; write whole characters"
     elif isinstance(value, dict):
-        for name, inner in value.items():
+        for name, member in value.items():
             if has_lone_surrogate(name):
-                yield f"{at or 'a member'}: a name holds half a surrogate pair; write whole characters"
+                yield f"{path or 'a member'}: a name holds half a surrogate pair; write whole characters"
             else:
-                yield from _faults(inner, f"{at}.{name}" if at else name, exact)
+                yield from _walk_unwritable(member, f"{path}.{name}" if path else name, exact)
     elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _faults(inner, f"{at}.{place}" if at else str(place), exact)
-    elif exact and type(value) is int and not -_EXACT < value < _EXACT:
-        yield f"{at}: a whole number of 2**53 or beyond is not exact in JSON; send it as a string"
+        for index, member in enumerate(value):
+            yield from _walk_unwritable(member, f"{path}.{index}" if path else str(index), exact)
+    elif exact and type(value) is int and not -_EXACT_LIMIT < value < _EXACT_LIMIT:
+        yield f"{path}: a whole number of 2**53 or beyond is not exact in JSON; send it as a string"
 
 
 def json_spellings(text: str) -> set[str]:
-    """Return how a text may stand in a text or within a string of JSON, without the blanks around it."""
+    """Return the stripped text as plain text and as JSON string contents, in each way JSON may escape it."""
     bare = text.strip()
-    told = [json.dumps(bare, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
-    return {bare, *told, *(one.replace("/", "\\/") for one in told)}
+    escaped = [json.dumps(bare, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
+    return {bare, *escaped, *(spelling.replace("/", "\\/") for spelling in escaped)}
 
 
 def repair(value: Any) -> Any:
-    """Return a value whose texts hold whole characters only; for what is on record as it was said, and not stated."""
+    """Return a JSON value with lone surrogates in its strings replaced."""
     try:
         to_json(value)
     except PydanticSerializationError:
-        return _repaired(value)
+        return _repair_value(value)
     return value
 
 
-def _repaired(value: Any) -> Any:
-    """Return what `repaired` returns."""
+def _repair_value(value: Any) -> Any:
     if isinstance(value, str):
         return repair_text(value)
     if isinstance(value, dict):
-        return {repair_text(name): _repaired(inner) for name, inner in value.items()}
-    return [_repaired(inner) for inner in value] if isinstance(value, list) else value
+        return {repair_text(name): _repair_value(member) for name, member in value.items()}
+    return [_repair_value(member) for member in value] if isinstance(value, list) else value
 
 
 def repair_text(text: str) -> str:
-    """Return the text with halves of surrogate pairs, which JSON can spell, made whole or replaced."""
+    """Return the text with surrogate pairs joined and lone surrogates replaced; JSON can spell both."""
     return (
         text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if has_lone_surrogate(text) else text
     )
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """Return whether a text holds half a surrogate pair, which no file and no message can."""
+    """Return whether a text holds a lone surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -276,7 +272,7 @@ def has_lone_surrogate(text: str) -> bool:
 
 
 def json_kind(value: Any) -> str:
-    """Return what kind of JSON value something is, in words."""
+    """Return the JSON type of a value in words, such as "a list"."""
     if isinstance(value, bool):
         return KIND_NAMES["boolean"]
     kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
@@ -288,64 +284,64 @@ def digest(value: Any) -> str:
     return "sha256:" + hashlib.sha256(rfc8785.dumps(value)).hexdigest()
 
 
-_LEAST = 1e-3  # fractions from here on are written without an exponent
-_FOUR_BYTES = bytes(range(0xF0, 0x100))
+_MIN_PLAIN_FRACTION = 1e-3  # fractions from here on are written without an exponent
+_FOUR_BYTE_LEADS = bytes(range(0xF0, 0x100))
 
 
-class _OddError(Exception):
-    """A value that the two writers may write as different bytes."""
+class _OddValueError(Exception):
+    """pydantic and rfc8785 may write this value as different bytes."""
 
 
 def canonical_json(value: dict[str, Any] | list[Any]) -> bytes:
     """Return the canonical form (RFC 8785) of an object or a list."""
     try:
-        data = to_json(_in_order(value))
-    except (_OddError, TypeError, PydanticSerializationError):
+        data = to_json(_normalize(value))
+    except (_OddValueError, TypeError, PydanticSerializationError):
         return rfc8785.dumps(value)
-    return data if len(data.translate(None, _FOUR_BYTES)) == len(data) else rfc8785.dumps(value)
+    return data if len(data.translate(None, _FOUR_BYTE_LEADS)) == len(data) else rfc8785.dumps(value)
 
 
-def _in_order(value: Any) -> Any:
-    """Return a value with its names in order, and its whole doubles as integers."""
+def _normalize(value: Any) -> Any:
+    """Return a value with its members sorted and its whole doubles as integers."""
     kind = type(value)
     if kind is dict:
-        names = sorted(value)  # which refuses texts among other kinds of names
+        names = sorted(value)  # raises TypeError for names of mixed types
         if names and type(names[0]) is not str:
-            raise _OddError
-        # Most are texts, which are not worth a call.
-        return {name: inner if type(inner := value[name]) is str else _in_order(inner) for name in names}
+            raise _OddValueError
+        # Most members are strings: skipping the call for them saves time.
+        return {name: member if type(member := value[name]) is str else _normalize(member) for name in names}
     if kind is list:
-        return [inner if type(inner) is str else _in_order(inner) for inner in value]
+        return [member if type(member) is str else _normalize(member) for member in value]
     if kind is float:
-        if value.is_integer() and -_EXACT < value < _EXACT:
+        if value.is_integer() and -_EXACT_LIMIT < value < _EXACT_LIMIT:
             return int(value)
-        if not _LEAST <= abs(value) < _EXACT:
-            raise _OddError
+        if not _MIN_PLAIN_FRACTION <= abs(value) < _EXACT_LIMIT:
+            raise _OddValueError
     elif kind is int:
-        if not -_EXACT < value < _EXACT:
-            raise _OddError
+        if not -_EXACT_LIMIT < value < _EXACT_LIMIT:
+            raise _OddValueError
     elif kind is not str and kind is not bool and value is not None:
-        raise _OddError
+        raise _OddValueError
     return value
 
 
 def pae(purpose: str, body: bytes) -> bytes:
-    """Return ``body`` bound to a purpose: the pre-authentication encoding of DSSE v1."""
+    """Return the pre-authentication encoding of DSSE v1, which binds ``body`` to a purpose."""
     name = purpose.encode()
     return b"DSSEv1 %d %s %d %s" % (len(name), name, len(body), body)
 
 
 def sha256(data: bytes) -> bytes:
-    """Return the SHA-256 of a message."""
+    """Return the SHA-256 of the data."""
     return hashlib.sha256(data).digest()
 
 
 def format_digest(hashed: bytes) -> str:
-    """Return a SHA-256 as the documents spell it: `sha256:` and 64 hexadecimal digits."""
+    """Return a SHA-256 as `sha256:` and 64 hexadecimal digits."""
     return "sha256:" + hashed.hex()
 
 
 def parse_digest(digest: str) -> bytes:
-    """Return the 32 bytes that a digest spells; no bytes if it spells none."""
+    """Return the 32 bytes of a `sha256:` digest, or no bytes if it is not one."""
     algorithm, _, digits = digest.partition(":")
     return bytes.fromhex(digits) if algorithm == "sha256" and len(digits) == 64 else b""

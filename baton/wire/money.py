@@ -1,4 +1,4 @@
-"""Money in millionths of a US dollar, and what the tokens of a model cost."""
+"""Money in millionths of a US dollar, and the cost of a model's tokens."""
 
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
@@ -10,23 +10,22 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from baton.wire.records import CompactRecord
 
 MICRO_PER_USD = 1_000_000
-"""Millionths in a US dollar."""
 MAX_USD = 1_000_000_000
-"""The largest amount a message carries; up to here every millionth has a JSON number of its own."""
+"""The largest amount in a message; up to here every millionth is exact as a JSON number."""
 
-_EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)  # whatever precision the caller's thread has set
+_EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)  # independent of the caller's decimal context
 
 
 def to_micro_usd(amount: Decimal) -> int:
-    """Return an amount in millionths of a US dollar, rounded to the nearest one."""
+    """Convert US dollars to millionths, rounded half to even."""
     return int(_EXACT.to_integral_value(_EXACT.multiply(amount, Decimal(MICRO_PER_USD))))
 
 
 def parse_amount(text: str) -> int:
-    """Return an amount that a person wrote in US dollars, such as `5.00`, in millionths.
+    """Parse an amount in US dollars, such as `5.00`, into millionths.
 
     Raises:
-        ValueError: It is not an amount above zero.
+        ValueError: The text is not an amount above zero.
     """
     try:
         amount = Decimal(text.strip().removeprefix("$"))
@@ -38,12 +37,12 @@ def parse_amount(text: str) -> int:
 
 
 def to_usd(micro: int) -> Decimal:
-    """Return millionths of a US dollar as US dollars, exactly."""
+    """Convert millionths of a US dollar to US dollars, exactly."""
     return _EXACT.divide(Decimal(micro), Decimal(MICRO_PER_USD))
 
 
 def format_usd(micro_usd: int | None, places: int | None = None) -> str:
-    """Return an amount for people, rounded half up: to a cent from one cent on, unless ``places`` says otherwise."""
+    """Format an amount, rounded half up; by default to cents, and to five places below one cent."""
     if micro_usd is None:
         return ""
     if places is None:
@@ -51,8 +50,8 @@ def format_usd(micro_usd: int | None, places: int | None = None) -> str:
     return f"${to_usd(micro_usd).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
 
 
-def _amount(value: Any) -> Any:
-    """Read a JSON number as the decimal that its shortest spelling shows; anything else as it is."""
+def _read_amount(value: Any) -> Any:
+    """Convert a JSON number to the decimal that its shortest spelling shows."""
     if isinstance(value, float):
         return Decimal(repr(value))
     if isinstance(value, int) and not isinstance(value, bool):
@@ -64,30 +63,30 @@ def _amount(value: Any) -> Any:
     return value
 
 
-_read_amount = BeforeValidator(_amount)
-_write_number = PlainSerializer(float, return_type=float, when_used="json")
+_read = BeforeValidator(_read_amount)
+_write = PlainSerializer(float, return_type=float, when_used="json")
 
 Usd = Annotated[
     Decimal,
-    _read_amount,
+    _read,
     Field(ge=-MAX_USD, le=MAX_USD),
-    _write_number,
+    _write,
     WithJsonSchema({"type": "number", "minimum": -MAX_USD, "maximum": MAX_USD}),
 ]
-"""US dollars: a Decimal in Python, a number in JSON; at most `MAX_USD` either way."""
+"""US dollars: a Decimal in Python, a number in JSON; between `-MAX_USD` and `MAX_USD`."""
 
 UsdSpent = Annotated[
     Decimal,
-    _read_amount,
+    _read,
     Field(ge=0, le=MAX_USD),
-    _write_number,
+    _write,
     WithJsonSchema({"type": "number", "minimum": 0, "maximum": MAX_USD}),
 ]
-"""US dollars that were spent, which cannot be less than none."""
+"""US dollars that were spent; never negative."""
 
 
 MAX_TOKENS = 10**9
-"""The most tokens that one count of a request may have; a larger one is not a count."""
+"""The largest plausible token count of a request; larger numbers are ignored."""
 
 _INPUT = ("prompt_tokens", "input_tokens", "promptTokenCount", "inputTokens", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = (
@@ -108,7 +107,7 @@ _CACHED = (
     "cache_read_input_tokens",
     "cacheReadInputTokens",
 )
-_WRITTEN = (
+_CACHE_WRITES = (
     "prompt_tokens_details.cache_write_tokens",
     "input_tokens_details.cache_write_tokens",
     "input_token_details.cache_creation",
@@ -123,20 +122,20 @@ _REASONING = (
 )
 _THOUGHTS = ("thoughtsTokenCount", "thoughts_token_count")
 _TOTAL = ("total_tokens", "totalTokenCount", "totalTokens", "total_token_count")
-# Anthropic's and Bedrock's: counted beside the input there, and within it wherever `prompt_tokens` is the total.
-_BESIDE = frozenset({"cache_read_input_tokens", "cacheReadInputTokens"})
-_WRITTEN_BESIDE = frozenset({"cache_creation_input_tokens", "cacheWriteInputTokens"})
+# Anthropic and Bedrock report these in addition to the input, except where `prompt_tokens` is the total.
+_ADDITIONAL_CACHED = frozenset({"cache_read_input_tokens", "cacheReadInputTokens"})
+_ADDITIONAL_CACHE_WRITES = frozenset({"cache_creation_input_tokens", "cacheWriteInputTokens"})
 
 
 class Usage(CompactRecord):
-    """The tokens of one request, or of several together.
+    """The tokens of one or more requests.
 
     Attributes:
-        input: All tokens read, those from and for the provider's cache included.
-        output: All tokens written, reasoning included.
-        cached_input: Of `input`, those that came from the provider's cache.
-        cache_write: Of `input`, those that were written to the provider's cache.
-        reasoning: Of `output`, those of the model's reasoning.
+        input: All input tokens, including cache reads and writes.
+        output: All output tokens, including reasoning.
+        cached_input: The part of `input` that was read from the provider's cache.
+        cache_write: The part of `input` that was written to the provider's cache.
+        reasoning: The part of `output` that was reasoning.
 
     Example:
         >>> Usage(input=1_000, output=100) + Usage(input=500, cached_input=500)
@@ -150,14 +149,14 @@ class Usage(CompactRecord):
     reasoning: int = 0
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Self | None:
-        """Return the usage that a provider reported; None if it reported no count.
+    def read(cls, report: Mapping[str, Any]) -> Self | None:
+        """Return the usage in a provider's report, or None if it contains no token counts.
 
-        It reads the forms of OpenAI (both APIs), Anthropic, Google, Bedrock, DeepSeek, Ollama and LangChain. A whole
-        number that is spelled `1000.0` is a count; a negative or absurd one is not.
+        Understands the reports of OpenAI (both APIs), Anthropic, Google, Bedrock, DeepSeek, Ollama and LangChain.
+        `1000.0` is a valid count; negative or implausibly large numbers are ignored.
 
-        Reasoning counts as output in any case: it is added where the provider's total, or the size of the count,
-        shows that the output does not include it.
+        Reasoning always counts as output. It is added where the provider's total, or the size of the count, shows
+        that the reported output does not include it.
 
         Example:
             >>> Usage.read({"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5})
@@ -166,39 +165,39 @@ class Usage(CompactRecord):
             ...             "completion_tokens_details": {"reasoning_tokens": 30}})
             Usage(input=10, output=35, cached_input=0, cache_write=0, reasoning=30)
         """
-        read, written = _first(told, _INPUT)[1], _first(told, _OUTPUT)[1]
-        if read is None and written is None:
+        input, output = _find_count(report, _INPUT)[1], _find_count(report, _OUTPUT)[1]
+        if input is None and output is None:
             return None
-        cached_by, cached = _first(told, _CACHED)
-        write_by, cache_write = _first(told, _WRITTEN)
-        read, written, cached, cache_write = read or 0, written or 0, cached or 0, cache_write or 0
-        if _first(told, ("prompt_tokens",))[1] is None:
-            read += cached * (cached_by in _BESIDE) + cache_write * (write_by in _WRITTEN_BESIDE)
-        thoughts = _first(told, _THOUGHTS)[1] or 0
-        reasoning = thoughts or _first(told, _REASONING)[1] or 0
-        beyond = (_first(told, _TOTAL)[1] or 0) - read - written
-        if thoughts or reasoning > written or beyond == reasoning:
-            written += reasoning
-        elif beyond > 0 and not reasoning:  # Gemini behind an OpenAI address names its thoughts in the total alone
-            written, reasoning = written + beyond, beyond
+        cached_key, cached = _find_count(report, _CACHED)
+        write_key, cache_write = _find_count(report, _CACHE_WRITES)
+        input, output, cached, cache_write = input or 0, output or 0, cached or 0, cache_write or 0
+        if _find_count(report, ("prompt_tokens",))[1] is None:
+            input += cached * (cached_key in _ADDITIONAL_CACHED) + cache_write * (write_key in _ADDITIONAL_CACHE_WRITES)
+        thoughts = _find_count(report, _THOUGHTS)[1] or 0
+        reasoning = thoughts or _find_count(report, _REASONING)[1] or 0
+        excess = (_find_count(report, _TOTAL)[1] or 0) - input - output
+        if thoughts or reasoning > output or excess == reasoning:
+            output += reasoning
+        elif excess > 0 and not reasoning:  # Gemini's OpenAI-compatible API includes thoughts in the total only
+            output, reasoning = output + excess, excess
         return cls(
-            input=read,
-            output=written,
-            cached_input=min(cached, read),
-            cache_write=min(cache_write, max(0, read - cached)),
+            input=input,
+            output=output,
+            cached_input=min(cached, input),
+            cache_write=min(cache_write, max(0, input - cached)),
             reasoning=reasoning,
         )
 
     @property
     def total(self) -> int:
-        """All tokens, read and written."""
+        """Input and output tokens together."""
         return self.input + self.output
 
     def then(self, chunk: Self) -> Self:
-        """Return the usage of a stream after another chunk of it.
+        """Return the usage of a stream after its next chunk.
 
-        A chunk that repeats the input restates the whole request, as most servers do in each or in the last chunk;
-        any other one adds to what the chunks before it said.
+        A chunk that repeats the input restates the whole request, as most servers do in each or in the last chunk.
+        Any other chunk adds to the chunks before it.
 
         Example:
             >>> Usage(input=10, output=1).then(Usage(input=10, output=2)).output
@@ -210,29 +209,27 @@ class Usage(CompactRecord):
         return chunk if restated else self + chunk
 
     def beyond(self, other: "Usage") -> Self:
-        """Return what this has more than another one, from zero up."""
+        """Return the difference to another usage, member by member and never negative."""
         return type(self)(
             **{name: max(0, getattr(self, name) - getattr(other, name)) for name in type(self).model_fields}
         )
 
     def __add__(self, other: "Usage") -> Self:
-        """Return the sum of both."""
         return type(self)(**{name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields})
 
     def __bool__(self) -> bool:
-        """Return whether any token was used."""
         return bool(self.input or self.output)
 
 
 class Price(CompactRecord):
-    """What a model costs, in US dollars for a million tokens; an int, a float or a Decimal.
+    """A model's prices in US dollars per million tokens, each an int, float or Decimal.
 
     Attributes:
-        input: For tokens that it reads.
-        output: For tokens that it writes.
-        cached_input: For tokens that it reads from the provider's cache; by default as any input.
-        cache_write: For tokens that it writes to the provider's cache; by default as any input.
-        reasoning: For tokens of its reasoning; by default as any output.
+        input: The price of input.
+        output: The price of output.
+        cached_input: The price of input that is read from the provider's cache; by default `input`.
+        cache_write: The price of input that is written to the provider's cache; by default `input`.
+        reasoning: The price of reasoning; by default `output`.
 
     Example:
         >>> price = Price(input=3, output=15, cached_input=0.30)
@@ -259,7 +256,7 @@ class Price(CompactRecord):
         ) -> None: ...
 
     def micro_usd(self, usage: Usage) -> int:
-        """Return what a request costs, in millionths of a US dollar, rounded up."""
+        """Return the cost of a request in millionths of a US dollar, rounded up."""
         special = (
             (usage.cached_input, self.input if self.cached_input is None else self.cached_input),
             (usage.cache_write, self.input if self.cache_write is None else self.cache_write),
@@ -271,20 +268,19 @@ class Price(CompactRecord):
         return int(exact.to_integral_value(ROUND_CEILING))
 
 
-def _first(told: Mapping[str, Any], paths: tuple[str, ...]) -> tuple[str, int | None]:
-    """Return the first of several members that is a count, and its name; a path leads into inner objects."""
+def _find_count(report: Mapping[str, Any], paths: tuple[str, ...]) -> tuple[str, int | None]:
+    """Return the first of the dotted paths that leads to a token count, and the count."""
     for path in paths:
-        if (count := _count(reduce(_member, path.split("."), told))) is not None:
+        if (count := _read_count(reduce(_get_member, path.split("."), report))) is not None:
             return path, count
     return "", None
 
 
-def _member(value: Any, name: str) -> Any:
+def _get_member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else None
 
 
-def _count(value: Any) -> int | None:
-    """Return a count of tokens, if it is one; with a larger one no handoff could be written."""
+def _read_count(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS else None

@@ -1,6 +1,6 @@
-"""Small rules of text: counts, tokens, Markdown escapes, sentences, faults, addresses; the fence around others' text.
+"""Text helpers: token estimates, Markdown escapes, sentences, validation faults, durations; the fence around data.
 
-Text of others in a prompt is fenced so that nothing in it can end the fence, however it is spelled.
+Untrusted text in a prompt is fenced so that nothing in it can end the fence, however it is spelled.
 """
 
 import re
@@ -16,13 +16,13 @@ from pydantic import ValidationError
 from baton.wire.json_values import json_kind
 
 
-def quantity(number: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def quantity(count: int, noun: str) -> str:
+    """Return a count with its noun, which gets a plural s."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 TokenEstimator = Callable[[str], int]
-"""A function from a text to its number of tokens (0 for the empty text)."""
+"""Returns the number of tokens in a text (0 for the empty text)."""
 
 _CHARACTERS_PER_TOKEN = 4.0
 _WIDE_CHARACTERS_PER_TOKEN = 1.5
@@ -30,10 +30,10 @@ _FIRST_WIDE = "\u1100"  # Hangul Jamo: from here on scripts cost about a token f
 
 
 def estimate_tokens(text: str) -> int:
-    """Return an estimate of the tokens in ``text``, never below 1 for a text that is not empty.
+    """Estimate the tokens in ``text``: at least 1 unless it is empty.
 
-    Four characters are a token; of Chinese, Japanese, Korean and other wide scripts one and a half,
-    so that a text which is not Latin cannot pass any budget unseen.
+    A token is four characters, or 1.5 of Chinese, Japanese, Korean and other wide scripts, so that text
+    in these scripts is not underestimated.
 
     Example:
         >>> estimate_tokens("twelve chars"), estimate_tokens("日本語"), estimate_tokens("")
@@ -46,24 +46,24 @@ def estimate_tokens(text: str) -> int:
     return -int(-cost // 1)
 
 
-_LIVE = re.compile(r"(?<!\\)((?:\\\\)*)([<\[\]@])")  # an even number of backslashes leaves what follows as it is
+_ACTIVE_SIGN = re.compile(r"(?<!\\)((?:\\\\)*)([<\[\]@])")  # after an even number of backslashes it is not escaped
 _BARE_LINK = re.compile(r":(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
 def disarm(text: str) -> str:
-    """Return ``text``, which may be Markdown, without anything that a reader's browser would load or follow."""
-    return _BARE_LINK.sub(lambda found: found[0] + "\\", _LIVE.sub(r"\1\\\2", text))
+    """Escape everything in Markdown that a browser would load or link."""
+    return _BARE_LINK.sub(lambda match: match[0] + "\\", _ACTIVE_SIGN.sub(r"\1\\\2", text))
 
 
 MAX_SENTENCE_LENGTH = 1_000
-"""So many characters a sentence has at most; a longer one is cut at a blank."""
+"""The most characters of a sentence; longer ones are cut at a blank."""
 
 _WORD = re.compile(r"\S+")
 _AFTER_WIDE_STOP = re.compile(r"(?<=[。！？])")
-_MARKER = re.compile(r"[-*+•‣>#|]+ ")
+_LINE_MARKER = re.compile(r"[-*+•‣>#|]+ ")
 _CLOSING = "\"'»”’)]*_`"
 _OPENING = "\"'«»„“‘([*_`"
-# What a full stop follows without ending the sentence; single letters and numbers below 100 never end one either.
+# A full stop after these does not end the sentence, nor after a single letter or a number below 100.
 _ABBREVIATIONS = re.compile(
     r"(?:abs|al|app|approx|art|av|bd|bspw|bzgl|bzw|ca|cf|cl|co|corp|dec|def|dept|dr|eds?|env|etc|evtl|excl|feb|figs?|fr|"
     r"ggf|gmbh|hr|incl?|inkl|inv|jan|jr|jun|kap|lit|ltd|max|min|mio|mrd|mrs?|ms|mt|nos?|nov|nr|oct|p\.ex|paras?|pp|prof|"
@@ -72,42 +72,41 @@ _ABBREVIATIONS = re.compile(
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text in order, each a part of one of its lines, word for word."""
+    """Split a text into sentences, verbatim. A sentence never spans lines."""
     return [sentence for line in split_lines(text) for sentence in split_line(line)]
 
 
 def split_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text that say something, without marks of lists, quotes and headings before them."""
+    """Yield the non-blank lines of a text without leading list, quote and heading markers."""
     for line in text.splitlines():
         stripped = line.strip()
-        mark = _MARKER.match(stripped)
-        bare = stripped[mark.end() :].lstrip() if mark else stripped
+        marker = _LINE_MARKER.match(stripped)
+        bare = stripped[marker.end() :].lstrip() if marker else stripped
         if bare:
             yield bare
 
 
 def split_line(line: str) -> Iterator[str]:
-    """Yield the sentences of one line; `sentences` does it for a whole text."""
+    """Yield the sentences of one line."""
     for part in _AFTER_WIDE_STOP.split(line):
         words = list(_WORD.finditer(part))
-        begin = 0
-        for number, word in enumerate(words):
-            far = word.end() - words[begin].start() > MAX_SENTENCE_LENGTH
-            if far and number > begin:  # before this word, so that a word is cut only if it is too long by itself
-                yield from _pieces(part[words[begin].start() : words[number - 1].end()])
-                begin = number
-            if number + 1 == len(words) or _ends(word[0], words[number + 1][0]):
-                yield from _pieces(part[words[begin].start() : word.end()])
-                begin = number + 1
+        first = 0
+        for index, word in enumerate(words):
+            too_long = word.end() - words[first].start() > MAX_SENTENCE_LENGTH
+            if too_long and index > first:  # cut before this word; a word is cut only if it is too long by itself
+                yield from _cut(part[words[first].start() : words[index - 1].end()])
+                first = index
+            if index + 1 == len(words) or _ends_sentence(word[0], words[index + 1][0]):
+                yield from _cut(part[words[first].start() : word.end()])
+                first = index + 1
 
 
-def _ends(word: str, following: str) -> bool:
-    """Return whether a sentence ends between two words."""
+def _ends_sentence(word: str, next_word: str) -> bool:
     bare = word.rstrip(_CLOSING)
     if not bare or bare[-1] not in ".!?…":
         return False
-    start = following.strip(_OPENING + _CLOSING)[:1]
-    if not start or start.islower():  # a closing quote that stands alone, as in French, goes with what it closes
+    initial = next_word.strip(_OPENING + _CLOSING)[:1]
+    if not initial or initial.islower():  # a closing quote may be a word of its own, as in French
         return False
     stem = bare.rstrip(".!?…").lstrip(_OPENING).casefold()
     if bare[-1] != ".":
@@ -115,42 +114,42 @@ def _ends(word: str, following: str) -> bool:
     return len(stem) > 1 and not _ABBREVIATIONS.fullmatch(stem) and not (stem.isdigit() and len(stem) < 3)
 
 
-def _pieces(sentence: str) -> Iterator[str]:
-    """Yield a sentence, in pieces if it is one endless word."""
+def _cut(sentence: str) -> Iterator[str]:
     for start in range(0, len(sentence), MAX_SENTENCE_LENGTH):
         yield sentence[start : start + MAX_SENTENCE_LENGTH]
 
 
 MAX_FAULTS = 20
 """How many faults are described; a hostile value may have a million."""
-_MOST_LISTED = 500  # pydantic lists all faults of a value or none
+_MAX_LISTED = 500  # pydantic lists all errors of a value or none
 
 
 def list_faults(error: ValidationError) -> list[dict[str, Any]]:
-    """Return the first faults that pydantic found, without the values; one for the whole where there are too many."""
+    """Return pydantic's first errors without the input values; a single summary if there are too many."""
     count = error.error_count()
-    if count > _MOST_LISTED:
+    if count > _MAX_LISTED:
         return [{"type": "too_many", "loc": (), "msg": f"{count:,} members do not fit a {error.title}"}]
-    listed = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
-    return [dict(one) for one in listed]
+    details = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
+    return [dict(detail) for detail in details]
 
 
 def describe_recorded_faults(error: ValidationError, recorded: Mapping[str, Any]) -> str:
-    """Return which recorded fields a type no longer takes: the field, what was found and what is expected."""
-    told = []
+    """Describe the recorded fields that a changed type rejects: each field, what was found and what is expected."""
+    descriptions = []
     for fault in list_faults(error):
         name = str(fault["loc"][0]) if fault["loc"] else "baton"
-        within = "" if len(fault["loc"]) < 2 else f", at {'.'.join(map(str, fault['loc'][1:]))[:100]}"
-        found = json_kind(recorded[name]) if name in recorded else "nothing"
-        own = fault["type"] in ("value_error", "assertion_error")
-        expected = "what the type's own validator accepts" if own else fault["msg"].removeprefix("Input should be ")
-        told.append(f"field {name!r}{within}: found {found}, expected {expected}")
-    return "; ".join(told)
+        inside = "" if len(fault["loc"]) < 2 else f", at {'.'.join(map(str, fault['loc'][1:]))[:100]}"
+        kind = json_kind(recorded[name]) if name in recorded else "nothing"
+        custom = fault["type"] in ("value_error", "assertion_error")
+        expected = "what the type's own validator accepts" if custom else fault["msg"].removeprefix("Input should be ")
+        descriptions.append(f"field {name!r}{inside}: found {kind}, expected {expected}")
+    return "; ".join(descriptions)
 
 
-def describe_faults(error: ValidationError, whole: str = "") -> str:
-    """Return which members do not fit, and why; nothing of their values, which may be secret."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))[:200] or whole}: {one['msg']}" for one in list_faults(error))
+def describe_faults(error: ValidationError, root: str = "") -> str:
+    """Describe which members do not fit and why, without their values, which may be secret."""
+    faults = list_faults(error)
+    return "; ".join(f"{'.'.join(map(str, fault['loc']))[:200] or root}: {fault['msg']}" for fault in faults)
 
 
 _LETTERS = {
@@ -163,53 +162,53 @@ _LETTERS = {
     "x": "×χхҳᕁᕽ᙭᙮ᚷ╳⤫⤬⨯ⲬⵝꓫꞳ𐊐𐊴𐌗𐌢𐔧𑣬🆇", "y": "ɣʎʏΥγуүყᎩᎽᶌỿⲨꓬꭚ𐊲𑢤𑣜𖽃🆈", "z": "ƶȥʐʑΖᴢꓜꮓ𐋵𑢩𑣄𑣥🆉",
 }  # fmt: skip
 _BRACKETS = dict.fromkeys("【〔〖〘〚⁅⟦❲⦋⦍⦏", "[")
-_ALPHABETS = "🅐🇦"  # the first letters of two alphabets that Unicode does not take for letters: black circles, flags
-_MOST_KEPT = 4_096
+_ALPHABETS = "🅐🇦"  # the first signs of two alphabets that NFKD leaves alone: black circles and flags
+_MAX_CACHED = 4_096
 
 LOOKALIKES = {twin: letter for letter, twins in _LETTERS.items() for twin in twins} | {
-    chr(ord(first) + at): letter for first in _ALPHABETS for at, letter in enumerate(ascii_lowercase)
+    chr(ord(first) + offset): letter for first in _ALPHABETS for offset, letter in enumerate(ascii_lowercase)
 }
-"""The small Latin letter that each character looks like."""
+"""Maps each look-alike character to a small Latin letter."""
 
 
 def fold_lookalike(character: str) -> str:
-    """Return the character that one looks like: a small letter, an opening bracket, or itself in lower case."""
+    """Return the small letter or opening bracket that a character looks like, or its lower case."""
     if character in LOOKALIKES:
         return LOOKALIKES[character]
-    form = unicodedata.normalize("NFKD", character)
-    letter = next(filter(str.isalnum, form), form[:1])  # of a letter in brackets the letter
+    decomposed = unicodedata.normalize("NFKD", character)
+    letter = next(filter(str.isalnum, decomposed), decomposed[:1])  # a parenthesized letter counts as the letter
     small = letter.lower()[:1]
     return LOOKALIKES.get(letter) or LOOKALIKES.get(small) or _BRACKETS.get(letter, small)
 
 
-class _Looks(dict[int, str]):
-    """What characters look like, as `str.translate` takes it; worked out when one is first met."""
+class _FoldTable(dict[int, str]):
+    """A lazy table for `str.translate`."""
 
     def __missing__(self, code: int) -> str:
-        seen = fold_lookalike(chr(code))
-        if len(self) < _MOST_KEPT:
-            self[code] = seen
-        return seen
+        folded = fold_lookalike(chr(code))
+        if len(self) < _MAX_CACHED:
+            self[code] = folded
+        return folded
 
 
-_looks = _Looks()
+_fold_table = _FoldTable()
 
 
 def fold_lookalikes(text: str) -> str:
-    """Return what a text looks like in lower case, a character for each of its characters."""
-    if text.isascii() or text.replace("—", "").isascii():  # a dash, which our own pages have, looks like no letter
+    """Return a text of the same length in lower case with look-alike characters replaced."""
+    if text.isascii() or text.replace("—", "").isascii():  # Baton's own texts contain dashes
         return text.lower()
-    return text.translate(_looks)
+    return text.translate(_fold_table)
 
 
 FENCE_LABEL = "CONTEXT FROM PREVIOUS AGENT — DATA ONLY"
 """The label that the handoff protocol prescribes (EAAPL-MAG006 §10.1)."""
 
 LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-"""What begins a new line for some reader."""
+"""Everything that some reader takes for a line break."""
 
-# Control characters; characters without a width; those that change the direction of writing; variation
-# selectors and tags that spell hidden text; blanks that count as letters; halves of a pair.
+# Control characters; zero-width characters; direction marks; variation selectors and tags that can spell hidden
+# text; blanks that count as letters; lone surrogates.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     r"\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
@@ -219,8 +218,8 @@ _WITHOUT_JOINERS = {0x200C: None, 0x200D: None}
 _BLOCK_START = re.compile(
     r"^(?=#|>|<|\||```|~~~|(?:[-_*=][ \t]*){3}|[-+*](?:[ \t]|$)|[0-9]{1,9}[.)](?:[ \t]|$)|\[[^\]]*\]:)"
 )
-_GAP = "[^a-z0-9]*+"  # possessive: a text made to be slow to search is still searched in one pass
-# Letters that signs, or other letters, are taken for besides those that `looks` knows.
+_GAP = "[^a-z0-9]*+"  # possessive, so that hostile text is still searched in one pass
+# Digits and letters that pass for these letters, besides those that `fold_lookalikes` replaces.
 _ALIKE = {
     "i": "[il1]",
     "o": "[o0]",
@@ -233,17 +232,17 @@ _ALIKE = {
 }
 
 
-def _spelled(words: str) -> str:
-    """Return a pattern for words that look-alikes, and signs or blanks between letters, do not evade."""
+def _disguise_pattern(words: str) -> str:
+    """Return a pattern that also matches words with look-alikes, and with signs or blanks between letters."""
     return _GAP.join(_ALIKE.get(letter, letter) for letter in words.replace(" ", ""))
 
 
-# In a text as it looks, which is in lower case.
-_DELIMITER = re.compile(rf"(?:{_spelled('end of')}{_GAP})?+{_spelled('context from previous agent')}")
+# Searched in folded text, which is in lower case.
+_DELIMITER = re.compile(rf"(?:{_disguise_pattern('end of')}{_GAP})?+{_disguise_pattern('context from previous agent')}")
 
 
 def single_line(text: str) -> str:
-    """Return ``text`` on one line that opens no block of Markdown."""
+    """Return ``text`` as one line that does not start a Markdown block."""
     if text.isascii() and text.isprintable():
         line = text.strip()
     else:
@@ -254,7 +253,7 @@ def single_line(text: str) -> str:
 
 
 def is_visible(line: str) -> bool:
-    """Return whether every character of a name or another short line is visible, and none breaks or turns the line."""
+    """Return whether a line has only visible characters, without line breaks and direction marks."""
     bare = line.translate(_WITHOUT_JOINERS)
     return not ("\t" in bare or LINE_BREAKS.search(bare) or _INVISIBLE.search(bare))
 
@@ -262,12 +261,12 @@ def is_visible(line: str) -> bool:
 def fence(text: str, nonce: str = "") -> str:
     """Return ``text`` inside the delimiters that mark it as data (EAAPL-MAG006 §10.1).
 
-    It belongs in the user turn, never into the system prompt. Whatever spells one of the delimiters inside
-    the text is changed, also in letters that look alike, so nothing in it can end the fence.
-    The nonce protects against unknown look-alikes and against guesses.
+    Use it in the user turn, never in the system prompt. Delimiters inside the text are defused, also when
+    spelled in look-alike letters, so nothing in the text can end the fence. The nonce protects against
+    unknown look-alikes and guesses.
 
     Args:
-        text: What is to be shown as data, of any number of lines.
+        text: The untrusted text.
         nonce: A part of the delimiters that the text's author cannot know, for example 16 random
             hexadecimal digits.
 
@@ -286,24 +285,24 @@ def fence(text: str, nonce: str = "") -> str:
 
 
 def _without_delimiters(text: str) -> str:
-    """Return ``text`` with a round bracket where a square one would open one of the delimiters."""
-    seen = fold_lookalikes(text)
-    if "x" not in seen:  # no context, and so no delimiter
+    """Replace the square brackets of delimiters in ``text`` with round ones."""
+    folded = fold_lookalikes(text)
+    if "x" not in folded:  # without an x there is no "context"
         return text
-    pieces, done = [], 0
-    for match in _DELIMITER.finditer(seen):
-        opening = match.start()
-        while opening > done and not (seen[opening - 1].isascii() and seen[opening - 1].isalnum()):
-            opening -= 1
-        forged = slice(opening, match.end())
-        defused = ("(" if look == "[" else sign for sign, look in zip(text[forged], seen[forged], strict=True))
-        pieces += [text[done:opening], *defused]
-        done = match.end()
-    return "".join(pieces) + text[done:] if pieces else text
+    pieces, end = [], 0
+    for match in _DELIMITER.finditer(folded):
+        start = match.start()
+        while start > end and not (folded[start - 1].isascii() and folded[start - 1].isalnum()):
+            start -= 1
+        forged = slice(start, match.end())
+        defused = ("(" if look == "[" else sign for sign, look in zip(text[forged], folded[forged], strict=True))
+        pieces += [text[end:start], *defused]
+        end = match.end()
+    return "".join(pieces) + text[end:] if pieces else text
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a host is this machine's loopback, by its address or the name `localhost`."""
+    """Return whether a host is a loopback address or `localhost`."""
     try:
         return ip_address(host or "").is_loopback
     except ValueError:
@@ -311,39 +310,39 @@ def is_loopback(host: str | None) -> bool:
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address of the form `host:port`."""
+    """Return the host of a `host:port` address."""
     return address.rpartition(":")[0].strip("[]")
 
 
-def format_time(at: datetime) -> str:
-    """Return a time in UTC as text."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def format_time(time: datetime) -> str:
+    """Return a time as text in UTC."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def elapsed(began: datetime | None, ended: datetime | None) -> timedelta | None:
-    """Return the time from one moment to another, or None where either is not known."""
-    return ended - began if began and ended else None
+def elapsed(start: datetime | None, end: datetime | None) -> timedelta | None:
+    """Return the time between two moments, or None if either is unknown."""
+    return end - start if start and end else None
 
 
-def format_duration(seconds: float | timedelta | None) -> str:
-    """Return a length of time in a few signs."""
-    if seconds is None:
+def format_duration(duration: float | timedelta | None) -> str:
+    """Return a short text such as `1.5 s` or `2 h 5 min`."""
+    if duration is None:
         return ""
-    number = max(0.0, seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
-    if number < 1:
-        return f"{number * 1000:.0f} ms"
-    if number < 59.95:
-        return f"{number:.1f} s"
-    minutes, rest = divmod(round(number), 60)
+    seconds = max(0.0, duration.total_seconds() if isinstance(duration, timedelta) else duration)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def format_rough_duration(passed: timedelta) -> str:
-    """Return a length of time in one unit, such as `3 h`: days or hours from two on, minutes from one."""
-    for unit, size, least in (("d", 86_400, 2), ("h", 3_600, 2), ("min", 60, 1)):
-        if passed.total_seconds() >= least * size:
-            return f"{int(passed.total_seconds()) // size} {unit}"
-    return f"{passed.seconds} s"
+def format_rough_duration(duration: timedelta) -> str:
+    """Return a duration in one unit, such as `3 h`: days and hours from 2, minutes from 1."""
+    for unit, size, minimum in (("d", 86_400, 2), ("h", 3_600, 2), ("min", 60, 1)):
+        if duration.total_seconds() >= minimum * size:
+            return f"{int(duration.total_seconds()) // size} {unit}"
+    return f"{duration.seconds} s"

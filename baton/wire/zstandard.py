@@ -14,6 +14,6 @@ __all__ = ["load_dictionary", "zstd"]
 
 @cache
 def load_dictionary(package: str, file: str) -> zstd.ZstdDict:
-    """Return a dictionary of a package, read as text, so that line ends are the same on every system."""
+    """Load a dictionary that is a text file of a package; text mode makes line ends the same on every system."""
     text = resources.files(package).joinpath(file).read_text(encoding="ascii")
     return zstd.ZstdDict(text.encode("ascii"), is_raw=True)

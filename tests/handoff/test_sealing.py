@@ -257,7 +257,7 @@ class TestTampering:
             pytest.param(b'"text"', "it is a str, not an object", id="a text"),
             pytest.param(b"[]", "it is a list, not an object", id="a list"),
             pytest.param(b'{"a":1,"a":1,"signature":"hmac-sha256:00"}', "'a' appears twice", id="a member twice"),
-            pytest.param(b'{"a":NaN,"signature":"hmac-sha256:00"}', "NaN is no JSON", id="NaN"),
+            pytest.param(b'{"a":NaN,"signature":"hmac-sha256:00"}', "NaN is not JSON", id="NaN"),
             pytest.param(b'{"a":9007199254740993,"signature":"x:1"}', "is not exact in JSON", id="2**53 + 1"),
             pytest.param(b'{"a":"\\ud800","signature":"x:1"}', "half a surrogate", id="half a character"),
             pytest.param(b"[" * 100 + b"]" * 100, "nested more than", id="nested too deep"),
