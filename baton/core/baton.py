@@ -1,8 +1,7 @@
 """The baton itself: the small record that travels with a pipeline, and the patch a stage returns.
 
-It carries what happened and why; the work is in artifacts. Of its eight fields only `goal` is required. A team that
-needs more derives a class of its own with further fields, each with a default; a field
-that may be None has None as its default.
+The baton records what happened and why; work products are artifacts. Of its eight fields only `goal` is required.
+Subclasses may add fields, each with a default; a nullable field defaults to None.
 """
 
 from collections.abc import Mapping
@@ -30,13 +29,13 @@ BatonT = TypeVar("BatonT", bound="Baton")
 class Baton(Record):
     """What is known about a pipeline's work, in eight fields.
 
-    The record is small (500 to 2,000 tokens) and frozen; it changes only by a patch. The order of
-    the members is the one of the published example.
+    The record is small (500 to 2,000 tokens) and frozen; only a patch changes it. The fields keep the order of
+    the published example.
 
     Attributes:
         goal: The objective, in one sentence.
         current_state: What is true right now, 3 to 8 bullets.
-        decision_log: Key decisions, oldest first; it only ever grows.
+        decision_log: Key decisions, oldest first; append-only.
         constraints: Hard rules found on the way.
         work_scope: Files and modules touched or planned, as `path_form` writes paths; globs are allowed.
         artifacts: References to what was produced, never content.
@@ -70,53 +69,52 @@ class Baton(Record):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a further field that a stage could not be handed a baton without, or that null would change."""
+        """Check that each additional field has a default, and each nullable one defaults to None."""
         super().__pydantic_init_subclass__(**kwargs)
         for name, field in cls.model_fields.items():
             if field.is_required() and name != "goal":
-                raise TypeError(f"{cls.__name__}.{name} has no default; every further field of a baton needs one")
+                raise TypeError(f"{cls.__name__}.{name} has no default; every additional field of a baton needs one")
             if field.default is not None and field.default_factory is None and NoneType in get_args(field.annotation):
                 raise TypeError(
-                    f"{cls.__name__}.{name} may be None but has another default; null in a patch means the default, "
-                    "so make that None"
+                    f"{cls.__name__}.{name} may be None but has another default; null in a patch resets a field to "
+                    "its default, so make that None"
                 )
 
     @model_validator(mode="after")
     def _is_exact_in_json(self) -> Self:
-        """Refuse numbers that JSON cannot carry exactly; only further fields can hold any."""
+        """Reject numbers that JSON cannot represent exactly; only additional fields can hold numbers."""
         if self.model_extra or len(type(self).model_fields) > len(self.FIELDS):
             _ = self.digest
         return self
 
     @property
     def digest(self) -> str:
-        """`sha256:<hex>` over the canonical JSON of the record; what an approval is bound to."""
+        """`sha256:<hex>` over the canonical JSON of the record; approvals are bound to it."""
         return digest(self.to_json_object())
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the record as a JSON object, members in the published order; None is left out."""
+        """Return the record as a JSON object in field order, without None."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @classmethod
     def from_json_object(cls, members: Mapping[str, Any]) -> Self:
-        """Return the record that a JSON object describes; times, enums and the like arrive there as strings.
+        """Return the record for a JSON object, in which times and enums are strings.
 
         Example:
             >>> Baton.from_json_object({"goal": "Add login"}).goal
             'Add login'
         """
-        if (found := find_excess(members)) is not None:
-            fault = PydanticCustomError("too_many", "{text}", {"text": found.text})
-            raise ValidationError.from_exception_data(cls.__name__, [{"type": fault, "loc": found.path, "input": None}])
-        text = to_json(members)  # which refuses what is not JSON
-        # All members of the plain baton are JSON's own types already, and reading them from text costs twice as much.
+        if (limit := find_excess(members)) is not None:
+            fault = PydanticCustomError("too_many", "{text}", {"text": limit.text})
+            raise ValidationError.from_exception_data(cls.__name__, [{"type": fault, "loc": limit.path, "input": None}])
+        text = to_json(members)  # raises on values that are not JSON
+        # The plain baton holds JSON types only, and parsing text takes twice as long.
         return cls.model_validate(dict(members)) if cls is Baton else cls.model_validate_json(text)
 
     def restricted(self, fields: frozenset[str] | None, decisions: int | None) -> Self:
-        """Return what a stage is handed: the fields it reads, and the newest of the decisions.
+        """Return a copy with only ``fields`` and the newest ``decisions``; the goal is always kept.
 
-        The goal is always there. State beyond the reach of a stage stays in the workflow, so a baton that
-        is handed on does not grow with the length of the pipeline.
+        The rest stays in the workflow, so the input of a stage does not grow with the length of the pipeline.
 
         Example:
             >>> Baton(goal="g", decision_log=["a", "b", "c"]).restricted(None, 2).decision_log
@@ -132,15 +130,15 @@ class Baton(Record):
 
 
 class BatonPatch(Record):
-    """What a stage returns: the fields it changed, and no others.
+    """The fields that a stage changed.
 
-    A list replaces the old list whole; `decision_log` is the exception, its entries are appended. A field
-    that was not set does not appear in the JSON, because a null there would clear it.
+    A list replaces the old list, except `decision_log`, whose entries are appended. Unset fields are left out
+    of the JSON, because null would clear them.
 
     Attributes:
-        goal: A new objective; refused where the pipeline froze its goal.
+        goal: A new objective; rejected if the pipeline froze its goal.
         current_state: Replaces the old state.
-        decision_log: New decisions, to be appended.
+        decision_log: New decisions to append.
         constraints: Replaces the old rules.
         work_scope: Replaces the old scope.
         artifacts: Replaces the old references.
@@ -162,16 +160,16 @@ class BatonPatch(Record):
     acceptance: list[str] | None = None
 
     @model_serializer(mode="wrap")
-    def _only_what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize_set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
 
     def to_json_object(self) -> dict[str, JsonValue]:
-        """Return the patch as a JSON object that holds the set members only."""
+        """Return the set fields as a JSON object."""
         members: dict[str, JsonValue] = self.model_dump(mode="json")
         return members
 
 
 class AnyBaton(Baton):
-    """A baton of a type the reader does not know: whatever further fields it has, they are kept."""
+    """A baton of unknown type; additional fields are kept."""
 
     model_config = ConfigDict(extra="allow")

@@ -1,6 +1,6 @@
-"""What a person is shown before they decide: outputs, artifacts, diffs, amounts and texts, as readable text.
+"""Exhibits: what an approval shows a person, such as outputs, artifacts, diffs and amounts, as readable text.
 
-The text stands in the run's memory; what a query carries of it is its beginning, and the digest of the whole.
+The run keeps the full text; a query returns an excerpt and the digest of the full text.
 """
 
 import difflib
@@ -17,27 +17,27 @@ from baton.wire.records import CompactRecord, Integer, Name
 from baton.wire.text import single_line
 
 MAX_EXHIBITS = 20
-"""How many things an approval may show."""
+"""The most exhibits of an approval."""
 MAX_EXHIBIT_BYTES = 256 * 1024
-"""How long all texts that an approval shows may be together; what is longer is an artifact."""
+"""The most bytes of all exhibits of an approval; larger content belongs in artifacts."""
 EXCERPT_LENGTH = 4_000
-"""How many characters of a text a query carries."""
+"""The characters of a text that a query returns."""
 
-_LONGEST_TITLE = 200
-_MOST_LINES = 2_000  # of a diff; a longer one is shown as all that goes and all that comes
-_MOST_CELLS = 12  # columns of a table
+_MAX_TITLE_LENGTH = 200
+_MAX_DIFF_LINES = 2_000  # longer texts are shown as one removal and one addition
+_MAX_COLUMNS = 12
 
 
 class Exhibit(CompactRecord):
-    r"""One thing that a person is shown before they decide.
+    r"""One item that an approval shows.
 
     Attributes:
-        title: What it is.
+        title: The title.
         form: How to read the text.
         text: The text; in a query its first 4,000 characters.
-        length: How many characters the whole text has.
-        digest: The digest of the whole text, or of the artifact's bytes.
-        artifact: The artifact that it is; its content is in the artifact store.
+        length: The length of the full text, in characters.
+        digest: The digest of the full text, or of the artifact's bytes.
+        artifact: The artifact shown; its content is in the artifact store.
 
     Example:
         >>> Exhibit.diff("one\ntwo\n", "one\n2\n").text.splitlines()[3:]
@@ -53,11 +53,11 @@ class Exhibit(CompactRecord):
 
     @classmethod
     def of(cls, value: Any, title: str) -> Self:
-        """Return what a value looks like: a text or number, a stage's result, an artifact, JSON, a record.
+        """Return the exhibit for a value: text, a number, JSON, a record, an artifact or a stage's result.
 
         Raises:
-            ValueError: The value is larger than an approval may show.
-            TypeError: It is none of these.
+            ValueError: The value is too large to show.
+            TypeError: The value is of another type.
         """
         if isinstance(value, Exhibit):
             return cls.model_validate(value.model_copy(update={"title": title}).model_dump(mode="json"))
@@ -65,88 +65,84 @@ class Exhibit(CompactRecord):
             size = "" if value.size is None else f", {value.size:,} bytes"
             summary = f": {value.summary}" if value.summary else ""
             text = f"{value.type} {value.path or value.id}{size}{summary}"
-            one = cls._made(text, title, "text")
-            return one.model_copy(update={"artifact": value, "digest": f"sha256:{value.hash}"})
+            return cls._from_text(text, title).model_copy(update={"artifact": value, "digest": f"sha256:{value.hash}"})
         if hasattr(value, "baton_patch") and hasattr(value, "output"):  # a stage's result
             value = value.baton_patch if value.output is None else value.output
         if hasattr(value, "model_dump"):
             value = value.model_dump(mode="json", exclude_unset=True)
         if isinstance(value, str):
-            return cls._made(value, title, "markdown")
-        if (found := find_excess(value)) is not None:
-            raise ValueError(f"an approval cannot show {title!r}: {found}")
-        table = _table(value)
-        if table is not None:
-            return cls._made(table, title, "markdown")
+            return cls._from_text(value, title, "markdown")
+        if (limit := find_excess(value)) is not None:
+            raise ValueError(f"an approval cannot show {title!r}: {limit}")
+        if (table := _render_table(value)) is not None:
+            return cls._from_text(table, title, "markdown")
         try:
             text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True, default=str)
         except (TypeError, ValueError) as error:
             raise TypeError(f"an approval cannot show {title!r}: {error}") from error
-        return cls._made(text, title, "text")
+        return cls._from_text(text, title)
 
     @classmethod
     def diff(cls, before: str, after: str, title: str = "diff") -> Self:
-        """Return what changes from one text to another, as a unified diff."""
+        """Return the unified diff between two texts."""
         old, new = before.splitlines(), after.splitlines()
-        if len(old) + len(new) > _MOST_LINES:
+        if len(old) + len(new) > _MAX_DIFF_LINES:
             rows = [*(f"-{line}" for line in old), *(f"+{line}" for line in new)]
         else:
             rows = list(difflib.unified_diff(old, new, "before", "after", lineterm=""))
-        return cls._made("\n".join(rows) or "no change", title, "diff")
+        return cls._from_text("\n".join(rows) or "no change", title, "diff")
 
     @classmethod
     def amount(cls, micro_usd: int, title: str = "amount") -> Self:
         """Return an amount of money, given in millionths of a US dollar."""
-        return cls._made(
-            f"{to_usd(micro_usd):,.2f} USD" if micro_usd % 10_000 == 0 else f"{to_usd(micro_usd)} USD", title
-        )
+        dollars = f"{to_usd(micro_usd):,.2f}" if micro_usd % 10_000 == 0 else f"{to_usd(micro_usd)}"
+        return cls._from_text(f"{dollars} USD", title)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the text is all of it."""
+        """Whether the text is complete."""
         return len(self.text) == self.length
 
     @property
     def excerpt(self) -> Self:
-        """The same with the beginning of the text only, if it is long."""
+        """The exhibit with a long text cut to its beginning."""
         return self.model_copy(update={"text": self.text[:EXCERPT_LENGTH]})
 
     def matches(self, text: str) -> bool:
-        """Return whether this is the text that the digest is of."""
+        """Return whether the digest is that of ``text``; always true for an artifact."""
         return self.artifact is not None or format_digest(sha256(text.encode())) == self.digest
 
     @classmethod
-    def _made(cls, text: str, title: str, form: Literal["markdown", "text", "diff"] = "text") -> Self:
-        encoded = text.encode()  # half a surrogate pair fails here, before anybody is asked
-        title = single_line(title)[:_LONGEST_TITLE] or "shown"
+    def _from_text(cls, text: str, title: str, form: Literal["markdown", "text", "diff"] = "text") -> Self:
+        encoded = text.encode()  # raises on half a surrogate pair, before the question is asked
+        title = single_line(title)[:_MAX_TITLE_LENGTH] or "shown"
         return cls(title=title, form=form, text=text, length=len(text), digest=format_digest(sha256(encoded)))
 
 
 def build_exhibits(
     shows: Mapping[str, Any] | Sequence[Any], then: tuple[str, Mapping[str, Any]] | None
 ) -> list[Exhibit]:
-    """Return all that an approval shows, what follows from it last.
+    """Return the exhibits of an approval; the stage that a yes runs comes last.
 
     Raises:
-        ValueError: It is too much.
+        ValueError: There are too many, or they are too large.
     """
-    given = list(shows.items()) if isinstance(shows, Mapping) else [(None, one) for one in shows]
-    if len(given) > MAX_EXHIBITS:
-        raise ValueError(f"an approval shows at most {MAX_EXHIBITS} things; found {len(given):,}")
-    made = [Exhibit.of(one, name or _title(one, number)) for number, (name, one) in enumerate(given, start=1)]
+    items = list(shows.items()) if isinstance(shows, Mapping) else [(None, value) for value in shows]
+    if len(items) > MAX_EXHIBITS:
+        raise ValueError(f"an approval shows at most {MAX_EXHIBITS} things; found {len(items):,}")
+    exhibits = [Exhibit.of(value, name or _title(value, number)) for number, (name, value) in enumerate(items, start=1)]
     if then is not None:
-        made.append(Exhibit.of(dict(then[1]), f"a yes runs {then[0]} with"))
-    size = sum(len(one.text.encode()) for one in made)
+        exhibits.append(Exhibit.of(dict(then[1]), f"a yes runs {then[0]} with"))
+    size = sum(len(exhibit.text.encode()) for exhibit in exhibits)
     if size > MAX_EXHIBIT_BYTES:
         raise ValueError(
-            f"what an approval shows may have {MAX_EXHIBIT_BYTES:,} bytes; found {size:,}. Write the long ones to "
-            "artifacts, and show those"
+            f"an approval shows at most {MAX_EXHIBIT_BYTES:,} bytes; found {size:,}. Write long texts to artifacts and "
+            "show those"
         )
-    return made
+    return exhibits
 
 
 def _title(value: Any, number: int) -> str:
-    """Return a title for what was given none."""
     if isinstance(value, Exhibit):
         return value.title
     if isinstance(value, ArtifactRef):
@@ -154,18 +150,18 @@ def _title(value: Any, number: int) -> str:
     return f"output {number}"
 
 
-def _table(value: Any) -> str | None:
-    """Return a list of flat objects with the same members as a Markdown table; of anything else None."""
+def _render_table(value: Any) -> str | None:
+    """Return a list of flat objects with the same members as a Markdown table; None for anything else."""
     rows = value if isinstance(value, list) else []
     if not rows or not all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows):
         return None
-    names = [*rows[0]]
-    if not 0 < len(names) <= _MOST_CELLS or any(isinstance(cell, dict | list) for row in rows for cell in row.values()):
+    names, cells = [*rows[0]], [cell for row in rows for cell in row.values()]
+    if not 0 < len(names) <= _MAX_COLUMNS or any(isinstance(cell, dict | list) for cell in cells):
         return None
-    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    lines = [names, ["---"] * len(names), *([_render_cell(row[name]) for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _render_cell(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return single_line(text).replace("|", "\\|")

@@ -1,8 +1,8 @@
-"""What a pipeline remembers of each step: history entries for people, outcomes for resuming.
+"""The record of each step: history entries for people, outcomes for resuming.
 
-An entry says who changed what and when; the baton after every step follows from the entries
-(`snapshots`). An outcome is a whole step as it happened. A run that is handed outcomes returns them instead
-of executing those steps again: fork, continue-as-new and tests all rest on this one mechanism.
+An entry says who changed what and when; `snapshots` derives the baton after each step from the entries. An outcome
+is the complete result of a step. A run that starts with outcomes returns them instead of executing those steps
+again; fork, continue-as-new and tests use this one mechanism.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,12 +20,12 @@ from baton.wire.text import describe_recorded_faults
 
 
 class Spend(CompactRecord):
-    """What a step cost.
+    """The cost of a step.
 
     Attributes:
         micro_usd: Money in millionths of a US dollar; an integer, so that sums are exact.
-        prompt_tokens: Tokens read by models.
-        completion_tokens: Tokens written by models.
+        prompt_tokens: Tokens that models read.
+        completion_tokens: Tokens that models wrote.
 
     Example:
         >>> Spend(micro_usd=80_000, prompt_tokens=4200) + Spend(micro_usd=20_000)
@@ -39,11 +39,9 @@ class Spend(CompactRecord):
     completion_tokens: Integer = Field(default=0, ge=0)
 
     def __bool__(self) -> bool:
-        """Return whether anything was spent."""
         return bool(self.micro_usd or self.prompt_tokens or self.completion_tokens)
 
     def __add__(self, other: "Spend") -> "Spend":
-        """Return the sum of both."""
         if not other:
             return self
         return Spend(
@@ -53,7 +51,7 @@ class Spend(CompactRecord):
         )
 
     def beyond(self, other: "Spend") -> "Spend":
-        """Return what this is more than another one, from nothing up.
+        """Return this minus ``other``, each part at least zero.
 
         Example:
             >>> Spend(micro_usd=80_000).beyond(Spend(micro_usd=30_000, prompt_tokens=7))
@@ -67,32 +65,32 @@ class Spend(CompactRecord):
 
 
 SPENT = "baton_spent"
-"""The member under which a run that raised, or was lost, tells what it had spent: in heartbeats and failures."""
+"""The member of heartbeat and failure details that holds what a failed or lost run has spent."""
 
 
 def find_spend(details: Iterable[Any]) -> Spend:
-    """Return what a run told that it had spent, in the details of its heartbeat or of its failure."""
-    for one in details:
-        if isinstance(one, dict) and isinstance(one.get(SPENT), dict):
+    """Return what a run has spent, from the details of its heartbeat or failure."""
+    for detail in details:
+        if isinstance(detail, dict) and isinstance(detail.get(SPENT), dict):
             try:
-                return Spend.model_validate(one[SPENT])
+                return Spend.model_validate(detail[SPENT])
             except ValidationError:
                 return Spend()
     return Spend()
 
 
 TOPPED_UP = "baton_topped_up_micro_usd"
-"""The member beside that, by which a pipeline that failed tells what people had added to its budget."""
+"""The member beside it that holds what people added to the budget of a failed pipeline."""
 
 
 def find_top_up(details: Iterable[Any]) -> int:
-    """Return what people had added to the budget of a pipeline, as the details of its failure tell it."""
-    told = [one.get(TOPPED_UP) for one in details if isinstance(one, dict)]
-    return next((one for one in told if isinstance(one, int) and one > 0), 0)
+    """Return what people added to a pipeline's budget, from the details of its failure."""
+    amounts = [detail.get(TOPPED_UP) for detail in details if isinstance(detail, dict)]
+    return next((amount for amount in amounts if isinstance(amount, int) and amount > 0), 0)
 
 
 class StepKind(StrEnum):
-    """What kind of step an entry or outcome belongs to."""
+    """The kind of a step."""
 
     STAGE = "stage"
     BRANCH = "branch"
@@ -104,11 +102,11 @@ class StepKind(StrEnum):
 
 
 class Conflict(CompactRecord):
-    """Two branches of a fan-out wrote the same field differently; kept, so that nothing is lost silently.
+    """A field that branches of a fan-out wrote differently; recorded so that no value is lost silently.
 
     Attributes:
-        field: The field both wrote.
-        strategy: How the merge settled it.
+        field: The field.
+        strategy: How the merge resolved it.
         values: What each branch wrote, by stage id.
     """
 
@@ -122,18 +120,18 @@ class HistoryEntry(CompactRecord):
 
     Attributes:
         seq: The step's number in the pipeline, from 1; the branches of a fan-out share it.
-        stage_id: The stage's name, or of an approval its title.
-        kind: What kind of step it was.
+        stage_id: The name of the stage, or the title of the approval.
+        kind: The kind of step.
         timestamp: When the workflow recorded it (workflow time, UTC).
-        patch: The patch exactly as the stage returned it; empty where it returned none.
-        change: What it did, where that is not the patch itself: of `decision_log` the appended entries.
+        patch: The patch exactly as the stage returned it; empty if it returned none.
+        change: The effective change, if it differs from the patch; `decision_log` holds the appended entries.
         attempt: Which attempt was accepted, from 1.
-        by: The person who decided or edited, if it was one.
+        by: The person who decided or edited, if any.
         why: Their reason.
-        warnings: What was odd but allowed.
-        removed_constraints: Constraints that this step took away.
-        conflicts: What the branches of a fan-out disagreed about.
-        spend: What the step cost.
+        warnings: What was unusual but allowed.
+        removed_constraints: Constraints that this step removed.
+        conflicts: Fields that the branches of a fan-out wrote differently.
+        spend: The cost of the step.
     """
 
     seq: Integer = Field(ge=1)
@@ -152,28 +150,28 @@ class HistoryEntry(CompactRecord):
 
     @property
     def effective(self) -> dict[str, Json]:
-        """What the step did to the baton; a branch does nothing by itself, its merge does."""
+        """The change to the baton; empty for a branch, because its merge makes the change."""
         if self.kind is StepKind.BRANCH:
             return {}
         return self.patch if self.change is None else self.change
 
 
 CANCELED_WITH_RUN = "canceled with the run"
-"""The failure of a step that was under way when its run was asked to cancel."""
+"""The failure of a step that was in progress when its run was canceled."""
 
 
 class Outcome(CompactRecord):
-    """A whole step as it happened, to be returned instead of executing it again.
+    """The complete result of a step, returned instead of executing the step again.
 
     Attributes:
-        seq: The step's number, in the order in which the code asks for steps.
-        order: Its place in the order in which steps ended, from 0; differs from `seq` in concurrent code.
-        name: The step's name; resuming checks that the code still asks for it.
-        kind: What kind of step it is.
-        entries: The history entries it made, in order.
+        seq: The step's number, in the order in which the code starts steps.
+        order: The step's position in the order in which steps ended, from 0; differs from `seq` in concurrent code.
+        name: The step's name; resuming checks that the code still uses it.
+        kind: The kind of step.
+        entries: The step's history entries, in order.
         value: What the step returned to the pipeline's code, as JSON.
-        failure: Why the step failed; the pipeline's code may have gone on by another way.
-        canceled: The code itself canceled the step, for example because another one was faster; or somebody the run.
+        failure: Why the step failed; the pipeline's code may have handled it.
+        canceled: Whether the step was canceled, by the code or with the run.
         events: The session events that its stages recorded, for the contracts of later stages.
     """
 
@@ -189,11 +187,11 @@ class Outcome(CompactRecord):
 
 
 class CompensationRecord(CompactRecord):
-    """That a pipeline undoes what some of its steps did outside, or that a compensation of them failed.
+    """A pipeline compensates external effects of its steps, or a compensation failed.
 
     Attributes:
-        undone_since: The number of the first of these steps.
-        by_hand: What a person has to see to: which compensation failed, and why.
+        undone_since: The number of the first compensated step.
+        by_hand: Which compensation failed, and why: a person has to undo its step.
     """
 
     undone_since: Integer = Field(ge=1)
@@ -201,12 +199,11 @@ class CompensationRecord(CompactRecord):
 
 
 def apply_change(baton: Baton, change: dict[str, Any]) -> Baton:
-    """Return ``baton`` with a recorded effective change applied; no rules, they were checked back then."""
+    """Return ``baton`` with a recorded change applied, without checking it against the rules again."""
     if not change:
         return baton
-    merged = merge_patch(
-        baton.to_json_object(), {name: value for name, value in change.items() if name != "decision_log"}
-    )
+    patch = {name: value for name, value in change.items() if name != "decision_log"}
+    merged = merge_patch(baton.to_json_object(), patch)
     merged["decision_log"] = [*baton.decision_log, *change.get("decision_log", [])]
     try:
         return type(baton).from_json_object(merged)
@@ -215,10 +212,9 @@ def apply_change(baton: Baton, change: dict[str, Any]) -> Baton:
 
 
 def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:
-    """Yield every entry with the full baton after it: the `baton_history` of the pattern.
+    """Yield each entry with the full baton after it: the `baton_history` of the pattern.
 
-    Snapshots are not stored, which would make history grow with the square of its length; they follow
-    exactly from the entries.
+    Snapshots are derived from the entries. Stored, they would make the history grow quadratically.
 
     Example:
         >>> from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Inputs: what a stage or a pipeline is given by name beside the baton, such as the text that another agent wrote."""
+"""Inputs: named values for a stage or pipeline beside the baton, such as a text that another agent wrote."""
 
 import json
 import re
@@ -16,12 +16,12 @@ from baton.wire.text import describe_faults
 T = TypeVar("T")
 
 Input: TypeAlias = Json | ArtifactRef
-"""An input as its receiver finds it: JSON (a text is JSON as well), or a reference to an artifact."""
+"""A decoded input: JSON, text included, or a reference to an artifact."""
 
 MAX_INPUTS = 32
-"""How many inputs a step takes; together they have at most `MOST_MESSAGE_VALUES` JSON values."""
+"""The most inputs of a step; together they have at most `MOST_MESSAGE_VALUES` JSON values."""
 MAX_INPUT_BYTES = 4 * 1024 * 1024
-"""The most bytes of all inputs of a stage together, as JSON; what is larger goes by an artifact."""
+"""The most bytes of all inputs of a step, as JSON; larger content belongs in an artifact."""
 
 INPUT_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 _NAME = re.compile(INPUT_NAME)
@@ -29,15 +29,15 @@ _ARTIFACT = "$artifact"
 _HAS_OUTPUT = "__baton_has_output__"
 
 
-def encode_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) -> dict[str, JsonValue]:
-    """Return inputs as a message carries them: JSON by name, a reference to an artifact with a mark around it.
+def encode_inputs(inputs: Mapping[str, Any] | None, *, tagged: bool = False) -> dict[str, JsonValue]:
+    """Return inputs as a message carries them: JSON by name, with artifact references tagged.
 
     Args:
-        inputs: JSON, texts, results of stages and children (their output counts), `ArtifactRef`s or pydantic models.
-        marked: Take marked references as well, as in a message that is read.
+        inputs: JSON, texts, results of stages and children (for their output), `ArtifactRef`s or pydantic models.
+        tagged: Accept tagged references as well, as in a received message.
 
     Raises:
-        InputError: A name cannot be used, a value cannot be handed on, or there are too many or too large ones.
+        InputError: A name or value is not allowed, or the inputs are too many or too large.
     """
     if inputs is None:
         return {}
@@ -45,26 +45,26 @@ def encode_inputs(inputs: Mapping[str, Any] | None, *, marked: bool = False) -> 
         raise InputError(f"inputs is a {type(inputs).__name__}; give each a name, such as {{'draft': …}}")
     if len(inputs) > MAX_INPUTS:
         raise InputError(f"{len(inputs):,} inputs; a step takes at most {MAX_INPUTS}")
-    given = {_checked(name): _handed(name, value) for name, value in inputs.items()}
-    if (found := find_excess(given, MAX_MESSAGE_VALUES, MAX_DEPTH + 1)) is not None:
-        raise InputError(f"inputs: {found}")
-    written = {name: _written(name, value, marked) for name, value in given.items()}
-    if (size := len(to_json(written))) > MAX_INPUT_BYTES:
+    values = {_check_name(name): _unwrap(name, value) for name, value in inputs.items()}
+    if (limit := find_excess(values, MAX_MESSAGE_VALUES, MAX_DEPTH + 1)) is not None:
+        raise InputError(f"inputs: {limit}")
+    encoded = {name: _encode(name, value, tagged) for name, value in values.items()}
+    if (size := len(to_json(encoded))) > MAX_INPUT_BYTES:
         raise InputError(
-            f"the inputs {', '.join(map(repr, written))} have {size:,} bytes as JSON; at most {MAX_INPUT_BYTES:,} are "
-            "handed on: write what is large as an artifact, and give its ArtifactRef"
+            f"the inputs {', '.join(map(repr, encoded))} have {size:,} bytes as JSON; at most {MAX_INPUT_BYTES:,} are "
+            "allowed: write large content as an artifact and give its ArtifactRef"
         )
-    return written
+    return encoded
 
 
-def decode_inputs(written: Mapping[str, JsonValue]) -> dict[str, Input]:
-    """Return inputs as their receiver finds them, from what `encode_inputs` made.
+def decode_inputs(encoded: Mapping[str, JsonValue]) -> dict[str, Input]:
+    """Return the inputs that `encode_inputs` encoded.
 
     Example:
         >>> decode_inputs(encode_inputs({"style": "plain", "limits": [1, 2]}))
         {'style': 'plain', 'limits': [1, 2]}
     """
-    return {name: _read(value) for name, value in written.items()}
+    return {name: _decode(value) for name, value in encoded.items()}
 
 
 @overload
@@ -72,10 +72,10 @@ def get_input(inputs: Mapping[str, Input], name: str, kind: None = None) -> Inpu
 @overload
 def get_input(inputs: Mapping[str, Input], name: str, kind: type[T]) -> T: ...
 def get_input(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = None) -> Any:
-    """Return one input, as a value of a type where one is given.
+    """Return one input, converted to ``kind`` if given.
 
     Raises:
-        InputError: There is no such input, or it does not fit the type.
+        InputError: There is no such input, or it cannot be converted.
     """
     if name not in inputs:
         raise InputError(f"there is no input {name!r}; given: {', '.join(map(repr, inputs)) or 'none'}")
@@ -91,12 +91,12 @@ def get_input(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = N
 
 
 def input_text(value: Json) -> str:
-    """Return an input as a prompt has it: a text as it is, anything else as JSON."""
+    """Return an input as prompt text: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _checked(name: Any) -> str:
-    """Return an input's name, which stands in prompts and on command lines."""
+def _check_name(name: Any) -> str:
+    """Return a valid input name; names appear in prompts and on command lines."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(
             f"{str(name)[:80]!r} cannot name an input; expected a letter, then up to 63 letters, digits, '_' or '-'"
@@ -104,38 +104,36 @@ def _checked(name: Any) -> str:
     return name
 
 
-def _handed(name: str, value: Any) -> Any:
-    """Return what a value hands on: the output of a result, the members of a model."""
+def _unwrap(name: str, value: Any) -> Any:
+    """Return the output of a result, the members of a model, or the value itself."""
     if getattr(type(value), _HAS_OUTPUT, False):
         value = value.output
         if value is None:
             raise InputError(
-                f"input {name!r} is the result of a step without an output; let its agent answer with an `output`, or "
-                "hand on an artifact that it wrote"
+                f"input {name!r} is the result of a step without an output; return an `output` from the step, or give "
+                "an artifact that it wrote"
             )
     if isinstance(value, BaseModel) and not isinstance(value, ArtifactRef):
         return value.model_dump(mode="json")
     return value
 
 
-def _written(name: str, value: Any, marked: bool) -> JsonValue:
-    """Return a value as a message carries it."""
+def _encode(name: str, value: Any, tagged: bool) -> JsonValue:
     if isinstance(value, ArtifactRef):
         return {_ARTIFACT: value.model_dump(mode="json", exclude_none=True)}
     if isinstance(value, dict) and value.keys() == {_ARTIFACT}:
-        if not marked:
+        if not tagged:
             raise InputError(f"input {name!r} is an object with the one member {_ARTIFACT!r}; give an ArtifactRef")
-        return {_ARTIFACT: _reference(name, value[_ARTIFACT]).model_dump(mode="json", exclude_none=True)}
-    return _plain(name, value)
+        return {_ARTIFACT: _parse_reference(name, value[_ARTIFACT]).model_dump(mode="json", exclude_none=True)}
+    return _encode_json(name, value)
 
 
-def _plain(name: str, value: Any) -> JsonValue:
-    """Return a value that is JSON."""
-    if faults := find_unwritable(value, name, exact=False):
-        raise InputError(f"input {faults[0]}")
+def _encode_json(name: str, value: Any) -> JsonValue:
+    if findings := find_unwritable(value, name, exact=False):
+        raise InputError(f"input {findings[0]}")
     try:
-        plain: JsonValue = _JSON.validate_python(value)
-        json.dumps(plain, allow_nan=False)
+        encoded: JsonValue = _JSON.validate_python(value)
+        json.dumps(encoded, allow_nan=False)
     except ValidationError as error:
         raise InputError(
             f"input {name!r} is a {type(value).__name__} that JSON cannot hold ({describe_faults(error, name)}); "
@@ -143,11 +141,10 @@ def _plain(name: str, value: Any) -> JsonValue:
         ) from None
     except ValueError:
         raise InputError(f"input {name!r} holds a number that JSON cannot write, such as NaN; give null") from None
-    return plain
+    return encoded
 
 
-def _reference(name: str, value: Any) -> ArtifactRef:
-    """Return a marked reference."""
+def _parse_reference(name: str, value: Any) -> ArtifactRef:
     try:
         return ArtifactRef.model_validate(value)
     except ValidationError as error:
@@ -156,8 +153,7 @@ def _reference(name: str, value: Any) -> ArtifactRef:
         ) from None
 
 
-def _read(value: Any) -> Input:
-    """Return an input as its receiver finds it."""
+def _decode(value: Any) -> Input:
     if isinstance(value, dict) and value.keys() == {_ARTIFACT}:
         return ArtifactRef.model_validate(value[_ARTIFACT])
     return value

@@ -1,4 +1,4 @@
-"""What crosses the wire between client, workflow and stage: each a record with a published JSON Schema."""
+"""Messages between client, workflow and stage: records with a published JSON Schema."""
 
 import json
 import re
@@ -23,18 +23,18 @@ FormT = TypeVar("FormT", bound=BaseModel)
 TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
 """A W3C trace context header of version 00, which is what Baton itself writes."""
 SpanId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
-"""The id of a span, as in that header."""
+"""A span id, as in that header."""
 
 
 class Origin(CompactRecord):
-    """Where a forked run comes from.
+    """The run that a fork started from.
 
     Attributes:
         workflow_id: The workflow it was forked from.
         run_id: The run it was forked from.
-        at: The step before which it leaves the old run.
+        at: The step before which it was forked.
         by: Who forked it.
-        why: The reason given.
+        why: The reason.
     """
 
     workflow_id: str
@@ -45,31 +45,30 @@ class Origin(CompactRecord):
 
 
 STARTING = ["Workflow starting"]
-"""The current state before any stage wrote one."""
+"""The current state of the first baton."""
 
 
 class PipelineInput(CompactRecord):
-    """How a pipeline is started: the one argument of its `run`.
+    """The input of a pipeline: the argument of its `run`.
 
-    Services set the goal and what belongs to it; the members from `outcomes` on are set by
-    continue-as-new and fork.
+    Services set the members before `outcomes`; continue-as-new and fork set the others.
 
     Attributes:
         goal: The objective, in one sentence.
-        baton: Further members of the first baton; `current_state` is `["Workflow starting"]` by default.
-        params: What the pipeline's code needs to know, any JSON.
+        baton: Other members of the first baton; `current_state` is `["Workflow starting"]` by default.
+        params: Parameters of the pipeline's code, any JSON.
         inputs: What its agents work on, by name: JSON, texts, `ArtifactRef`s, pydantic models or results of steps.
-        task_id: Names the task across runs and pipelines, a UUID; made when the pipeline starts, if absent.
-        budget: What the whole chain may cost; without one nothing is refused for want of money.
-        traceparent: The trace that started it, in the form of W3C Trace Context.
-        follows: Of a pipeline that another one starts: the span of the handoff that had brought the task to that one.
+        task_id: Identifies the task across runs and pipelines, a UUID; generated at the start by default.
+        budget: What the whole chain may cost; unlimited by default.
+        traceparent: The trace that started it, as a W3C Trace Context header.
+        follows: In a child pipeline, the span of the handoff that brought the task to its parent.
         personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
-        outcomes: Steps that happened already and are not executed again.
-        edit: A patch to apply once the outcomes are used up.
+        outcomes: Recorded steps, which are not executed again.
+        edit: A patch to apply after the recorded steps.
         origin: The run this one was forked from.
         continued: How often the run continued as new.
-        carried: What else a continued run needs to know: open exchanges, the conversation, who handed on last. Of a
-            child: through which handoffs between pipelines the task had come to its parent.
+        carried: Other state of the run that this one continues: open exchanges, the conversation, the last sender. In a
+            child, the chain of handoffs between pipelines that brought the task to its parent.
 
     Example:
         >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state
@@ -95,35 +94,35 @@ class PipelineInput(CompactRecord):
 
     @field_validator("inputs", mode="before")
     @classmethod
-    def _written(cls, inputs: Any) -> Any:
-        return encode_inputs(inputs, marked=True) if isinstance(inputs, Mapping) else inputs
+    def _encode_inputs(cls, inputs: Any) -> Any:
+        return encode_inputs(inputs, tagged=True) if isinstance(inputs, Mapping) else inputs
 
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
-        """Return the baton the pipeline begins with."""
+        """Return the first baton of the pipeline."""
         if not issubclass(kind, Baton):
-            raise TypeError(f"baton_type={kind.__name__}: a pipeline's type of baton is derived from Baton")
+            raise TypeError(f"baton_type={kind.__name__}: expected a class derived from Baton")
         members: dict[str, Any] = {"current_state": STARTING, **self.baton, "goal": self.goal}
         return kind.from_json_object(members)
 
     @property
     def roll_backs(self) -> "list[RolledBack]":
-        """The roll-backs of the runs that this one continues, the newest last."""
-        told: Any = self.carried.get("operators", {})
-        return [RolledBack.model_validate(one) for one in told.get("roll_backs", [])]
+        """The roll-backs of the runs that this one continues, oldest first."""
+        operators: Any = self.carried.get("operators", {})
+        return [RolledBack.model_validate(roll_back) for roll_back in operators.get("roll_backs", [])]
 
 
 class Vote(CompactRecord):
-    """What one person decided about an approval.
+    """One person's decision on an approval.
 
     Attributes:
         who: The person.
         approved: Yes or no.
         why: Their reason.
-        at: When it counted (workflow time).
+        at: When it was counted (workflow time).
         via: `"update"` or `"signal"`.
-        answer: The form that they filled in.
-        key: The id of the key that signed the decision, checked by a worker; absent if nothing proves who it was.
-        signature: That signature, over `Decision.statement`.
+        answer: The form they filled in.
+        key: The id of the key that signed the decision, verified by a worker; absent if unsigned.
+        signature: The signature over `Decision.statement`.
     """
 
     who: Name
@@ -137,23 +136,23 @@ class Vote(CompactRecord):
 
 
 class Waiting(CompactRecord):
-    """What a pipeline waits for.
+    """A step in progress or an open approval.
 
     Attributes:
         kind: `"stage"`, `"fan_out"`, `"child"`, `"sleep"` or `"approval"`.
-        name: Of which stage or approval.
+        name: The name of the step, or the title of the approval.
         seq: The step's number.
-        since: Since when (workflow time).
+        since: When it began (workflow time).
         until: The deadline of an approval, or the end of a sleep.
-        digest: The digest of everything that an approval shows and asks, with the baton; a decision is bound to it.
-        asks: Of an approval: what the person is asked.
-        question: Of an approval: its id, the step and a nonce; a decision is about one question.
-        shows: Of an approval: what the person is shown, long texts by their beginnings.
-        answer: Of an approval: the JSON Schema of the form that anyone who approves fills in.
-        needs: Of an approval: how many different people have to approve.
-        who: Of an approval: who may decide, names and `group:` names; anybody if there are none.
-        proof: Of an approval: whether only signed decisions count.
-        votes: Of an approval: who has approved so far.
+        digest: The digest of everything that an approval shows and asks, and of the baton; decisions are bound to it.
+        asks: The text of an approval's question.
+        question: The id of an approval's question: the step and a nonce. Each decision names one question.
+        shows: What an approval shows; long texts are cut.
+        answer: The JSON Schema of the form that an approver fills in.
+        needs: How many different people have to approve.
+        who: Who may decide, names and `group:` names; anybody if empty.
+        proof: Whether only signed decisions count.
+        votes: The approvals so far.
     """
 
     kind: str
@@ -172,14 +171,14 @@ class Waiting(CompactRecord):
     votes: list[Vote] = Field(default_factory=list)
 
     def digest_with(self, baton: str) -> str:
-        """Return the digest of all that a person is shown and asked, given the digest of the baton."""
+        """Return the digest of everything shown and asked, given the digest of the baton."""
         return digest(
             {
                 "approval": self.name,
                 "question": self.question,
                 "asks": self.asks,
                 "baton": baton,
-                "shows": [{"title": one.title, "form": one.form, "digest": one.digest} for one in self.shows],
+                "shows": [{"title": item.title, "form": item.form, "digest": item.digest} for item in self.shows],
                 "answer": self.answer,
                 "needs": self.needs,
                 "who": self.who,
@@ -200,19 +199,19 @@ class PipelineStatus(StrEnum):
 
 
 class Overview(CompactRecord):
-    """What the query `status` answers.
+    """The answer of the query `status`.
 
     Attributes:
-        status: Running, waiting for a person, suspended until a worker can do a stage, completed or failed.
+        status: Running, waiting for a person, suspended until a worker can run a stage, completed or failed.
         task_id: The task's id.
-        seq: How many steps the code has asked for.
-        waiting_for: What is under way or waited for, in order of the steps.
-        spend: What all steps cost together.
-        billed: What was really charged, refused attempts included; absent where that is the same.
-        remaining_micro_usd: What is left of the budget; absent without one.
-        topped_up_micro_usd: What people added to it.
-        digest: The digest of the baton now.
-        notes: What operators should know: roll-backs, refused signals; the newest 50.
+        seq: How many steps the code has started.
+        waiting_for: Steps in progress and open approvals, in step order.
+        spend: The total cost of all accepted steps.
+        billed: The total charged, rejected attempts included; absent if equal to `spend`.
+        remaining_micro_usd: The rest of the budget; absent without a budget.
+        topped_up_micro_usd: What people added to the budget.
+        digest: The digest of the current baton.
+        notes: Notes for operators, such as roll-backs and rejected signals; the newest 50.
     """
 
     status: PipelineStatus = Field(strict=False)
@@ -228,17 +227,17 @@ class Overview(CompactRecord):
 
 
 class PipelineResult(CompactRecord):
-    """What a pipeline returns.
+    """The result of a pipeline.
 
     Attributes:
         task_id: The task's id.
         baton: The final baton.
-        steps: How many steps were taken.
-        spend: What they cost together.
-        billed: What was really charged, refused attempts included; absent where that is the same.
-        topped_up_micro_usd: What people added to its budget.
-        output: What the pipeline's own code wants to return, any JSON.
-        personal_data: Personal data that a child wrote, encrypted; for its parent.
+        steps: The number of steps.
+        spend: The total cost of all accepted steps.
+        billed: The total charged, rejected attempts included; absent if equal to `spend`.
+        topped_up_micro_usd: What people added to the budget.
+        output: The output of the pipeline's code, any JSON.
+        personal_data: Encrypted personal data that a child wrote, for its parent.
     """
 
     task_id: str
@@ -256,34 +255,33 @@ class PipelineResult(CompactRecord):
     @overload
     def final_baton(self, kind: type[BatonT]) -> BatonT: ...
     def final_baton(self, kind: type[Baton] = Baton) -> Baton:
-        """Return the final baton as a record of the pipeline's type."""
+        """Return the final baton as a record of type ``kind``."""
         return kind.from_json_object(self.baton)
 
 
 class StageInput(CompactRecord):
-    """What a stage's activity is sent.
+    """The input of a stage's activity.
 
     Attributes:
         stage: The stage's name.
         seq: The step's number.
         task_id: The task's id.
-        baton: What the stage may read of the baton.
-        earlier_decisions: How many decisions are in the log before those in `baton`.
-        attempt: Which attempt this is, from 1; a refused patch leads to the next.
-        findings: Why the attempt before was refused.
+        baton: The part of the baton that the stage may read.
+        earlier_decisions: The number of decisions before those in `baton`.
+        attempt: The attempt, from 1; a rejected patch leads to the next.
+        findings: Why the previous attempt was rejected.
         params: The pipeline's parameters.
-        inputs: What it works on, by name, as `encode_inputs` writes it.
+        inputs: The inputs by name, as `encode_inputs` returns them.
         branch: True in a fan-out, where the merge makes the change and not the branch.
-        after: How many steps had ended when it was sent, which tells a reader what baton it was made from.
-        released: Texts that a person found harmless though the safety scan rejects them: digest to reviewer.
-        personal_data: Personal data that came with the handoff, encrypted; only for a stage that declares some.
-        turns: The newest turns of the conversation so far, word for word.
-        summary: The older turns in short; empty if nothing was compressed.
+        after: How many steps had ended when it was sent; identifies the baton it was made from.
+        released: Texts that a person released although the safety scan rejects them: digest to reviewer.
+        personal_data: Encrypted personal data of the handoff; only for a stage that declares some.
+        turns: The newest turns of the conversation, verbatim.
+        summary: The summary of the older turns; empty if nothing was compressed.
         contract: What its agent may see and do, in a pipeline with contracts.
-        left_out: Which session events the contract leaves out, and why, beyond what earlier messages of the run told:
-            event id to label.
-        handoff_id: The handoff that brought it, where it came by one.
-        stream: Whether people want to read what it says while it works.
+        left_out: The session events that the contract leaves out and earlier messages did not name: event id to label.
+        handoff_id: The handoff that brought it, if any.
+        stream: Whether people watch its output while it works.
     """
 
     stage: Name
@@ -307,35 +305,35 @@ class StageInput(CompactRecord):
     stream: bool = False
 
     def step(self) -> dict[str, JsonValue]:
-        """Return what a handoff has no member of its own for: its `step`."""
+        """Return the `step` member of a handoff: everything that has no other member there."""
         elsewhere = {"stage", "task_id", "baton", "personal_data", "turns", "summary", "handoff_id"}
         members: dict[str, JsonValue] = self.model_dump(mode="json", exclude=elsewhere)
         return members
 
     @classmethod
     def from_handoff(cls, message: Mapping[str, Any]) -> Self:
-        """Return the input that a handoff carries."""
-        to, task = message["toAgent"]["agentType"], message["taskId"]
-        fields = cls.model_fields
-        step = {name: value for name, value in message.get("step", {}).items() if name in fields}
-        carried = {
+        """Return the stage input in a handoff."""
+        step = {name: value for name, value in message.get("step", {}).items() if name in cls.model_fields}
+        members = {
+            "stage": message["toAgent"]["agentType"],
+            "task_id": message["taskId"],
             "baton": message["currentState"],
             "personal_data": message.get("personalDataPayload", {}),
             "turns": message["conversationHistoryVerbatim"],
             "summary": message["conversationHistorySummary"],
             "handoff_id": message["handoffId"],
         }
-        return cls.model_validate({**step, **carried, "stage": to, "task_id": task})
+        return cls.model_validate({**step, **members})
 
 
 class Missing(CompactRecord):
-    """What the activity by which a run waits for another worker is sent.
+    """The input of the activity that waits for a worker with a missing part.
 
     Attributes:
-        stage: The stage that waits.
-        seq: The number of its step.
-        text: What its worker lacked, and what to do.
-        tries: How often the stage had run before.
+        stage: The waiting stage.
+        seq: The step's number.
+        text: What the worker lacked, and what to do.
+        tries: How often the stage ran before.
     """
 
     stage: str
@@ -345,13 +343,13 @@ class Missing(CompactRecord):
 
 
 class Selected(CompactRecord):
-    """Why an artifact was given to a stage, or left out.
+    """Why an artifact was included in a stage's prompt, or left out.
 
     Attributes:
-        id: The artifact.
-        included: Whether the stage was given its content.
+        id: The artifact's id.
+        included: Whether its content was included.
         reason: Why, or why not.
-        tokens: What its content costs.
+        tokens: The tokens of its content.
     """
 
     id: str
@@ -361,13 +359,13 @@ class Selected(CompactRecord):
 
 
 class PromptPart(CompactRecord):
-    """One part of the prompt that a stage's agent was given.
+    """One part of an agent's prompt.
 
     Attributes:
         name: The part: `"baton"`, `"contract"`, `"input draft"`, …
-        tokens: The tokens of all of it.
-        shown: The tokens of what was shown.
-        why: What was left out; empty where it is whole.
+        tokens: The tokens of the complete part.
+        shown: The tokens shown.
+        why: What was left out; empty if complete.
     """
 
     name: str
@@ -377,31 +375,31 @@ class PromptPart(CompactRecord):
 
 
 class StageReturn(CompactRecord):
-    """What a stage's activity answers; a refused patch is an answer, not an exception.
+    """The result of a stage's activity; a rejected patch is a result, not an exception.
 
     Attributes:
         stage: The stage's name.
         seq: The step's number.
-        attempt: Which attempt this was.
+        attempt: The attempt, from 1.
         baton_patch: The patch exactly as the stage returned it.
-        findings: Why the patch is refused; empty when it is accepted.
-        output: What the stage returns to the pipeline's code beside the patch.
-        spend: What the stage cost.
-        models: What of it each model cost, as far as the stage said.
-        tokens_read: Tokens of the prompt the stage was given, 0 if it asked for none.
-        prompt: What parts that prompt had, and what was left out of each.
-        selected: Which artifacts it was given, and why.
+        findings: Why the patch is rejected; empty if it is accepted.
+        output: The stage's output for the pipeline's code.
+        spend: The cost of the stage.
+        models: The part of the cost of each model, if known.
+        tokens_read: The tokens of its prompt, 0 if it did not ask for one.
+        prompt: The parts of the prompt, and what was left out of each.
+        selected: Which artifacts the prompt included, and why.
         branch: True if it ran in a fan-out.
         after: How many steps had ended when it was sent.
-        seconds: How long it ran, rounded, as its worker measured it.
-        verdict: Why the stage's worker did not accept the handoff, and so did not run it; absent if it did.
-        anchor: The head of the task's audit chain once the answer to the handoff was on record.
-        personal_data: The personal data that it wrote, encrypted; it is handed on with what came before.
-        turns: What was said in it, to be handed on.
-        tool_calls: Which tools it called, to be handed on.
-        events: What it recorded of its session, for the contracts of later stages.
+        seconds: How long it ran, rounded, as measured by its worker.
+        verdict: Why the worker rejected the handoff and did not run the stage; absent if it was accepted.
+        anchor: The head of the task's audit chain after the result was recorded.
+        personal_data: The encrypted personal data that it wrote, to hand on.
+        turns: The turns of its conversation, to hand on.
+        tool_calls: Its tool calls, to hand on.
+        events: The session events that it recorded, for the contracts of later stages.
         journal: The artifact with the texts of events that are kept out of the history.
-        streamed: What it said while it worked, where people wanted to read that.
+        streamed: Its output while it worked, if people watched it.
     """
 
     stage: Name
@@ -428,24 +426,23 @@ class StageReturn(CompactRecord):
     streamed: list[dict[str, JsonValue]] = Field(default_factory=list)
 
     @classmethod
-    def to(cls, given: StageInput, **answer: Any) -> Self:
-        """Return an answer to what a stage was sent."""
-        asked = {name: getattr(given, name) for name in ("stage", "seq", "attempt", "branch", "after")}
-        return cls(**asked, **answer)
+    def for_input(cls, message: StageInput, **members: Any) -> Self:
+        """Return the result for a stage's input."""
+        copied = {name: getattr(message, name) for name in ("stage", "seq", "attempt", "branch", "after")}
+        return cls(**copied, **members)
 
 
 class StageResult(CompactRecord):
-    """What a stage function may return instead of a bare patch, and what `Pipeline.stage` returns.
+    """The result of a stage: what a stage function may return instead of a patch, and what `Pipeline.stage` returns.
 
     Attributes:
         baton_patch: The change to the baton; `{}` is legal.
-        output: Anything the pipeline's code wants to branch on, as JSON.
-        spend: What the stage cost.
-        turns: What was said, if the next stages are to read it, each `{"role": …, "content": …}`; compressed where
-            it grows too long for them.
-        tool_calls: Which tools were called, each as an item of a handoff's `toolCallHistory`.
-        report: A handoff report in markdown instead of a patch; it is read strictly, and what is wrong with it leads
-            to another attempt.
+        output: A result for the pipeline's code, as JSON.
+        spend: The cost of the stage.
+        turns: Conversation for the next stages, each `{"role": …, "content": …}`; compressed when it grows too long.
+        tool_calls: Tool calls, each as an item of a handoff's `toolCallHistory`.
+        report: A handoff report in markdown instead of a patch; parsed strictly, and an error leads to another
+            attempt.
 
     Example:
         >>> StageResult(baton_patch=BatonPatch(current_state=["Tests pass"]), output={"passed": 12}).output
@@ -462,17 +459,17 @@ class StageResult(CompactRecord):
 
 
 class Decision(CompactRecord):
-    """What a person decides about an open approval: the argument of the update and signal `decide`.
+    """A person's decision on an open approval: the argument of the update and signal `decide`.
 
     Attributes:
         approval: The approval's title, as `status` shows it.
         approved: Yes or no.
         who: The person who decides.
         why: Their reason.
-        question: Which question they answer, as the query `waiting` shows it: a decision for an earlier question
-            under the same title is refused. `baton.client.decide` reads it from the run where it is left out.
-        digest: The digest of all that they were shown; a decision on anything else is refused. Likewise.
-        answer: With a yes: the form that they filled in, as JSON.
+        question: The id of the question, from the query `waiting`; a decision on an earlier question under the same
+            title is rejected. `baton.client.decide` reads it from the run by default.
+        digest: The digest of everything shown; a decision on anything else is rejected. Read from the run by default.
+        answer: The filled-in form as JSON, with a yes only.
         key: The id of the key that signed the decision.
         signature: The signature over `statement`, in base64url.
 
@@ -495,25 +492,25 @@ class Decision(CompactRecord):
 
     @property
     def statement(self) -> bytes:
-        """The bytes that a signature is made over: the decision without it, bound to its purpose."""
+        """The signed bytes: the decision without its signature, bound to its purpose."""
         return pae("application/vnd.baton.decision+json", canonical_json(self.model_dump(exclude={"signature"})))
 
 
 class Decided(CompactRecord):
-    """How an approval ended; what `Pipeline.approve` returns.
+    """The outcome of an approval, as `Pipeline.approve` returns it.
 
     Attributes:
         approval: The approval's title.
-        question: The question that was answered.
+        question: The id of the question.
         approved: Yes or no.
         who: The person, or the people, or `"deadline"`.
         why: The reason.
         at: When it was decided (workflow time).
-        digest: The digest of everything that was shown.
+        digest: The digest of everything shown.
         via: `"update"`, `"signal"` or `"deadline"`.
-        answer: With a yes: the form that was filled in, as JSON; `answer_as` returns it typed.
-        missing: How many more people have to approve; only what one of several approvers is answered has any.
-        votes: Where several people had to approve, or signed: what each decided, in order.
+        answer: The filled-in form as JSON, with a yes only; `answer_as` returns it typed.
+        missing: How many more people have to approve; above zero only in the reply to one of several approvers.
+        votes: Each person's decision in order, if several had to approve or a decision was signed.
     """
 
     approval: Name
@@ -529,20 +526,20 @@ class Decided(CompactRecord):
     votes: list[Vote] = Field(default_factory=list)
 
     def answer_as(self, form: type[FormT]) -> FormT:
-        """Return the form that was filled in, as a record of the type that `Pipeline.approve` was given."""
+        """Return the filled-in form as the model that was passed to `Pipeline.approve`."""
         return form.model_validate_json(json.dumps(self.answer))
 
 
 class RolledBack(CompactRecord):
-    """A roll-back, or another reset, as the history of the new run and of the run that was left tell it.
+    """A roll-back or other reset, read from the histories of the old and the new run.
 
     Attributes:
-        to: The step the run was rolled back to before; empty for a reset by Temporal's own tools.
+        to: The step before which the run resumed; empty for a reset by Temporal's own tools.
         by: Who rolled it back.
         why: The reason.
-        from_run_id: The run that was left.
-        stopped_children: Workflow ids of child pipelines of the left run that were terminated.
-        left: What was charged in the part that was left; it stays charged.
+        from_run_id: The abandoned run.
+        stopped_children: Workflow ids of terminated child pipelines of the abandoned run.
+        left: What the abandoned part was charged; it stays charged.
     """
 
     to: str = ""
@@ -554,16 +551,16 @@ class RolledBack(CompactRecord):
 
     @property
     def note(self) -> str:
-        """One sentence on it, for operators; also the reason that the server keeps of a roll-back."""
+        """One sentence for operators; also the reset reason that the server stores."""
         return f"rolled back to before {self.to!r} by {self.by}: {self.why}" if self.to else f"reset: {self.why}"
 
     @classmethod
     def from_reason(cls, reason: str, **further: Any) -> Self:
-        """Return the roll-back that the reason of a reset tells of."""
-        told = _ROLL_BACK.fullmatch(reason)
-        if told is None:
+        """Return the roll-back described by a reset reason."""
+        match = _ROLL_BACK.fullmatch(reason)
+        if match is None:
             return cls(why=reason, **further)
-        return cls(to=literal_eval(told[1]), by=told[2], why=told[3], **further)
+        return cls(to=literal_eval(match[1]), by=match[2], why=match[3], **further)
 
 
 _ROLL_BACK = re.compile(
@@ -572,10 +569,10 @@ _ROLL_BACK = re.compile(
 
 
 class RollBacks(CompactRecord):
-    """The roll-backs of a run, in order: the answer of the activity `ROLLED_BACK`.
+    """The roll-backs of a run, in order: the result of the activity `ROLLED_BACK`.
 
     Attributes:
-        made: Those that the run did not know yet.
+        made: The roll-backs that are new to the run.
     """
 
     made: list[RolledBack]

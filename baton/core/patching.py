@@ -1,12 +1,12 @@
-"""How a patch becomes the next baton: merge-patch (RFC 7396), with the rules that protect what must not be lost.
+"""Applying a patch to a baton: merge-patch (RFC 7396), with rules that protect the goal, decisions and artifacts.
 
-A patch is applied whole or not at all. What breaks a rule is reported with every finding at once, so that the stage can
-fix all of it in its next attempt; nothing is dropped silently.
+A patch is applied completely or not at all. All broken rules are reported at once, so that the next attempt of the
+stage can fix them all; nothing is dropped silently.
 """
 
 import copy
 import difflib
-from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
+from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global by a slow one
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -24,9 +24,9 @@ from baton.wire.text import list_faults
 def merge_patch(target: Any, patch: Any) -> Any:
     """Return ``target`` with ``patch`` merged into it (RFC 7396 section 2).
 
-    Objects merge member by member, a null member removes, and anything else, lists included, replaces
-    what was there. Neither argument is changed. The result shares nothing with ``patch``; what the patch leaves
-    alone are the very objects of ``target``.
+    Objects merge member by member, null removes a member, and any other value, lists included, replaces the old
+    one. The arguments are not changed. The result copies values of ``patch`` and shares unchanged ones with
+    ``target``.
 
     Example:
         >>> merge_patch({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": None}, "d": [2]})
@@ -43,19 +43,19 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-def same_json(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are the same; unlike in Python, true is not 1 and false is not 0."""
-    if one is other:
+def same_json(left: Any, right: Any) -> bool:
+    """Return whether two JSON values are equal; unlike in Python, true is not 1 and false is not 0."""
+    if left is right:
         return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_json, one, other))
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_json(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_json, left, right))
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return the smallest merge-patch that leads from ``before`` to ``after``."""
+    """Return the smallest merge-patch that turns ``before`` into ``after``."""
     patch: dict[str, Any] = {}
     for key in sorted(before.keys() | after.keys()):
         if key not in after:
@@ -72,20 +72,20 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 RawPatch: TypeAlias = BatonPatch | Mapping[str, JsonValue]
 
-MAX_BATON_BYTES = 1024 * 1024
-"""The most a baton may measure as JSON: hundreds of times what it is meant to, half of Temporal's limit."""
+MAX_BYTES = 1024 * 1024
+"""The most bytes of a baton as JSON: hundreds of times its intended size, half of Temporal's limit."""
 
-MIN_BULLETS, MAX_BULLETS = 3, 8  # a soft limit: it warns and never refuses
+MIN_BULLETS, MAX_BULLETS = 3, 8  # outside these, a patch gets a warning
 
 
 @dataclass(frozen=True)
 class PatchRules:
-    """What a patch must respect beyond the shape of the baton.
+    """Rules for patches beyond the baton's schema.
 
     Attributes:
-        freeze_goal: Refuse a patch that changes the goal.
-        protected: Fields whose entries may be added to but not removed, for example `constraints`.
-        known_artifacts: Hash by id of every artifact the pipeline has ever seen.
+        freeze_goal: Reject a patch that changes the goal.
+        protected: Fields whose entries may not be removed, for example `constraints`.
+        known_artifacts: The hash of every artifact that the pipeline has had, by id.
     """
 
     freeze_goal: bool = False
@@ -95,14 +95,14 @@ class PatchRules:
 
 @dataclass(frozen=True)
 class PatchEffect:
-    """What a patch did.
+    """The effect of a patch.
 
     Attributes:
-        before: The baton the patch was applied to.
-        baton: The baton that follows.
-        change: The effective change, a merge-patch; of `decision_log` it holds the appended entries only.
-        warnings: What is odd but allowed, a sentence each.
-        removed_constraints: The constraints that are no longer there.
+        before: The old baton.
+        baton: The new baton.
+        change: The effective change, a merge-patch; `decision_log` holds the appended entries only.
+        warnings: What is unusual but allowed, one sentence each.
+        removed_constraints: The removed constraints.
     """
 
     before: Baton
@@ -113,12 +113,11 @@ class PatchEffect:
 
 
 def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None) -> BatonT:
-    """Return the baton that follows ``baton`` once ``patch`` is applied.
+    """Return ``baton`` with ``patch`` applied.
 
-    Fields follow JSON merge-patch (RFC 7396): a field the stage set replaces the old value whole, lists
-    included, and a field it left unset is kept; null empties a list, and objects of a derived baton merge
-    member by member. ``decision_log`` is the one exception: its entries are appended, so no stage can erase
-    what an earlier one decided.
+    Fields follow JSON merge-patch (RFC 7396): a set field replaces the old value, lists included, and an unset
+    field keeps it; null empties a list, and objects merge member by member. ``decision_log`` is the one
+    exception: its entries are appended, so no stage can erase an earlier decision.
 
     Example:
         >>> before = Baton(goal="Add login", decision_log=["Use JWT"])
@@ -131,7 +130,7 @@ def apply_patch(baton: BatonT, patch: RawPatch, rules: PatchRules | None = None)
 
 
 def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None) -> PatchEffect:
-    """Apply ``patch`` like `apply_patch` and tell what it changed."""
+    """Apply ``patch`` like `apply_patch` and return the effect."""
     rules = rules or PatchRules()
     field_set(rules.protected, type(baton), "protected")
     raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
@@ -140,12 +139,12 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     appended, warnings, log_findings = new_decisions(baton.decision_log, raw)
     findings += log_findings
     before = baton.to_json_object()
-    rest = {name: value for name, value in raw.items() if name != "decision_log"}
-    merged = merge_patch(before, rest)
+    other_fields = {name: value for name, value in raw.items() if name != "decision_log"}
+    merged = merge_patch(before, other_fields)
     merged["decision_log"] = [*baton.decision_log, *appended]
-    after, shape_findings = _validated(type(baton), merged, raw)
-    named = {finding.split(":", 1)[0] for finding in findings}
-    findings += [finding for finding in shape_findings if finding.split(":", 1)[0] not in named]
+    after, schema_findings = _parse_merged(type(baton), merged, raw)
+    reported = {finding.split(":", 1)[0] for finding in findings}
+    findings += [finding for finding in schema_findings if finding.split(":", 1)[0] not in reported]
     if after is not None:
         findings += _protection_findings(baton, after, rules) + _size_findings(after)
     if findings or after is None:
@@ -154,15 +153,15 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     if appended:
         change["decision_log"] = appended
     warnings += _bullet_warnings(raw, after)
-    kept = set(after.constraints)
-    removed = [rule for rule in baton.constraints if rule not in kept]
+    constraints = set(after.constraints)
+    removed = [rule for rule in baton.constraints if rule not in constraints]
     return PatchEffect(baton, after, change, warnings, removed)
 
 
 def check_bounds(patch: Mapping[str, Any]) -> None:
-    """Refuse a patch that holds too many values, before anything else looks at it."""
-    if (found := find_excess(patch)) is not None:
-        raise PatchError(shorten_findings([str(found) if found.path else f"baton: {found}"]))
+    """Reject a patch with too many values, before any other check."""
+    if (limit := find_excess(patch)) is not None:
+        raise PatchError(shorten_findings([str(limit) if limit.path else f"baton: {limit}"]))
 
 
 def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
@@ -174,34 +173,34 @@ def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], li
         return [], [], ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"]
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         return [], [], ["decision_log: must be a list of strings"]
-    fresh = value[_echoed(log, value) :]
-    if fresh and set(fresh) <= set(log):
+    appended = value[_count_echoed(log, value) :]
+    if appended and set(appended) <= set(log):
         warning = "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
         return [], [warning], []
-    return fresh, [], []
+    return appended, [], []
 
 
-def _echoed(log: list[str], value: list[str]) -> int:
-    """Return how many entries at the end of the log a value begins with: in one pass, however alike they are."""
-    row = [*value, None, *log[max(0, len(log) - len(value)) :]]
-    # How many entries up to each place are those that the row begins with (Knuth, Morris and Pratt, 1977).
-    borders = [0] * len(row)
-    for at in range(1, len(row)):
-        length = borders[at - 1]
-        while length and row[at] != row[length]:
+def _count_echoed(log: list[str], value: list[str]) -> int:
+    """Return the length of the longest prefix of ``value`` that ends ``log``, in linear time."""
+    entries = [*value, None, *log[max(0, len(log) - len(value)) :]]
+    # The prefix function of Knuth, Morris and Pratt (1977).
+    borders = [0] * len(entries)
+    for index in range(1, len(entries)):
+        length = borders[index - 1]
+        while length and entries[index] != entries[length]:
             length = borders[length - 1]
-        borders[at] = length + (row[at] == row[length])
+        borders[index] = length + (entries[index] == entries[length])
     return borders[-1]
 
 
 def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return ``patch`` with only the new decisions in its ``decision_log``."""
-    fresh, _, findings = new_decisions(log, patch)
-    return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*fresh]}
+    appended, _, findings = new_decisions(log, patch)
+    return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*appended]}
 
 
 def undeclared_writes(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:
-    """Return a finding for each field that a stage wrote without declaring it."""
+    """Return a finding for each field that a stage wrote and did not declare."""
     if writes is None:
         return []
     allowed = ", ".join(sorted(writes)) or "none"
@@ -215,13 +214,13 @@ def undeclared_writes(patch: Mapping[str, JsonValue], writes: frozenset[str] | N
 
 
 def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) -> list[str]:
-    """Return the findings about members that may not appear, or not like this."""
+    """Return the findings about unknown members and about the goal."""
     fields = type(baton).model_fields
-    unknown = [] if _open_ended(type(baton)) else [name for name in raw if name not in fields]
+    unknown = [] if _allows_extra(type(baton)) else [name for name in raw if name not in fields]
     findings = []
     for name in unknown[: MAX_FINDINGS + 1]:
-        near = difflib.get_close_matches(name, fields, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the members are {', '.join(fields)}"
+        matches = difflib.get_close_matches(name, fields, n=1)
+        hint = f"did you mean {matches[0]!r}?" if matches else f"the members are {', '.join(fields)}"
         findings.append(f"{name}: a baton has no such member; {hint}")
     if "goal" in raw:
         goal = raw["goal"]
@@ -233,45 +232,43 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
 
 
 def shorten_findings(findings: list[str]) -> list[str]:
-    """Return the findings cut to a length that a prompt and a payload can take, however odd the patch."""
-    short = [
-        one if len(one) <= MAX_FINDING_LENGTH else f"{one[:MAX_FINDING_LENGTH]}…" for one in findings[:MAX_FINDINGS]
-    ]
+    """Return the findings cut to a number and length that fit a prompt and a payload."""
+    cut = MAX_FINDING_LENGTH
+    short = [text if len(text) <= cut else f"{text[:cut]}…" for text in findings[:MAX_FINDINGS]]
     return short if len(short) == len(findings) else [*short, "there are more; fix these first"]
 
 
-def _open_ended(kind: type[Baton]) -> bool:
-    """Return whether the type takes members it does not declare, as `AnyBaton` does."""
+def _allows_extra(kind: type[Baton]) -> bool:
     return kind.model_config.get("extra") == "allow"
 
 
-def _validated(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple[BatonT | None, list[str]]:
-    """Return the baton made of ``merged``, or None and what is wrong with it, by member."""
+def _parse_merged(kind: type[BatonT], merged: Any, raw: Mapping[str, Any]) -> tuple[BatonT | None, list[str]]:
+    """Return the baton parsed from ``merged``, or None and the findings by member."""
     fields = kind.model_fields
-    known = merged if _open_ended(kind) else {name: merged[name] for name in merged if name in fields}
+    known = merged if _allows_extra(kind) else {name: merged[name] for name in merged if name in fields}
     try:
         return kind.from_json_object(known), []
     except ValidationError as error:
         findings = []
         for fault in list_faults(error):
-            where = ".".join(str(part) for part in fault["loc"]) or "baton"
-            found = type(raw.get(str(fault["loc"][0]))).__name__ if fault["loc"] else "object"
-            findings.append(f"{where}: {fault['msg']} (the patch has a {found} for this member)")
+            path = ".".join(str(part) for part in fault["loc"]) or "baton"
+            actual = type(raw.get(str(fault["loc"][0]))).__name__ if fault["loc"] else "object"
+            findings.append(f"{path}: {fault['msg']} (the patch has a {actual} for this member)")
         return None, findings
     except ValueError as error:
         return None, [f"baton: the patch is not JSON: {error}"]
 
 
 def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list[str]:
-    """Return the findings about entries that are protected, and about artifact ids used twice."""
+    """Return the findings about removed protected entries and reused artifact ids."""
     findings = []
     for name in sorted(rules.protected - {"decision_log"}):
-        gone = len(_entries(before, name) - _entries(after, name))
-        if gone:
-            findings.append(f"{name}: is protected, and {gone} of its entries would be removed; keep them all")
-    seen = dict(rules.known_artifacts) | {ref.id: ref.hash for ref in before.artifacts}
+        removed = len(_entry_digests(before, name) - _entry_digests(after, name))
+        if removed:
+            findings.append(f"{name}: is protected, and {removed} of its entries would be removed; keep them all")
+    hashes = dict(rules.known_artifacts) | {ref.id: ref.hash for ref in before.artifacts}
     for ref in after.artifacts:
-        known = seen.setdefault(ref.id, ref.hash)
+        known = hashes.setdefault(ref.id, ref.hash)
         if known != ref.hash:
             findings.append(
                 f"artifacts: {ref.id!r} already names other bytes ({known[:12]}…, now {ref.short_hash}…); "
@@ -280,8 +277,8 @@ def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list
     return findings
 
 
-def _entries(baton: Baton, name: str) -> set[str]:
-    """Return the digests of what a protected field may not lose: its entries, or its one value."""
+def _entry_digests(baton: Baton, name: str) -> set[str]:
+    """Return the digests of a field's entries, or of its single value."""
     value = baton.to_json_object().get(name)
     if isinstance(value, dict):
         return {digest([key, entry]) for key, entry in value.items()}
@@ -291,20 +288,18 @@ def _entries(baton: Baton, name: str) -> set[str]:
 
 
 def _size_findings(after: Baton) -> list[str]:
-    """Return the finding about a baton that is too large for its purpose, and soon for Temporal."""
     size = len(after.model_dump_json().encode())
-    if size <= MAX_BATON_BYTES:
+    if size <= MAX_BYTES:
         return []
     return [
-        f"baton: would have {size:,} bytes, and {MAX_BATON_BYTES:,} is the most; "
-        "put what was produced into an artifact and refer to it"
+        f"baton: would have {size:,} bytes, and {MAX_BYTES:,} is the most; "
+        "write large content to an artifact and refer to it"
     ]
 
 
 def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:
-    """Return the warning about a state that is too thin or too long, if the patch set it."""
     count = len(after.current_state)
     if "current_state" not in raw or MIN_BULLETS <= count <= MAX_BULLETS:
         return []
     bullets = "1 bullet" if count == 1 else f"{count} bullets"
-    return [f"current_state: {bullets}; {MIN_BULLETS} to {MAX_BULLETS} tell best what is true now"]
+    return [f"current_state: {bullets}; {MIN_BULLETS} to {MAX_BULLETS} are best"]

@@ -1,7 +1,7 @@
-"""The baton as the markdown that an agent reads, never longer than the tokens it may cost.
+"""Rendering the baton as markdown for an agent, within a token limit.
 
-Within the ceiling everything is whole but older decisions. When the page is too long, the least important lines go
-first, and the page says what is missing. The goal and the newest decision always stay.
+If the page fits, everything is complete except older decisions. Otherwise the least important lines are removed first,
+and the page counts them. The goal and the newest decision always stay.
 """
 
 import json
@@ -18,34 +18,34 @@ from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 HEADING = "## Baton (Handoff Context)"
 DEFAULT_MAX_TOKENS = 2_000
-"""The upper end of a baton's typical size."""
+"""The upper end of a typical baton's size."""
 MIN_TOKENS = 128
-"""Below this the headings, the goal and one decision have no room."""
+"""The least tokens that fit the headings, the goal and one decision."""
 DECISIONS_SHOWN = 5
-"""So many of the newest decisions are shown; older ones are counted."""
+"""How many of the newest decisions are shown; older ones are counted."""
 MIN_LINE_WIDTH = 8
-"""Lines are cut down to this many characters before whole sections are left out."""
+"""The characters to which lines are cut before sections are left out."""
 
 
 class PromptTooLargeError(BatonError):
-    """What must be in a prompt does not fit: nothing is sent to a model.
+    """The required parts of a prompt do not fit; nothing is sent to a model.
 
     Attributes:
-        needed: The tokens that it takes, by field.
-        allowed: How many there are.
+        needed: The tokens of the required parts, by name.
+        allowed: The tokens available.
     """
 
     def __init__(self, needed: dict[str, int], allowed: int) -> None:
         parts = ", ".join(f"{name} {tokens:,}" for name, tokens in needed.items())
         super().__init__(
-            f"the prompt may have {allowed:,} tokens, and what must be in it takes {sum(needed.values()):,}"
-            f" ({parts}): shorten it, or use a model with a larger window and say so with `window=`"
+            f"the prompt may have {allowed:,} tokens, and its required parts have {sum(needed.values()):,}"
+            f" ({parts}): shorten them, or use a model with a larger window and set `window=`"
         )
         self.needed = needed
         self.allowed = allowed
 
 
-_SAYS_HOW_LONG = 100
+_MIN_ANNOTATED_WIDTH = 100
 
 
 @dataclass
@@ -53,12 +53,12 @@ class _Section:
     """One heading with its lines; the first or the last ``shown`` are rendered.
 
     Attributes:
-        label: The heading's text.
-        lines: The escaped lines, all of them.
-        shown: How many are rendered.
-        floor: The least that may be rendered before lines are cut instead.
-        newest: Whether the last lines are kept rather than the first.
-        beyond: Lines that exist but were not even handed over.
+        label: The heading.
+        lines: All lines, escaped.
+        shown: How many lines are rendered.
+        floor: The least ``shown``; further room comes from cutting lines.
+        newest: Whether the last lines are rendered instead of the first.
+        beyond: The number of lines that are not in ``lines``.
     """
 
     label: str
@@ -68,14 +68,13 @@ class _Section:
     newest: bool = False
     beyond: int = 0
 
-    def kept(self) -> list[str]:
-        """Return the lines that are rendered."""
+    def shown_lines(self) -> list[str]:
         return self.lines[len(self.lines) - self.shown :] if self.newest else self.lines[: self.shown]
 
     def text(self, width: int) -> str:
-        """Return the section as markdown, lines cut to a width, with one that counts what is not shown."""
+        """Return the section as markdown, with lines cut to ``width`` and a count of the lines left out."""
         left_out = len(self.lines) - self.shown + self.beyond
-        rows = [f"- {_cut(line, width)}" for line in self.kept()]
+        rows = [f"- {_cut(line, width)}" for line in self.shown_lines()]
         if left_out and self.newest:
             rows.insert(0, f"- (+{left_out} earlier)")
         elif left_out:
@@ -83,7 +82,7 @@ class _Section:
         return f"**{self.label}:**\n" + "\n".join(rows) + "\n"
 
 
-# Field, label, least lines shown. The order is the order on the page.
+# Field, label and floor, in page order.
 _LAYOUT = (
     ("current_state", "Current State", 1),
     ("decision_log", "Recent Decisions", 1),
@@ -93,8 +92,8 @@ _LAYOUT = (
     ("artifacts", "Artifacts", 0),
     ("work_scope", "Work Scope", 0),
 )
-# What gives way first when the page is too long.
-_GIVES_WAY = (
+# The order in which sections are shortened.
+_SHRINK_ORDER = (
     "work_scope",
     "artifacts",
     "acceptance",
@@ -107,14 +106,14 @@ _GIVES_WAY = (
 
 @dataclass
 class _Page:
-    """The whole page, with the steps in which it gets shorter; each says whether there was anything to take.
+    """The page, with the methods that shorten it; each returns whether it changed anything.
 
     Attributes:
         goal: The escaped goal.
-        sections: The sections by field, in the order of the page.
-        keep: The fields that do not get shorter.
-        width: Lines of other fields are cut to so many characters.
-        dropped: How many sections were left out.
+        sections: The sections by field, in page order.
+        keep: The fields that are never shortened.
+        width: The most characters of a line of the other fields.
+        dropped: The number of sections left out.
     """
 
     goal: str
@@ -124,7 +123,6 @@ class _Page:
     dropped: int = 0
 
     def text(self) -> str:
-        """Return the page as markdown."""
         parts = [f"{HEADING}\n", f"**Goal:** {_cut(self.goal, self.width_of('goal'))}\n"]
         parts += [section.text(self.width_of(name)) for name, section in self.sections.items()]
         if self.dropped:
@@ -132,58 +130,57 @@ class _Page:
         return "\n".join(parts)
 
     def width_of(self, name: str) -> int:
-        """Return to how many characters the lines of a field are cut."""
         return sys.maxsize if name in self.keep else self.width
 
     def needed(self, estimator: TokenEstimator) -> dict[str, int]:
-        """Return the tokens of the fields that are kept whole."""
+        """Return the tokens of the fields in ``keep``."""
         parts = {name: section.text(sys.maxsize) for name, section in self.sections.items() if name in self.keep}
         return {name: estimator(text) for name, text in ({"goal": self.goal} | parts).items() if name in self.keep}
 
-    def give_way(self, excess: int, estimator: TokenEstimator) -> bool:
-        """Take lines out until about ``excess`` tokens are saved."""
-        saved, any_left = 0, False
-        for name in self._way_order():
+    def remove_lines(self, excess: int, estimator: TokenEstimator) -> bool:
+        """Remove lines until about ``excess`` tokens are saved."""
+        saved, removed = 0, False
+        for name in self._shrink_order():
             section = self.sections[name]
             while saved < excess and section.shown > section.floor:
-                gone = len(section.lines) - section.shown if section.newest else section.shown - 1
+                index = len(section.lines) - section.shown if section.newest else section.shown - 1
                 section.shown -= 1
-                saved += estimator(_cut(section.lines[gone], self.width))
-                any_left = True
-        return any_left
+                saved += estimator(_cut(section.lines[index], self.width))
+                removed = True
+        return removed
 
     def cut(self, width: int) -> bool:
         """Cut lines that are longer than ``width`` characters."""
-        if self._longest() <= width:
+        if self._longest_line() <= width:
             return False
         self.width = width
         return True
 
     def narrow(self, least: int) -> bool:
         """Cut the longest lines by a quarter, but to no fewer than ``least`` characters."""
-        longest = self._longest()
+        longest = self._longest_line()
         return longest > least and self.cut(max(least, longest * 3 // 4))
 
     def drop_section(self) -> bool:
-        """Leave out the section that gives way first; the decisions stay."""
-        name = next((name for name in self._way_order() if name != "decision_log"), None)
+        """Drop the least important section; the decisions stay."""
+        name = next((name for name in self._shrink_order() if name != "decision_log"), None)
         if name is None:
             return False
         del self.sections[name]
         self.dropped += 1
         return True
 
-    def _longest(self) -> int:
-        """Return the length of the longest line on the page that may be cut."""
-        lines = (line for name in self._way_order() for line in self.sections[name].kept())
+    def _longest_line(self) -> int:
+        """Return the length of the longest line that may be cut."""
+        lines = (line for name in self._shrink_order() for line in self.sections[name].shown_lines())
         longest = max(map(len, ("" if "goal" in self.keep else self.goal, *lines)))
         return min(longest, self.width)
 
-    def _way_order(self) -> list[str]:
-        """Return the names of the sections in the order in which they give way."""
-        further = [name for name in self.sections if name not in _GIVES_WAY]
-        known = [name for name in _GIVES_WAY if name in self.sections]
-        return [name for name in (*further, *known) if name not in self.keep]
+    def _shrink_order(self) -> list[str]:
+        """Return the sections that may be shortened, the least important first."""
+        additional = [name for name in self.sections if name not in _SHRINK_ORDER]
+        standard = [name for name in _SHRINK_ORDER if name in self.sections]
+        return [name for name in (*additional, *standard) if name not in self.keep]
 
 
 def render(
@@ -197,29 +194,28 @@ def render(
 ) -> str:
     """Return the baton as markdown for an agent's prompt.
 
-    Empty fields have no section. Every item is on one line that cannot become a heading or a fence. Of the decisions
-    the newest are shown, of all other fields everything. When the page would cost more than ``max_tokens``, lines of
-    more characters than that are cut first, so that one of them cannot push out all others; then lines give way in
-    this order: further fields, work scope, artifacts, acceptance, open questions, older decisions, state,
-    constraints; then the longest are cut; at last whole sections are left out, in the same order. The goal
-    and the newest decision are never left out. What is left out is counted on the page, and what is cut says how long
-    it is. An estimator that charges more than a token for each byte of UTF-8 may find the shortest page above the
-    ceiling.
+    Empty fields have no section. Each item is one line that cannot become a heading or a fence. The newest decisions
+    are shown, and all items of the other fields. If the page exceeds ``max_tokens``, it is shortened in this order:
+    cut lines of more than ``max_tokens`` characters, so that one line cannot displace all others; remove lines of
+    additional fields, work scope, artifacts, acceptance, open questions, older decisions, state and constraints, in
+    this order; cut the longest lines; drop sections, in the same order. The goal and the newest decision always stay.
+    Removed lines are counted, and a cut line states its full length. With an estimator that counts more than a token
+    for each byte of UTF-8, even the shortest page may exceed the limit.
 
     Args:
-        baton: What to render; the further fields of a derived class follow after the eight.
-        max_tokens: The ceiling, at least 128.
+        baton: The baton; the additional fields of a subclass follow after the eight.
+        max_tokens: The token limit, at least 128.
         estimator: Counts the tokens of a text.
-        emphasis: Pass `{"decision_log"}` to show all decisions as long as the ceiling allows.
-        keep: Fields that must be whole, of the goal and the lists.
-        earlier_decisions: Decisions that exist but are not in ``baton``; they are counted on the page.
+        emphasis: Pass `{"decision_log"}` to show all decisions that fit.
+        keep: Fields that are never shortened: the goal or lists.
+        earlier_decisions: The number of decisions that are not in ``baton``, to be counted on the page.
 
     Returns:
-        Markdown that ends in a line break.
+        Markdown that ends with a newline.
 
     Raises:
         ValueError: ``max_tokens`` is below 128.
-        PromptTooLargeError: What must be whole does not fit.
+        PromptTooLargeError: The fields in ``keep`` do not fit.
 
     Example:
         >>> print(render(Baton(goal="Add login", constraints=["No new service"])), end="")
@@ -235,14 +231,14 @@ def render(
     page = _Page(single_line(baton.goal), _sections(baton, emphasis, earlier_decisions), keep)
     text = page.text()
     while (excess := estimator(text) - max_tokens) > 0:
-        shorter = (
+        shortened = (
             page.cut(max_tokens)
-            or page.give_way(excess, estimator)
+            or page.remove_lines(excess, estimator)
             or page.narrow(MIN_LINE_WIDTH)
             or page.drop_section()
             or page.narrow(1)
         )
-        if not shorter:
+        if not shortened:
             break
         text = page.text()
     if keep and estimator(text) > max_tokens:
@@ -251,7 +247,7 @@ def render(
 
 
 def conversation(summary: str, turns: Sequence[Turn]) -> str:
-    """Return a conversation as markdown that cannot be taken for headings or new lines: one line for each line said."""
+    """Return a conversation as inert markdown: one line for each turn and each line of the summary."""
     rows: list[str] = []
     if summary:
         rows += ["**Earlier Conversation (summary):**"]
@@ -263,37 +259,35 @@ def conversation(summary: str, turns: Sequence[Turn]) -> str:
 
 
 def _sections(baton: Baton, emphasis: frozenset[str], earlier_decisions: int) -> dict[str, _Section]:
-    """Return the sections that are not empty, in the order of the page."""
+    """Return the non-empty sections in page order."""
     sections = {}
     for name, label, floor in _LAYOUT:
-        lines = [_line(item) for item in getattr(baton, name)]
+        lines = [_render_item(item) for item in getattr(baton, name)]
         newest = name == "decision_log"
-        most = DECISIONS_SHOWN if newest and name not in emphasis else len(lines)
+        limit = DECISIONS_SHOWN if newest and name not in emphasis else len(lines)
         beyond = earlier_decisions if newest else 0
-        sections[name] = _Section(label, lines, min(most, len(lines)), min(floor, len(lines)), newest, beyond)
-    further = {name: value for name, value in baton.to_json_object().items() if name not in Baton.FIELDS}
-    for name in sorted(further):
-        lines = _lines(further[name])
+        sections[name] = _Section(label, lines, min(limit, len(lines)), min(floor, len(lines)), newest, beyond)
+    additional = {name: value for name, value in baton.to_json_object().items() if name not in Baton.FIELDS}
+    for name in sorted(additional):
+        lines = _render_field(additional[name])
         sections[name] = _Section(single_line(name.replace("_", " ").title()), lines, len(lines), 0)
     return {name: section for name, section in sections.items() if section.lines or section.beyond}
 
 
-def _lines(value: Any) -> list[str]:
-    """Return the lines of a further field, given as JSON: a list, an object, or one value."""
+def _render_field(value: Any) -> list[str]:
+    """Return the lines of an additional field: a JSON list, object or single value."""
     if value is None or value in ("", [], {}):
         return []
     if isinstance(value, dict):
-        return [single_line(f"{key}: {_text(entry)}") for key, entry in value.items()]
-    return [single_line(_text(item)) for item in (value if isinstance(value, list) else [value])]
+        return [single_line(f"{key}: {_render_value(entry)}") for key, entry in value.items()]
+    return [single_line(_render_value(item)) for item in (value if isinstance(value, list) else [value])]
 
 
-def _text(value: Any) -> str:
-    """Return a JSON value as text: a string as it is, anything else as JSON."""
+def _render_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _line(item: Any) -> str:
-    """Return one item on one line."""
+def _render_item(item: Any) -> str:
     if not isinstance(item, ArtifactRef):
         return single_line(str(item))
     notes = [note for note in (item.path, item.summary) if note]
@@ -302,8 +296,8 @@ def _line(item: Any) -> str:
 
 
 def _cut(line: str, width: int) -> str:
-    """Return a line cut to about ``width`` characters, saying so, and how long it is where there is room."""
+    """Cut a line to about ``width`` characters, with an ellipsis and, if there is room, both lengths."""
     if len(line) <= width:
         return line
-    said = f" ({width - 1:,} of {len(line):,} characters)" if width >= _SAYS_HOW_LONG else ""
-    return f"{line[: width - 1].rstrip()}…{said}"
+    lengths = f" ({width - 1:,} of {len(line):,} characters)" if width >= _MIN_ANNOTATED_WIDTH else ""
+    return f"{line[: width - 1].rstrip()}…{lengths}"

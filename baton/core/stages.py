@@ -1,4 +1,4 @@
-"""What a stage declares about itself, which the workflow reads and the activity obeys; and steps never awaited."""
+"""The terms that a stage declares, and the check for steps that are never awaited."""
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -11,47 +11,48 @@ from baton.core.baton import Baton
 from baton.errors import PipelineError
 
 DEFAULT_DECISIONS = 8
-"""How many of the newest decisions a stage is handed unless it asks for others."""
+"""How many of the newest decisions a stage gets by default."""
 
 DEFAULT_WINDOW = 32_000
-"""How many tokens a model's window holds by default."""
+"""The tokens of a model's context window by default."""
 
-_REFUSALS = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"})
+_PERMANENT = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"})
 
-_Term = tuple[Any, Any, str]  # its type, the least that it may be, and both in words
-_PAUSE: _Term = (timedelta, timedelta(microseconds=1), "a timedelta above zero, such as timedelta(seconds=30)")
-
-
-def _whole(least: int) -> _Term:
-    return int, least, f"a whole number from {least} up"
+_Term = tuple[Any, Any, str]  # type, minimum, and both in words
+_DURATION: _Term = (timedelta, timedelta(microseconds=1), "a timedelta above zero, such as timedelta(seconds=30)")
 
 
-def _check(what: str, terms: object, expected: Mapping[str, _Term]) -> None:
-    """Raise an error for a term of another type, or below the least that it may be."""
-    for name, (kind, least, words) in expected.items():
+def _integer(minimum: int) -> _Term:
+    return int, minimum, f"a whole number from {minimum} up"
+
+
+def _check_terms(owner: str, terms: object, expected: Mapping[str, _Term]) -> None:
+    """Raise an error if a term has the wrong type or is too small."""
+    for name, (kind, minimum, words) in expected.items():
         value = getattr(terms, name)
         if not isinstance(value, kind):
-            raise TypeError(f"{what}: {name} is {type(value).__name__}; expected {words}")
-        if value < least:
-            raise ValueError(f"{what}: {name} is {value}; expected {words}")
+            raise TypeError(f"{owner}: {name} is {type(value).__name__}; expected {words}")
+        if value < minimum:
+            raise ValueError(f"{owner}: {name} is {value}; expected {words}")
 
 
-_RETRIES = {"attempts": _whole(0), "first": _PAUSE, "longest": _PAUSE, "factor": (int | float, 1, "a number from 1 up")}
-_STAGE = {"timeout": _PAUSE, "attempts": _whole(1), "reserve_micro_usd": _whole(0), "window": _whole(1)}
-_OPTIONAL = {"decisions": _whole(0), "heartbeat": _PAUSE}
+_FACTOR: _Term = (int | float, 1, "a number from 1 up")
+_RETRIES = {"attempts": _integer(0), "first": _DURATION, "longest": _DURATION, "factor": _FACTOR}
+_STAGE = {"timeout": _DURATION, "attempts": _integer(1), "reserve_micro_usd": _integer(0), "window": _integer(1)}
+_OPTIONAL = {"decisions": _integer(0), "heartbeat": _DURATION}
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and how fast a stage that raised is run again; the worker does this, not the workflow.
+    """How a stage that raised is retried; Temporal's server does this, not the workflow.
 
     Attributes:
-        attempts: The most runs, the first included; 0 means without end.
+        attempts: The most runs, the first included; 0 means unlimited.
         first: The pause before the second run.
-        factor: By how much each pause is longer than the last.
+        factor: The factor by which each pause grows.
         longest: The longest pause.
-        never: Names of exception types that are not worth another run, beside those of Baton's own that never are:
-            what a stage may not do, it may not do the second time either.
+        never: Names of exception types that are not retried. Baton's own refusals, such as `ToolDeniedError`, are
+            never retried.
 
     Example:
         >>> [Retries(never=("ValueError",)).allows(name) for name in ("OSError", "ValueError", "ToolDeniedError")]
@@ -65,14 +66,14 @@ class Retries:
     never: tuple[str, ...] = ("TypeError", "NotImplementedError")
 
     def __post_init__(self) -> None:
-        """Refuse what Temporal would refuse only once a run needs it."""
-        _check("Retries", self, _RETRIES)
+        """Check the terms here, because Temporal would reject them only in a run."""
+        _check_terms("Retries", self, _RETRIES)
         if self.longest < self.first:
             raise ValueError(f"Retries: longest is {self.longest}, shorter than first, which is {self.first}")
 
     def allows(self, kind: str) -> bool:
-        """Return whether an exception of a type is worth another run."""
-        return kind not in self.never and kind not in _REFUSALS
+        """Return whether an exception of a type is retried."""
+        return kind not in self.never and kind not in _PERMANENT
 
 
 @dataclass(frozen=True)
@@ -80,28 +81,27 @@ class StageSpec:
     """A stage's name and terms.
 
     Attributes:
-        name: The stage's name; it is the name of its activity.
-        reads: The fields the stage is handed, or None for all; goal, constraints and artifact references always are.
+        name: The stage's name, also the name of its activity.
+        reads: The fields that the stage gets, or None for all; it always gets goal, constraints and artifacts.
         writes: The only fields it may write, or None for all.
-        decisions: How many of the newest decisions it is handed, or None for the whole log.
-        timeout: How long one run may take.
-        heartbeat: After how long without a sign of life the run counts as lost, or None for no heartbeats.
-        retries: What happens when it raises.
-        attempts: How often it may answer before a refused patch fails it.
-        version: The version of the agent that does the stage, by semver.org; handoffs ask for it or a later one.
-        requires: What a handoff to the stage must bring: fields of the baton that may not be empty, or JSON
-            pointers into them.
-        reserve_micro_usd: What is set apart from the budget before it runs, in millionths of a US dollar.
-        closing: Whether it closes the work, and so may use what a budget set aside for that.
-        personal_data: The fields of personal data that it handles; a stage that declares none is handed none.
-        window: How many tokens its agent's context window holds. The prompt has what fits it; a conversation that
-            fills more than 80 % of it is compressed first.
-        whole: The inputs that its prompt must have whole; where they do not fit, the stage fails before it is paid.
-        tools: The tools that its agent is able to use; under a contract it may call those of them that are allowed.
-        forbids: Tools that it may not call whatever else is said.
-        output: The registered schema that its output must fit, as `"Name@version"`.
-        stream: Whether people may read what it says while it works, in every pipeline that runs it.
-        task: What it is to do, at most 500 characters, for its contract; the baton's goal by default.
+        decisions: How many of the newest decisions it gets, or None for all.
+        timeout: The longest time of one run.
+        heartbeat: The heartbeat timeout, or None for no heartbeats.
+        retries: The retry policy for exceptions.
+        attempts: The most attempts when its patches are rejected.
+        version: The version of its agent, by semver.org; handoffs require this one or a later one.
+        requires: What a handoff to the stage must contain: non-empty fields of the baton, or JSON pointers into them.
+        reserve_micro_usd: The budget reserved before it runs, in millionths of a US dollar.
+        closing: Whether it closes the work, and so may use money set aside for that.
+        personal_data: The fields of personal data that it handles; it gets no others.
+        window: The tokens of its agent's context window. The prompt is fitted to it; a conversation that fills more
+            than 80 % of it is compressed first.
+        whole: The inputs that the prompt must contain in full; if they do not fit, the stage fails before any cost.
+        tools: The tools that its agent has; a contract allows some of them.
+        forbids: Tools that it may never call.
+        output: The registered schema of its output, as `"Name@version"`.
+        stream: Whether people may watch its output while it works, in every pipeline that runs it.
+        task: Its task for the contract, at most 500 characters; the baton's goal by default.
     """
 
     name: str
@@ -126,27 +126,27 @@ class StageSpec:
     stream: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would fail a run only once it comes to the stage."""
-        what = f"@stage of {self.name!r}"
+        """Check the terms here, because a run would fail only when it reaches the stage."""
+        owner = f"@stage of {self.name!r}"
         if not isinstance(self.retries, Retries):
             raise TypeError(
-                f"{what}: retries is {type(self.retries).__name__}; expected baton.Retries, for example "
+                f"{owner}: retries is {type(self.retries).__name__}; expected baton.Retries, for example "
                 "Retries(attempts=3, first=timedelta(seconds=1))"
             )
-        given = {name: term for name, term in _OPTIONAL.items() if getattr(self, name) is not None}
-        _check(what, self, {**_STAGE, **given})
+        optional = {name: term for name, term in _OPTIONAL.items() if getattr(self, name) is not None}
+        _check_terms(owner, self, {**_STAGE, **optional})
 
-    def handed(self, baton: Baton) -> tuple[Baton, int]:
-        """Return what the stage is handed of ``baton``, and how many decisions were left out."""
+    def restrict(self, baton: Baton) -> tuple[Baton, int]:
+        """Return the part of ``baton`` that the stage gets, and how many decisions were left out."""
         fields = None if self.reads is None else self.reads | {"artifacts", "constraints"}
-        handed = baton.restricted(fields, self.decisions)
-        shows_log = fields is None or "decision_log" in fields
-        return handed, len(baton.decision_log) - len(handed.decision_log) if shows_log else 0
+        restricted = baton.restricted(fields, self.decisions)
+        reads_log = fields is None or "decision_log" in fields
+        return restricted, len(baton.decision_log) - len(restricted.decision_log) if reads_log else 0
 
 
 @runtime_checkable
 class HasSpec(Protocol):
-    """Anything with a `spec`: what `@stage` makes."""
+    """An object with a `spec`, such as a stage."""
 
     @property
     def spec(self) -> StageSpec:
@@ -157,76 +157,80 @@ class HasSpec(Protocol):
 def spec_of(stage: object) -> StageSpec:
     """Return a stage's name and terms."""
     if not isinstance(stage, HasSpec):
-        found = getattr(stage, "__qualname__", None) or repr(stage)
+        name = getattr(stage, "__qualname__", None) or repr(stage)
         raise TypeError(
-            f"a stage is an async function under @stage, named and not called; found the {type(stage).__name__} {found}"
+            f"a stage is an async function under @stage, passed uncalled; found the {type(stage).__name__} {name}"
         )
     return stage.spec
 
 
-def name_set(names: Iterable[str], what: str) -> frozenset[str]:
-    """Return names as a set; a lone text is refused, which would be taken for the names of its letters."""
+def name_set(names: Iterable[str], argument: str) -> frozenset[str]:
+    """Return names as a set; a single string is an error, because it would become a set of letters."""
     if isinstance(names, str):
-        raise TypeError(f"{what}={names!r} is one text; write {what}=[{names!r}]")
+        raise TypeError(f"{argument}={names!r} is one text; write {argument}=[{names!r}]")
     return frozenset(names)
 
 
-def field_set(names: Iterable[str] | None, kind: type[Baton], what: str) -> frozenset[str] | None:
-    """Return ``names`` as a set, after checking that the baton has such fields."""
+def field_set(names: Iterable[str] | None, kind: type[Baton], argument: str) -> frozenset[str] | None:
+    """Return ``names`` as a set; raise an error for a field that the baton does not have."""
     if names is None:
         return None
-    fields = name_set(names, what)
+    fields = name_set(names, argument)
     unknown = sorted(fields - kind.model_fields.keys())
     if unknown:
-        raise ValueError(f"{what}={unknown}: {kind.__name__} has no such field; it has {', '.join(kind.model_fields)}")
+        raise ValueError(
+            f"{argument}={unknown}: {kind.__name__} has no such field; it has {', '.join(kind.model_fields)}"
+        )
     return fields
 
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
-_LONGEST_SHOWN = 200  # of a call, in characters: a receiver may be given much
+_MAX_CALL_LENGTH = 200  # arguments may be long
 
 
 class Calls:
-    """The calls that have not begun, in their order."""
+    """The step calls that have not started, in call order."""
 
     def __init__(self, caller: str = "the pipeline", *, shows_arguments: bool = True) -> None:
         self._caller = caller
         self._shows_arguments = shows_arguments
-        self._made = 0
-        self._open: dict[int, tuple[partial[Any], Coroutine[Any, Any, Any]]] = {}
+        self._count = 0
+        self._pending: dict[int, tuple[partial[Any], Coroutine[Any, Any, Any]]] = {}
 
-    def take(self, act: "partial[Coroutine[Any, Any, ResultT]]") -> Coroutine[Any, Any, ResultT]:
-        """Return the coroutine of a step, which counts as called until it begins."""
-        self._made += 1
-        begun = self._begun(self._made, act)
-        self._open[self._made] = act, begun
-        return begun
+    def track(self, call: "partial[Coroutine[Any, Any, ResultT]]") -> Coroutine[Any, Any, ResultT]:
+        """Return the coroutine of a call, which is pending until it starts."""
+        self._count += 1
+        coroutine = self._start(self._count, call)
+        self._pending[self._count] = call, coroutine
+        return coroutine
 
     def check(self) -> None:
-        """Raise an error if a step was called and never awaited; a closed or abandoned task is in order."""
-        waits = [
-            (act, coroutine)
-            for act, coroutine in self._open.values()
+        """Raise an error if a step was called and never awaited; a closed or abandoned task is allowed."""
+        pending = [
+            (call, coroutine)
+            for call, coroutine in self._pending.values()
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
         ]
-        for _, coroutine in waits:
-            coroutine.close()  # or Python would warn of it, somewhere in the worker's log
-        if not waits:
+        for _, coroutine in pending:
+            coroutine.close()  # otherwise Python warns in the worker's log
+        if not pending:
             return
-        calls = ", ".join(_shown(act) if self._shows_arguments else act.func.__qualname__ for act, _ in waits)
+        calls = ", ".join(
+            _render_call(call) if self._shows_arguments else call.func.__qualname__ for call, _ in pending
+        )
         raise PipelineError(
             f"{self._caller} called {calls} and never awaited it, so it did not run; write `await` before the call"
         )
 
-    async def _begun(self, number: int, act: "partial[Coroutine[Any, Any, ResultT]]") -> ResultT:
-        del self._open[number]
-        return await act()
+    async def _start(self, number: int, call: "partial[Coroutine[Any, Any, ResultT]]") -> ResultT:
+        del self._pending[number]
+        return await call()
 
 
 class HasCalls(Protocol):
-    """What has steps: a pipeline, and what is attached to one, which tells of its calls."""
+    """An object whose methods are steps: a pipeline, or an object attached to one."""
 
     _calls: Calls
 
@@ -237,17 +241,17 @@ HasCallsT = TypeVar("HasCallsT", bound=HasCalls)
 def step(
     method: Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]],
 ) -> Callable[Concatenate[HasCallsT, P], Coroutine[Any, Any, ResultT]]:
-    """Make a method a step of a pipeline: a call that was never awaited is reported at the end of the run."""
+    """Make a method a step of a pipeline; a call that is never awaited fails the run at its end."""
 
     @wraps(method)
-    def called(self: HasCallsT, /, *given: P.args, **named: P.kwargs) -> Coroutine[Any, Any, ResultT]:
-        return self._calls.take(partial(method, self, *given, **named))
+    def wrapper(self: HasCallsT, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, ResultT]:
+        return self._calls.track(partial(method, self, *args, **kwargs))
 
-    return called
+    return wrapper
 
 
-def _shown(act: partial[Any]) -> str:
-    """Return a call of a method as the code has it, without what is given by name."""
-    given = [one.spec.name if isinstance(one, HasSpec) else getattr(one, "__qualname__", repr(one)) for one in act.args]
-    shown = f"{act.func.__qualname__}({', '.join(given[1:])})"
-    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 1]}…"
+def _render_call(call: partial[Any]) -> str:
+    """Return a method call as source text, without keyword arguments."""
+    args = [arg.spec.name if isinstance(arg, HasSpec) else getattr(arg, "__qualname__", repr(arg)) for arg in call.args]
+    text = f"{call.func.__qualname__}({', '.join(args[1:])})"
+    return text if len(text) <= _MAX_CALL_LENGTH else f"{text[: _MAX_CALL_LENGTH - 1]}…"

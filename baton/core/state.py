@@ -1,7 +1,7 @@
-"""The state of a pipeline as plain data and rules, and how the branches of a fan-out merge.
+"""The state of a pipeline as plain data and rules, and the merge of a fan-out's branches.
 
-A workflow feeds it what stages return; a reader feeds it the same things out of the event history and arrives at the
-same baton. No clock, no ids, no Temporal in here.
+A workflow records the results of its stages; a reader records the same results from the event history and gets the
+same baton. This module uses no clock, no random ids and no Temporal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +30,10 @@ from baton.wire.json_values import digest
 
 
 class MergeStrategy(StrEnum):
-    """What happens when several branches write the same field.
+    """How the values of several branches for one field are merged.
 
-    `UNION` keeps every entry once, in the order of the branches; it is for lists. `FIRST` and `LAST` take the value of
-    the first or last branch that wrote the field. `REFUSE` refuses differing values, and with them the whole fan-out.
+    `UNION` keeps each list entry once, in branch order. `FIRST` and `LAST` take the value of the first or last branch
+    that wrote the field. `REFUSE` rejects differing values, and so the whole fan-out.
     """
 
     UNION = "union"
@@ -51,17 +51,17 @@ DEFAULT_STRATEGIES: Mapping[str, MergeStrategy] = {
     "open_questions": MergeStrategy.UNION,
     "acceptance": MergeStrategy.UNION,
 }
-"""The strategies of the eight fields, `decision_log` aside: it always gets every branch's new entries."""
+"""The strategies of the eight fields except `decision_log`, which always gets the new entries of every branch."""
 
 
 def merge_branches(
     patches: Sequence[tuple[str, Mapping[str, JsonValue]]],
     strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
 ) -> tuple[dict[str, JsonValue], list[Conflict]]:
-    """Return one patch for the patches of all branches, and where they disagreed."""
+    """Return the merged patch of all branches, and the conflicts."""
     stages = [stage for stage, _ in patches]
     if len(set(stages)) < len(stages):
-        raise ValueError(f"each branch needs a name of its own; got {stages}")
+        raise ValueError(f"each branch needs a unique name; got {stages}")
     merged: dict[str, JsonValue] = {}
     conflicts: list[Conflict] = []
     findings: list[str] = []
@@ -73,7 +73,7 @@ def merge_branches(
                 if isinstance(log, list):
                     decisions += log
                 else:
-                    findings.append(f"decision_log: {stage} wrote no list; it only grows, by a list of new entries")
+                    findings.append(f"decision_log: {stage} did not write a list; send the new entries as a list")
             continue
         values = list(written.values())
         if all(same_json(value, values[0]) for value in values):
@@ -93,23 +93,22 @@ def merge_branches(
 
 
 def _union(values: list[JsonValue]) -> JsonValue:
-    """Return every entry once, in order; null counts as the empty list."""
+    """Return each entry once, in order; null counts as an empty list."""
     entries: dict[str, Any] = {}
     for value in values:
         if value is not None and not isinstance(value, list):
             raise ValueError("a union is for lists; declare another strategy for this field")
         for entry in value or []:
-            entries.setdefault(digest(_without_null(entry)), entry)
+            entries.setdefault(digest(_without_nulls(entry)), entry)
     return list(entries.values())
 
 
-def _without_null(entry: JsonValue) -> JsonValue:
-    """Return an object without its null members: absent and null say the same in a record."""
+def _without_nulls(entry: JsonValue) -> JsonValue:
+    """Drop the null members of an object, because null and absent mean the same in a record."""
     return {name: value for name, value in entry.items() if value is not None} if isinstance(entry, dict) else entry
 
 
 def _refuse(values: list[JsonValue]) -> JsonValue:
-    """Refuse whatever the values are."""
     raise ValueError(f"declare how its {len(values)} values merge, or let one stage write it")
 
 
@@ -125,12 +124,12 @@ class PipelineState:
     """The baton, its history and the outcomes of the steps so far.
 
     Attributes:
-        initial: The baton the pipeline began with.
-        baton: The baton now.
-        entries: One history entry for each change, in the order they happened.
-        outcomes: One outcome for each finished step, in the order they finished.
+        initial: The first baton.
+        baton: The current baton.
+        entries: One history entry for each change, in order.
+        outcomes: One outcome for each finished step, in the order in which they finished.
         rules: The pipeline's own rules.
-        spend: What all steps cost together.
+        spend: The total cost of all recorded steps.
     """
 
     def __init__(self, initial: Baton, rules: PatchRules | None = None) -> None:
@@ -144,13 +143,19 @@ class PipelineState:
         self._artifacts = {**self.rules.known_artifacts, **{ref.id: ref.hash for ref in initial.artifacts}}
 
     def stage_rules(self) -> PatchRules:
-        """Return the rules a patch must respect now: the pipeline's own, and every artifact id in use."""
+        """Return the rules for the next patch: the pipeline's own and all known artifacts."""
         return replace(self.rules, known_artifacts=self._artifacts)
 
     def record_stage(self, returned: StageReturn, at: datetime, *, base: Baton | None = None) -> Outcome:
-        """Apply what a stage returned."""
+        """Apply the patch of a stage.
+
+        Args:
+            returned: The result of the stage.
+            at: The workflow time.
+            base: The baton that the stage got, if other steps may have changed the baton since.
+        """
         check_bounds(returned.baton_patch)
-        patch, warnings = self._overtaken(returned.baton_patch, base)
+        patch, warnings = self._rebase(returned.baton_patch, base)
         effect = patch_effect(self.baton, patch, self.stage_rules())
         return self._finish([_stage_entry(returned, at, effect, warnings)], effect, returned.output, returned.events)
 
@@ -163,7 +168,7 @@ class PipelineState:
         *,
         strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
     ) -> Outcome:
-        """Apply what the branches of a fan-out returned, as one change."""
+        """Apply the patches of a fan-out's branches as one change."""
         for branch in branches:
             check_bounds(branch.baton_patch)
         log = self.baton.decision_log
@@ -178,7 +183,7 @@ class PipelineState:
                 timestamp=at,
                 patch=branch.baton_patch,
                 attempt=branch.attempt,
-                warnings=[*new_decisions(log, branch.baton_patch)[1], *_left_out(branch)],
+                warnings=[*new_decisions(log, branch.baton_patch)[1], *_prompt_warnings(branch)],
                 spend=branch.spend,
             )
             for branch in branches
@@ -212,13 +217,13 @@ class PipelineState:
         return self._finish([entry], value=decided.model_dump(mode="json"))
 
     def record_sleep(self, seq: int, name: str, at: datetime) -> Outcome:
-        """Record that a wait of the pipeline's own is over; it changes no field of the baton."""
+        """Record that a sleep ended; it changes no field of the baton."""
         return self._finish([HistoryEntry(seq=seq, stage_id=name, kind=StepKind.SLEEP, timestamp=at)])
 
     def record_child(
         self, seq: int, name: str, result: PipelineResult, patch: Mapping[str, JsonValue], at: datetime
     ) -> Outcome:
-        """Apply what a child pipeline brought back."""
+        """Apply the patch from a child pipeline."""
         effect = patch_effect(self.baton, patch, self.stage_rules())
         entry = _entry(seq, name, at, patch, effect, kind=StepKind.CHILD, spend=result.spend)
         return self._finish([entry], effect, result.model_dump(mode="json"))
@@ -231,36 +236,36 @@ class PipelineState:
         return self._finish([entry], effect)
 
     def record_amendment(self, returned: StageReturn, at: datetime, why: str) -> Outcome:
-        """Apply what a stage answered when its handoff was not accepted and it was asked to fix that."""
+        """Apply a stage's correction of a handoff that was rejected."""
         effect = patch_effect(self.baton, returned.baton_patch, self.stage_rules())
         entry = _stage_entry(returned, at, effect, kind=StepKind.EDIT, why=why)
         return self._finish([entry], effect, events=returned.events)
 
     def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
-        """Record that a step failed or was canceled; the baton is as it was before it."""
+        """Record that a step failed or was canceled; the baton is unchanged."""
         outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, failure=failure, canceled=canceled)
-        self._take(outcome, self.baton)
+        self._append(outcome, self.baton)
         return outcome
 
     def restore(self, outcome: Outcome) -> None:
-        """Take over a step that happened before, exactly as it happened."""
-        after = self.baton
+        """Apply a recorded step exactly as it happened."""
+        baton = self.baton
         for entry in outcome.entries:
-            after = apply_change(after, entry.effective)
-        self._take(outcome, after)
+            baton = apply_change(baton, entry.effective)
+        self._append(outcome, baton)
 
-    def _overtaken(self, patch: dict[str, JsonValue], base: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
-        """Return the patch and warnings for what concurrent steps changed since it was asked for."""
+    def _rebase(self, patch: dict[str, JsonValue], base: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
+        """Return the patch adapted to what concurrent steps changed since ``base``, and warnings."""
         if base is None or base is self.baton or base == self.baton:
             return patch, []
         patch = without_echo(base.decision_log, patch)
-        now, then = self.baton.to_json_object(), base.to_json_object()
-        both = [name for name in patch if name != "decision_log" and not same_json(now.get(name), then.get(name))]
-        replaced = [name for name in both if name != "artifacts"]
+        current, original = self.baton.to_json_object(), base.to_json_object()
+        changed = [name for name in patch if not same_json(current.get(name), original.get(name))]
+        replaced = [name for name in changed if name not in ("artifacts", "decision_log")]
         warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in replaced]
-        if "artifacts" in both:
-            theirs = [("now", {"artifacts": now["artifacts"]}), ("patch", {"artifacts": patch["artifacts"]})]
-            patch = {**patch, "artifacts": merge_branches(theirs)[0]["artifacts"]}
+        if "artifacts" in changed:
+            branches = [("current", {"artifacts": current["artifacts"]}), ("patch", {"artifacts": patch["artifacts"]})]
+            patch = {**patch, "artifacts": merge_branches(branches)[0]["artifacts"]}
         return patch, warnings
 
     def _finish(
@@ -270,7 +275,7 @@ class PipelineState:
         value: JsonValue = None,
         events: Sequence[dict[str, JsonValue]] = (),
     ) -> Outcome:
-        """Make the outcome of a step from its entries, the last of which is its own, and take it over."""
+        """Create and append the outcome of a step from its entries; the last entry is the step's own."""
         step, order = entries[-1], len(self.outcomes)
         outcome = Outcome(
             seq=step.seq,
@@ -281,22 +286,21 @@ class PipelineState:
             value=value,
             events=list(events),
         )
-        self._take(outcome, self.baton if effect is None else effect.baton)
+        self._append(outcome, self.baton if effect is None else effect.baton)
         return outcome
 
-    def _take(self, outcome: Outcome, after: Baton) -> None:
-        """Make ``after`` the baton, and remember how it came to be."""
+    def _append(self, outcome: Outcome, baton: Baton) -> None:
+        """Append an outcome and set the baton that follows it."""
         self.spend = sum((entry.spend for entry in outcome.entries), start=self.spend)
-        self.baton = after
+        self.baton = baton
         self.outcomes.append(outcome)
         self.entries.extend(outcome.entries)
-        self._artifacts.update((ref.id, ref.hash) for ref in after.artifacts)
+        self._artifacts.update((ref.id, ref.hash) for ref in baton.artifacts)
 
 
 def _entry(
     seq: int, name: str, at: datetime, patch: Mapping[str, JsonValue], effect: PatchEffect, **further: Any
 ) -> HistoryEntry:
-    """Return the history entry of a step that changed the baton."""
     return HistoryEntry(
         seq=seq,
         stage_id=name,
@@ -311,12 +315,10 @@ def _entry(
 def _stage_entry(
     returned: StageReturn, at: datetime, effect: PatchEffect, warnings: Sequence[str] = (), **further: Any
 ) -> HistoryEntry:
-    """Return the history entry of a stage."""
     further |= {"attempt": returned.attempt, "spend": returned.spend}
-    told = [*effect.warnings, *warnings, *_left_out(returned)]
-    return _entry(returned.seq, returned.stage, at, returned.baton_patch, effect, warnings=told, **further)
+    all_warnings = [*effect.warnings, *warnings, *_prompt_warnings(returned)]
+    return _entry(returned.seq, returned.stage, at, returned.baton_patch, effect, warnings=all_warnings, **further)
 
 
-def _left_out(returned: StageReturn) -> list[str]:
-    """Return what the prompt of a stage did not have room for."""
+def _prompt_warnings(returned: StageReturn) -> list[str]:
     return [f"the prompt had no room for all: {part.why}" for part in returned.prompt if part.why]

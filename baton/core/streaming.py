@@ -1,4 +1,4 @@
-"""What a stage says while it works: pieces of text, and calls of tools, in one list of parts."""
+"""The stream of a stage: its text and tool calls while it works, as one list of parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from typing import Any, Self
 from pydantic import JsonValue
 
 STREAMED = "baton.streamed"
-"""Member of a heartbeat's details: what its stage has said so far."""
+"""The member of heartbeat details that holds the stream so far."""
 MAX_STREAM_LENGTH = 200_000
-"""The most characters of a stage's stream that are kept; what it says after that is not streamed."""
+"""The most characters of a stage's stream; later parts are dropped."""
 MAX_HEARTBEAT_LENGTH = 32_000
-"""The most characters in a heartbeat: the newest. Who missed more reads on once the stage has ended."""
+"""The most characters in a heartbeat, the newest. A reader that missed more gets the rest when the stage ends."""
 
 
 class PartKind(StrEnum):
-    """What a part of a stream is."""
+    """The kind of a part."""
 
     TEXT = "text"
     TOOL_CALLED = "tool_called"
@@ -25,11 +25,11 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a stream: a text, which may continue, or a call of a tool or its answer, which are whole.
+    """A part of a stream: text, which later text may continue, or a tool call or its result.
 
     Attributes:
-        kind: What it is.
-        text: The text, the arguments as JSON, or the answer.
+        kind: The kind of part.
+        text: The text, the arguments as JSON, or the result.
         tool: The tool's name.
     """
 
@@ -42,29 +42,29 @@ class Part:
         return {self.kind.value: self.text, **({"tool": self.tool} if self.tool else {})}
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Self | None:
-        """Return the part that some JSON is, or None."""
-        kind = next((kind for kind in PartKind if isinstance(given.get(kind), str)), None)
-        return None if kind is None else cls(kind, given[kind], str(given.get("tool", "")))
+    def from_json(cls, members: Mapping[str, Any]) -> Self | None:
+        """Return the part, or None if the JSON is not one."""
+        kind = next((kind for kind in PartKind if isinstance(members.get(kind), str)), None)
+        return None if kind is None else cls(kind, members[kind], str(members.get("tool", "")))
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """A stream as far as it is known.
+    """The known part of a stream.
 
-    A place in it is a number: each part takes one for its beginning, and one for each character.
+    An offset counts one for the beginning of each part and one for each character.
 
     Attributes:
-        attempt: Which run of the activity said it; another run begins again.
-        parts: Its parts.
-        since: The place at which they begin.
-        is_cut: Whether the first of them lacks its beginning.
+        attempt: The attempt of the activity; another attempt starts a new stream.
+        parts: The parts.
+        since: The offset at which the parts begin.
+        is_cut: Whether the first part lacks its beginning.
 
     Example:
-        >>> said = Streamed(1, [Part(PartKind.TEXT, "Hello"), Part(PartKind.TOOL_CALLED, "{}", "search")])
-        >>> [(part.text, place) for part, place in said.after(0)]
+        >>> stream = Streamed(1, [Part(PartKind.TEXT, "Hello"), Part(PartKind.TOOL_CALLED, "{}", "search")])
+        >>> [(part.text, offset) for part, offset in stream.after(0)]
         [('Hello', 6), ('{}', 9)]
-        >>> [(part.text, place) for part, place in said.after(4)]
+        >>> [(part.text, offset) for part, offset in stream.after(4)]
         [('lo', 6), ('{}', 9)]
     """
 
@@ -73,45 +73,46 @@ class Streamed:
     since: int = 0
     is_cut: bool = False
 
-    def after(self, place: int) -> Iterator[tuple[Part, int]]:
-        """Yield what comes after a place, with the place behind each piece; nothing if what comes next is missing."""
-        if place < self.since:
+    def after(self, offset: int) -> Iterator[tuple[Part, int]]:
+        """Yield the parts after an offset, each with its end offset; nothing if the next part is missing."""
+        if offset < self.since:
             return
         end = self.since
         for number, part in enumerate(self.parts):
-            text_begins = end + (0 if self.is_cut and number == 0 else 1)
-            end = text_begins + len(part.text)
-            if place < end:
-                yield Part(part.kind, part.text[max(0, place - text_begins) :], part.tool), end
+            start = end + (0 if self.is_cut and number == 0 else 1)
+            end = start + len(part.text)
+            if offset < end:
+                yield Part(part.kind, part.text[max(0, offset - start) :], part.tool), end
 
-    def newest(self, most: int = MAX_HEARTBEAT_LENGTH) -> "Streamed":
-        """Return the end of it, so many characters at most."""
-        gone = max(0, sum(len(part.text) for part in self.parts) - most)
+    def newest(self, limit: int = MAX_HEARTBEAT_LENGTH) -> "Streamed":
+        """Return the last ``limit`` characters; tool calls and results are dropped whole."""
+        surplus = max(0, sum(len(part.text) for part in self.parts) - limit)
         parts, since, is_cut = [*self.parts], self.since, self.is_cut
-        while gone:
+        while surplus:
             first = parts.pop(0)
-            begins = 0 if is_cut else 1
-            cut = gone if first.kind is PartKind.TEXT and gone < len(first.text) else len(first.text)
-            since, is_cut, gone = since + begins + cut, cut < len(first.text), max(0, gone - cut)
+            beginning = 0 if is_cut else 1
+            cut = surplus if first.kind is PartKind.TEXT and surplus < len(first.text) else len(first.text)
+            since, is_cut, surplus = since + beginning + cut, cut < len(first.text), max(0, surplus - cut)
             if is_cut:
                 parts.insert(0, Part(first.kind, first.text[cut:]))
         return Streamed(self.attempt, parts, since, is_cut)
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return it as the detail of a heartbeat."""
+        """Return the stream as a heartbeat detail."""
         parts: list[JsonValue] = [part.to_json() for part in self.parts]
         return {STREAMED: {"attempt": self.attempt, "since": self.since, "cut": self.is_cut, "parts": parts}}
 
     @classmethod
-    def from_json(cls, given: Any) -> Self | None:
-        """Return what the detail of a heartbeat says, or None where it is another one."""
-        told = given.get(STREAMED) if isinstance(given, dict) else None
-        if not isinstance(told, dict):
+    def from_json(cls, detail: Any) -> Self | None:
+        """Return the stream in a heartbeat detail, or None if it holds none."""
+        members = detail.get(STREAMED) if isinstance(detail, dict) else None
+        if not isinstance(members, dict):
             return None
-        return cls(int(told["attempt"]), decode_parts(told["parts"]), int(told["since"]), bool(told["cut"]))
+        parts = decode_parts(members["parts"])
+        return cls(int(members["attempt"]), parts, int(members["since"]), bool(members["cut"]))
 
 
-def decode_parts(given: Sequence[Any]) -> list[Part]:
-    """Return the parts that some JSON is."""
-    read = (Part.from_json(one) if isinstance(one, dict) else None for one in given)
-    return [part for part in read if part is not None]
+def decode_parts(values: Sequence[Any]) -> list[Part]:
+    """Return the parts in a JSON list; other values are skipped."""
+    parts = (Part.from_json(value) for value in values if isinstance(value, dict))
+    return [part for part in parts if part is not None]

@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.codec.conversion import CLIENTS_ABOVE_BYTES
 from baton.contract.validation import is_expired_contract
 from baton.core.messages import PipelineInput, PipelineStatus
-from baton.core.patching import MAX_BATON_BYTES
+from baton.core.patching import MAX_BYTES
 from baton.errors import HistoryError, PipelineError
 from baton.exchange.external import (
     ENDS,
@@ -347,10 +347,10 @@ def _excess_of(move: AgentAction, *, stored: bool) -> str | None:
     if over is not None:
         return str(over)
     size = len(to_json({"patch": move.patch, "report": move.report}))
-    if stored or size <= MAX_BATON_BYTES:
+    if stored or size <= MAX_BYTES:
         return None
     return (
-        f"patch and report have {size:,} bytes, and {MAX_BATON_BYTES:,} is the most that a workflow's history takes; "
+        f"patch and report have {size:,} bytes, and {MAX_BYTES:,} is the most that a workflow's history takes; "
         "put what was produced into an artifact and refer to it"
     )
 

@@ -133,7 +133,7 @@ def expired_return(given: StageInput, findings: list[Finding]) -> StageReturn:
     verdict = Verdict(
         valid=False, reason=Code.INCOMPLETE_CONTEXT, details="; ".join(one.text for one in findings), findings=findings
     )
-    return StageReturn.to(given, verdict=verdict)
+    return StageReturn.for_input(given, verdict=verdict)
 
 
 def refusal(returned: StageReturn) -> ApplicationError:

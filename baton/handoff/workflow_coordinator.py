@@ -264,7 +264,7 @@ class HandoffCoordinator:
         findings = [f"your handoff to {outgoing.spec.name!r} was not accepted: {one.text}" for one in verdict.findings]
         self._handlers.note(f"the handoff to {outgoing.spec.name!r} went back to {spec.name!r}: {verdict.details}")
         baton, after = self.base(outgoing, (self._state.baton, len(self._state.outcomes)))
-        handed, earlier = spec.handed(baton)
+        handed, earlier = spec.restrict(baton)
         outgoing.sent += 1
         message = given.model_copy(
             update={

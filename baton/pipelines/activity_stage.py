@@ -237,7 +237,7 @@ class Stage(Generic[GivenT, AnswerT]):
         artifacts = context.artifacts
         if artifacts.written and "artifacts" not in raw:
             raw["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in artifacts.refs]
-        return StageReturn.to(
+        return StageReturn.for_input(
             context.given,
             baton_patch=raw,
             findings=[*findings, *undeclared_writes(raw, self.spec.writes), *_ill_formed(result)],

@@ -69,7 +69,7 @@ async def run_stage(
         while refusals < spec.attempts:
             delivery.sent += 1
             baton, after = handoffs.base(delivery, base())
-            handed, earlier = spec.handed(baton)
+            handed, earlier = spec.restrict(baton)
             message = delivery.given.model_copy(
                 update={
                     "baton": handed.to_json_object(),

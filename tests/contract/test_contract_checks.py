@@ -338,5 +338,5 @@ class TestVerdict:
 
         assert [(one.text, one.at) for one in reported.findings] == [(one.text, one.at) for one in shapeless.errors]
         assert not shapeless
-        assert reported.fate() is Disposition.BACK_TO_SENDER
+        assert reported.disposition() is Disposition.BACK_TO_SENDER
         assert bool(Verdict.of(verdict(EXAMPLE).findings()))

@@ -40,7 +40,7 @@ class TestPipelineInput:
             goal: str
 
         kind: Any = Mine
-        with pytest.raises(TypeError, match="baton_type=Mine: a pipeline's type of baton is derived from Baton"):
+        with pytest.raises(TypeError, match="baton_type=Mine: expected a class derived from Baton"):
             PipelineInput(goal="g").first_baton(kind)
 
     @pytest.mark.parametrize("goal", ["", " ", None], ids=repr)

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from baton.core.baton import AnyBaton, Baton, BatonPatch
 from baton.core.patching import (
-    MAX_BATON_BYTES,
+    MAX_BYTES,
     PatchRules,
     apply_patch,
     merge_patch,
@@ -151,13 +151,11 @@ class TestRefused:
 
     def test_a_baton_that_grows_beyond_all_measure_is_refused(self) -> None:
         """It says where the work belongs; up to the limit it is allowed (S1-prob-c, S1-size-b)."""
-        room = MAX_BATON_BYTES - len(Baton(goal="g", work_scope=[""]).model_dump_json())
+        room = MAX_BYTES - len(Baton(goal="g", work_scope=[""]).model_dump_json())
         largest = apply_patch(Baton(goal="g"), {"work_scope": ["x" * room]})
 
-        assert len(largest.model_dump_json()) == MAX_BATON_BYTES
-        assert (
-            "put what was produced into an artifact" in findings(Baton(goal="g"), {"work_scope": ["x" * (room + 1)]})[0]
-        )
+        assert len(largest.model_dump_json()) == MAX_BYTES
+        assert "write large content to an artifact" in findings(Baton(goal="g"), {"work_scope": ["x" * (room + 1)]})[0]
 
     @given(batons, raw_patches)
     def test_a_patch_leaves_what_it_was_applied_to_as_it_was(self, baton: Baton, patch: dict[str, Any]) -> None:
@@ -185,7 +183,7 @@ class TestWarnings:
         """The warning is a sentence."""
         effect = patch_effect(START, {"current_state": ["x"]})
 
-        assert effect.warnings == ["current_state: 1 bullet; 3 to 8 tell best what is true now"]
+        assert effect.warnings == ["current_state: 1 bullet; 3 to 8 are best"]
 
     def test_a_patch_that_does_not_set_the_state_is_not_warned_about_it(self) -> None:
         """The seed's own one-bullet start draws no warning from later stages (C-1)."""

@@ -23,7 +23,7 @@ BATON = ReviewBaton(
 class TestHanded:
     def test_a_stage_is_handed_all_fields_and_the_newest_decisions(self) -> None:
         """The whole picture, however long the run (S1-concept-c, S1-cmp-c, S2-sol-a)."""
-        handed, left_out = StageSpec("review").handed(BATON)
+        handed, left_out = StageSpec("review").restrict(BATON)
 
         assert handed.decision_log == BATON.decision_log[-DEFAULT_DECISIONS:]
         assert left_out == 50 - DEFAULT_DECISIONS
@@ -31,11 +31,11 @@ class TestHanded:
 
     def test_it_may_ask_for_the_whole_log(self) -> None:
         """Nothing is out of a stage's reach."""
-        assert StageSpec("review", decisions=None).handed(BATON) == (BATON, 0)
+        assert StageSpec("review", decisions=None).restrict(BATON) == (BATON, 0)
 
     def test_it_is_handed_the_fields_it_reads_the_goal_the_rules_and_the_references(self) -> None:
         """Agents always know what exists, and every hard rule (S1-design-j)."""
-        handed, _ = StageSpec("review", reads=frozenset({"quality_signals"})).handed(BATON)
+        handed, _ = StageSpec("review", reads=frozenset({"quality_signals"})).restrict(BATON)
 
         assert handed == ReviewBaton(
             goal="g", constraints=BATON.constraints, artifacts=[ref("a")], quality_signals={"craft": 6}
@@ -44,12 +44,12 @@ class TestHanded:
 
     def test_a_log_it_does_not_read_is_not_counted(self) -> None:
         """No decisions are shown as left out to a stage that asked for none."""
-        assert StageSpec("review", reads=frozenset({"constraints"})).handed(BATON)[1] == 0
+        assert StageSpec("review", reads=frozenset({"constraints"})).restrict(BATON)[1] == 0
 
     @pytest.mark.parametrize("decisions", [0, 1, 20, 49, 50, 51, None])
     def test_shown_and_left_out_add_up(self, decisions: int | None) -> None:
         """The count on the page is right for every length (C-7)."""
-        handed, left_out = StageSpec("review", decisions=decisions).handed(BATON)
+        handed, left_out = StageSpec("review", decisions=decisions).restrict(BATON)
 
         assert len(handed.decision_log) + left_out == 50
 
@@ -131,5 +131,5 @@ class TestHasSpec:
         async def review() -> None: ...
 
         for found, told in ((review, "the function .*review"), ("review", "the str 'review'")):
-            with pytest.raises(TypeError, match=f"an async function under @stage, named and not called; found {told}"):
+            with pytest.raises(TypeError, match=f"an async function under @stage, passed uncalled; found {told}"):
                 spec_of(found)

@@ -280,7 +280,7 @@ async def refused(desk: Desk, raw: bytes, code: Code) -> None:
     receipt, message = await desk.answer(raw)
 
     assert not receipt.verdict
-    assert (receipt.verdict.reason, receipt.verdict.fate()) == (code, FATES[code])
+    assert (receipt.verdict.reason, receipt.verdict.disposition()) == (code, FATES[code])
     assert message == {} or code is not SIGNATURE or receipt.verdict.findings[0].at
     [record] = await desk.on_record()
     header = header_members(record.header)
@@ -355,7 +355,7 @@ class TestReplay:
 
         first, second = [(await desk.answer(raw))[0] for _ in range(2)]
 
-        assert (first.verdict.reason, first.verdict.fate()) == (SIGNATURE, Disposition.DEAD_LETTER)
+        assert (first.verdict.reason, first.verdict.disposition()) == (SIGNATURE, Disposition.DEAD_LETTER)
         assert second.verdict.reason is SIGNATURE
         headers = [header_members(one.header) for one in await desk.on_record()]
         assert [one["status"] for one in headers] == ["ACCEPTED", "REJECTED"]

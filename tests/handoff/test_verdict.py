@@ -118,7 +118,7 @@ class TestFate:
     def test_every_code_has_its_own(self, code: Code, fates: list[str]) -> None:
         """Retried where the sender can mend it, and nowhere else (S3-6.1-k, n, o, S3-6.3-g, C-14, C-20, C-21)."""
         assert [disposition_of(code, attempt).value for attempt in (1, 2, 3)] == fates
-        assert [rejected(code, "x").fate(attempt).value for attempt in (1, 2, 3)] == fates
+        assert [rejected(code, "x").disposition(attempt).value for attempt in (1, 2, 3)] == fates
 
     def test_every_code_has_one(self) -> None:
         """None is forgotten when a code is added."""
@@ -126,7 +126,7 @@ class TestFate:
 
     def test_an_accepted_handoff_runs(self) -> None:
         """A verdict without findings is no fault of anybody's."""
-        assert Verdict.of([]).fate() is Disposition.RUN
+        assert Verdict.of([]).disposition() is Disposition.RUN
 
     def test_the_number_of_attempts_is_declared(self) -> None:
         """Three by default; exhaustion and escalation coincide (C-20, S3-6.3-a, S3-6.3-g)."""
@@ -134,8 +134,8 @@ class TestFate:
             Disposition.BACK_TO_SENDER,
             Disposition.ESCALATE,
         ]
-        assert disposition_of(Code.SCHEMA_INVALID, attempt=1, most=1) is Disposition.ESCALATE
-        assert disposition_of(Code.SCHEMA_INVALID, attempt=4, most=5) is Disposition.BACK_TO_SENDER
+        assert disposition_of(Code.SCHEMA_INVALID, attempt=1, limit=1) is Disposition.ESCALATE
+        assert disposition_of(Code.SCHEMA_INVALID, attempt=4, limit=5) is Disposition.BACK_TO_SENDER
 
     def test_only_what_runs_or_goes_back_leaves_the_checkpoint_alone(self) -> None:
         """The metric of roll-backs has every other fate as a reason from the start (S3-8.1-f)."""

@@ -124,7 +124,7 @@ class TestShown:
     async def test_too_much_fails_by_name(self, office: Office) -> None:
         """What nobody can read in full is not asked about."""
         handle = await office.start(Publishes, length=300_000)
-        assert "what an approval shows may have 262,144 bytes" in await failure(handle)
+        assert "an approval shows at most 262,144 bytes" in await failure(handle)
 
 
 class TestAnswer:

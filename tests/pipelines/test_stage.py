@@ -67,7 +67,7 @@ class TestCall:
     async def test_called_with_nothing_it_says_how_it_is_meant(self) -> None:
         """As a pipeline's author does who writes `stage(plan())`, and a test's who forgets the baton."""
         called = plan()  # type: ignore[call-overload]
-        with pytest.raises(TypeError, match="named and not called; found the coroutine"):
+        with pytest.raises(TypeError, match="passed uncalled; found the coroutine"):
             spec_of(called)
         with pytest.raises(TypeError, match="<stage plan> was called with nothing; a test gives it a baton"):
             await called

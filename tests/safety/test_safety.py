@@ -35,7 +35,7 @@ class TestVerdict:
             unsafe = [finding for finding in verdict.findings if finding.code is Code.SAFETY_VIOLATION]
 
             assert verdict.reason is Code.SAFETY_VIOLATION
-            assert verdict.fate() is Disposition.DEAD_LETTER
+            assert verdict.disposition() is Disposition.DEAD_LETTER
             assert [(one.text, one.at) for one in unsafe] == [(INJECTION, f"/{member}/x")]
 
     def test_a_detector_that_fails_lets_nothing_through(self) -> None:

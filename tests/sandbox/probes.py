@@ -175,7 +175,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "PipelineState": pipeline,
     "compile_contract": contracted,
     "Relay": relayed,
-    "StageSpec": lambda: StageSpec("review", reads=frozenset({"decision_log"})).handed(BATON)[0].to_json_object(),
+    "StageSpec": lambda: StageSpec("review", reads=frozenset({"decision_log"})).restrict(BATON)[0].to_json_object(),
 }
 """A call of every function of the protocol; what it returns is JSON and the same on every call."""
 
