@@ -1,1 +1,1 @@
-"""The pipelines that ship with a checkout, one file each; `worker.py` runs them."""
+"""The shipped pipelines, one file each; `worker.py` runs them."""

@@ -8,16 +8,16 @@ with workflow.unsafe.imports_passed_through():
     from activities.code_review.stages import audit_security, coordinate_review, review_performance, take_snapshot
 
 BUDGET = Budget(initial_micro_usd=1_000_000)
-"""What a review may cost, unless it is started with another budget; if that is spent, the run waits for a top-up."""
+"""The default budget of a review; when it is spent, the run waits for a top-up."""
 
 
 @workflow.defn(name="code_review")
 class CodeReview:
     """Review a project, or a change to it, for security and performance; write one report and a SARIF file.
 
-    Parameters: `source`, the folder to review, and `output`, the folder for the report; both must be reachable for
-    the worker. `base` reviews only what changed since a commit, `diff` only what a unified diff changes; `fail_on`
-    is the severity from which on changes are requested (`high`). Nothing is ever written into the source.
+    Parameters: `source`, the folder to review, and `output`, the folder for the report, both on the worker's machine.
+    `base` limits the review to the changes since a commit, `diff` to those of a unified diff; `fail_on` is the lowest
+    severity for which changes are requested (`high`). Nothing is ever written into the source.
     """
 
     @workflow.init
@@ -27,7 +27,7 @@ class CodeReview:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Take the snapshot, let both reviewers look at it, and merge their reports."""
+        """Take a snapshot, have both reviewers review it, and merge their reports."""
         await self.pipeline.stage(take_snapshot)
         await self.pipeline.fan_out(audit_security, review_performance)
         merged = await self.pipeline.stage(coordinate_review)

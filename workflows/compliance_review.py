@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.compliance_review.stages import explain_decision, gather_facts, review_email
 
 _TERMS = ContractTerms(
-    policy=ContractPolicy(tool_ages={"crm.lookup_pricing": 15}),  # a price may change while an e-mail is discussed
+    policy=ContractPolicy(tool_ages={"crm.lookup_pricing": 15}),  # a price may change in the meantime
     forbidden=frozenset(FORBIDDEN),
     agents=AGENTS,
     schemas=SCHEMAS,
@@ -20,12 +20,12 @@ _TERMS = ContractTerms(
 
 @workflow.defn(name="compliance_review")
 class ComplianceReview:
-    """Review an e-mail before it is sent, by a policy and what is known of those it goes to.
+    """Review an e-mail before it is sent, by a policy and the known facts about its recipients.
 
-    Parameters: `mailbox`, an `.mbox` or `.eml` file with the proposed e-mail; `policy`, its rules in TOML; `records`,
-    a folder with the registers `customers` and `prices` in CSV; `output`, the folder for the explanation.
-    `message` says which e-mail of the mailbox it is, and `request` what the person who wants to send it has to say;
-    both may be left out. Nothing is sent and no register is changed.
+    Parameters: `mailbox`, an `.mbox` or `.eml` file with the proposed e-mail; `policy`, a TOML file; `records`, a
+    folder with the registers `customers.csv` and `prices.csv`; `output`, the folder for the explanation. Optional are
+    `message`, the Message-ID of the proposed e-mail, and `request`, a remark of its sender. Nothing is sent and no
+    register is changed.
     """
 
     @workflow.init
@@ -34,12 +34,12 @@ class ComplianceReview:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Research, decide and explain, one after the other; only the first gets the path of the mailbox."""
+        """Research, decide and explain; only the research gets the path of the mailbox."""
         await self.pipeline.stage(gather_facts)
-        await self.pipeline.stage(review_email, params=self._only("policy", "records"))
-        explained = await self.pipeline.stage(explain_decision, params=self._only("output"))
+        await self.pipeline.stage(review_email, params=self._select_params("policy", "records"))
+        explained = await self.pipeline.stage(explain_decision, params=self._select_params("output"))
         return self.pipeline.result(explained.output)
 
-    def _only(self, *names: str) -> dict[str, JsonValue]:
-        """Return some of the parameters."""
+    def _select_params(self, *names: str) -> dict[str, JsonValue]:
+        """Return the parameters with these names."""
         return {name: value for name, value in self.pipeline.params.items() if name in names}

@@ -11,11 +11,11 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name="contract_review")
 class ContractReview:
-    """Review a contract in text, Markdown or PDF, with four agents that hand one baton on.
+    """Review a contract in text, Markdown or PDF with four agents.
 
-    Parameters: `source`, the contract's file, and `output`, the folder for the report; both must be reachable for the
-    worker. `policy` says what the reviewing side accepts, and `prices` what a token costs where no model sends a bill;
-    both may be left out. Without a model configured on the worker everything is done by rules.
+    Parameters: `source`, the contract's file, and `output`, the folder for the report, both on the worker's machine.
+    Optional are `policy`, the terms that the reviewing side accepts, and `prices`, the cost of tokens if no model sends
+    a bill. Without a configured model, everything is done by rules.
     """
 
     @workflow.init
@@ -26,7 +26,7 @@ class ContractReview:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the four agents, one after the other."""
+        """Run the four agents in sequence."""
         await self.pipeline.stage(extract_clauses)
         await self.pipeline.stage(analyse_clauses)
         await self.pipeline.stage(score_risk)

@@ -23,10 +23,10 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name="delivery")
 class Delivery:
-    """Change a git repository: test and review the change, and offer it as a branch once a person agrees.
+    """Change a git repository: test and review the change, and offer it as a branch once a person approves.
 
-    Parameters: `repository`, and what to change: `patch`, `edits`, `command`, or `changes` for several rounds; see
-    `activities.delivery.records.Order` for the others. The branch exists afterwards if it was approved, and only then.
+    Parameters: `repository`, and the change: `patch`, `edits`, `command`, or `changes` for several rounds; see
+    `activities.delivery.records.Order` for the others. The branch exists afterwards only if it was approved.
     """
 
     @workflow.init
@@ -40,34 +40,35 @@ class Delivery:
         try:
             async with Compensations(self.pipeline) as undo:
                 undo.later(withdraw_branch, params={})
-                made = await self._rounds(plan["rounds"], plan["base"])
+                change = await self._run_rounds(plan["rounds"], plan["base"])
                 await self.pipeline.approve(
                     plan["approver"],
                     within=timedelta(seconds=plan["approval_seconds"]),
-                    asks=f"Offer branch {plan['branch']} at {made['commit'][:12]} ({made['size']})?",
+                    asks=f"Offer branch {plan['branch']} at {change['commit'][:12]} ({change['size']})?",
                 )
-                offered = await self._with(offer_branch, **made)
+                offered = await self._run_stage(offer_branch, **change)
         except ApprovalDeniedError as denied:
             return self.pipeline.result({"offered": False, "branch": plan["branch"], "why": str(denied)})
         return self.pipeline.result(offered)
 
-    async def _rounds(self, rounds: int, base: str) -> dict[str, str]:
+    async def _run_rounds(self, rounds: int, base: str) -> dict[str, str]:
         """Draft, implement, test and review until tests and review pass; return the commit and its size."""
-        parent, why, said = base, "", ""
+        parent, reason, test_output = base, "", ""
         for number in range(1, rounds + 1):
-            draft = await self._with(draft_change, round=number, parent=parent, why=f"{why}\n{said}".strip())
-            made = await self._with(implement_change, round=number, parent=parent, draft=draft)
-            parent = made["commit"]
-            tested = await self._with(test_change, round=number, commit=parent)
-            if not tested["passed"]:
-                why, said = f"the tests fail: {tested['why']}", tested["said"]
+            feedback = f"{reason}\n{test_output}".strip()
+            draft = await self._run_stage(draft_change, round=number, parent=parent, why=feedback)
+            change = await self._run_stage(implement_change, round=number, parent=parent, draft=draft)
+            parent = change["commit"]
+            tests = await self._run_stage(test_change, round=number, commit=parent)
+            if not tests["passed"]:
+                reason, test_output = f"the tests fail: {tests['why']}", tests["said"]
                 continue
-            reviewed = await self._with(review_change, round=number, commit=parent)
-            if reviewed["approved"]:
-                return {"commit": parent, "size": reviewed["size"]}
-            why, said = f"the review requests changes: {reviewed['why']}", ""
-        raise PipelineError(f"after round {rounds} {why}")
+            review = await self._run_stage(review_change, round=number, commit=parent)
+            if review["approved"]:
+                return {"commit": parent, "size": review["size"]}
+            reason, test_output = f"the review requests changes: {review['why']}", ""
+        raise PipelineError(f"after round {rounds} {reason}")
 
-    async def _with(self, stage: Any, **params: JsonValue) -> Any:
-        """Run a stage with parameters of its own, and return its output."""
+    async def _run_stage(self, stage: Any, **params: JsonValue) -> Any:
+        """Run a stage with its own parameters, and return its output."""
         return (await self.pipeline.stage(stage, params=params)).output

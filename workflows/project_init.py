@@ -10,10 +10,10 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name="project_init")
 class ProjectInit:
-    """Read any project, write its documentation, index it for search, and verify all of it.
+    """Read any project, write its documentation, index it for search, and verify the result.
 
-    Parameters: `source`, the folder to read, and `output`, the folder to write to; both must be reachable for
-    the worker. No model is needed, and nothing is ever written into the source.
+    Parameters: `source`, the folder to read, and `output`, the folder to write to, both on the worker's machine.
+    No model is needed, and nothing is ever written into the source.
     """
 
     @workflow.init
@@ -22,7 +22,7 @@ class ProjectInit:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Run the four stages, one after the other."""
+        """Run the four stages in sequence."""
         await self.pipeline.stage(detect_tech_stack)
         await self.pipeline.stage(generate_docs)
         await self.pipeline.stage(build_knowledge)

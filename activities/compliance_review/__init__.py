@@ -1,14 +1,14 @@
-"""The work of the shipped pipeline `compliance_review`: may an e-mail go out, by a policy and what is known?
+"""The stages of the pipeline `compliance_review`: may an e-mail be sent, by a policy and the known facts?
 
-Between research and decision nothing crosses but a contract: facts in fixed sentences, each with its source.
+Only a contract passes from the research to the decision: facts in fixed sentences, each with its source.
 
 ```
-records    Mail, ComplianceDecision, …    what the agents find and hand on
-mail       read_mailbox, read_mail        the proposed e-mail, and what was said before it
+records    Mail, ComplianceDecision, …    the records of the pipeline
+mail       read_mailbox, read_mail        the proposed e-mail, and the messages before it
 policy     read_policy, Registers         the rules, in TOML; customers and quotes, in CSV
-claims     Claim, Evidence                facts as sentences, and those that a decision may rest on
-rules      judge, decide                  what each rule comes to, and the decision
-agents     research, Reviewer             the research; the agent that decides, behind Baton's port; the registry
+claims     Claim, Evidence                facts as sentences, and the reliable ones
+rules      judge, decide                  the result of each rule, and the decision
+agents     research, Reviewer             the research, the deciding agent, the registry
 report     to_markdown                    the explanation for a person
 stages     STAGES                         the stages of the pipeline
 ```

@@ -1,4 +1,4 @@
-"""The agents of `compliance_review`: who they are, and the one that decides, behind Baton's port for agents."""
+"""The agents of `compliance_review`: their registry, the research, and the agent that decides."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -14,15 +14,15 @@ from activities.compliance_review.claims import (
     Claim,
     Customer,
     Evidence,
+    Fact,
     InForce,
-    Known,
     Message,
     Named,
     Phrases,
     Recipients,
-    phrases_in,
+    find_phrases,
 )
-from activities.compliance_review.mail import Note, without_addresses
+from activities.compliance_review.mail import Note, remove_addresses
 from activities.compliance_review.policy import (
     Answer,
     PhrasesRule,
@@ -42,7 +42,7 @@ from activities.compliance_review.records import (
     RegisterError,
 )
 from activities.compliance_review.report import DATA, Review, ToolUse
-from activities.compliance_review.rules import Case, decide, undecided
+from activities.compliance_review.rules import Case, decide, decide_without_policy
 from activities.models import ask_model
 from baton import BatonPatch, StageContext
 from baton.agents.answers import AgentAnswer
@@ -54,15 +54,15 @@ TOOLS = (
     *("mailbox.read", "mailbox.search", "policy.search", "crm.lookup_customer"),
     "crm.lookup_pricing",
 )
-"""The tools of the research; none of them changes anything."""
+"""The research tools; all are read-only."""
 
-_MOST_DOMAINS, _LONGEST_REQUEST = 50, 500
+_MAX_DOMAINS, _MAX_REQUEST_LENGTH = 50, 500
 Context = StageContext[Any]
 
 
 @dataclass(frozen=True)
 class Material:
-    """What is researched: the proposed e-mail, the notes before it, policy and registers, and the person's request."""
+    """The input of the research: the proposed e-mail, earlier notes, policy, registers and the person's request."""
 
     mail: Mail
     notes: tuple[Note, ...]
@@ -74,8 +74,8 @@ class Material:
 
 async def ask(
     context: Context, tool: str, arguments: dict[str, JsonValue], look_up: Callable[[], Iterable[Answer]]
-) -> list[tuple[Claim, Known]]:
-    """Call a tool as far as the contract allows it, and record each answer with the time at which it was retrieved."""
+) -> list[tuple[Claim, Fact]]:
+    """Call a tool if the contract allows it, and record each answer with its retrieval time."""
     if not context.tools.allows(tool):
         try:
             await context.tools.call(tool, look_up)  # raises, and records the denial
@@ -87,39 +87,39 @@ async def ask(
     except RegisterError as error:
         context.session.tool_result(tool, str(error), call_id=call, success=False)
         return []
-    found = []
-    for one in answers:
-        said = one.claim.sentence
-        event = context.session.tool_result(tool, said, call_id=call, retrieved_at=one.retrieved_at)
-        found.append((one.claim, Known(event.id, said, tool, "high")))
-    return found
+    facts = []
+    for answer in answers:
+        sentence = answer.claim.sentence
+        event = context.session.tool_result(tool, sentence, call_id=call, retrieved_at=answer.retrieved_at)
+        facts.append((answer.claim, Fact(event.id, sentence, tool, "high")))
+    return facts
 
 
 async def research(context: Context, material: Material) -> None:
-    """Record in the stage's session what there is to know of a proposed e-mail."""
-    _hear(context, material)
-    policy, mail, registers, at = material.policy, material.mail, material.registers, material.read_at
-    await ask(context, "policy.search", {}, lambda: [Answer(InForce(digest=policy.digest), at)])
-    await ask(context, "mailbox.read", {"message": mail.digest}, partial(_read, mail, at))
+    """Record the facts about a proposed e-mail in the stage's session."""
+    _record_messages(context, material)
+    policy, mail, registers, read_at = material.policy, material.mail, material.registers, material.read_at
+    await ask(context, "policy.search", {}, lambda: [Answer(InForce(digest=policy.digest), read_at)])
+    await ask(context, "mailbox.read", {"message": mail.digest}, partial(_read_claims, mail, read_at))
     for rule in policy.rules:
         if isinstance(rule, PhrasesRule):
-            await ask(context, "mailbox.search", {"rule": rule.id}, partial(_search, mail, rule, at))
-    for domain in sorted(mail.domains.keys() - policy.known_domains())[:_MOST_DOMAINS]:
+            await ask(context, "mailbox.search", {"rule": rule.id}, partial(_search_phrases, mail, rule, read_at))
+    for domain in sorted(mail.domains.keys() - policy.known_domains())[:_MAX_DOMAINS]:
         look_up = partial(registers.lookup_customer, domain)
         for claim, _ in await ask(context, "crm.lookup_customer", {"domain": domain}, look_up):
             if isinstance(claim, Customer) and claim.customer is not None:
-                await _look_into(context, claim.customer, material)
+                await _research_customer(context, claim.customer, material)
 
 
-async def _look_into(context: Context, customer: str, material: Material) -> None:
-    """Ask about a customer what the policy's rules need."""
+async def _research_customer(context: Context, customer: str, material: Material) -> None:
+    """Look up what the policy's rules need to know about a customer."""
     registers, rules, amounts = material.registers, material.policy.rules, material.mail.amounts
     if amounts and any(isinstance(rule, QuoteRule) for rule in rules):
         await ask(context, "crm.lookup_pricing", {"customer": customer}, partial(registers.lookup_pricing, customer))
 
 
-def _hear(context: Context, material: Material) -> None:
-    """Record what was said: before the e-mail, and by the person who proposes it."""
+def _record_messages(context: Context, material: Material) -> None:
+    """Record the earlier messages and the request of the person who proposes the e-mail."""
     session = context.session
     for note in material.notes:
         match note.kind:
@@ -131,32 +131,32 @@ def _hear(context: Context, material: Material) -> None:
                 session.internal_note(note.text)
             case "history":
                 session.user_message(note.text, exclude=True)
-    if request := " ".join(without_addresses(material.request).split()):
-        session.user_message(request[:_LONGEST_REQUEST])
+    if request := " ".join(remove_addresses(material.request).split()):
+        session.user_message(request[:_MAX_REQUEST_LENGTH])
 
 
-def _read(mail: Mail, at: datetime) -> list[Answer]:
+def _read_claims(mail: Mail, read_at: datetime) -> list[Answer]:
     claims: list[Claim] = [
         Message(digest=mail.digest),
         Recipients(domains=mail.domains, unreadable=mail.unreadable),
     ]
-    if mail.text is not None:  # else the amounts in it are unknown
+    if mail.text is not None:  # otherwise its amounts are unknown
         claims.append(Named(amounts=mail.amounts))
-    return [Answer(claim, at) for claim in claims]
+    return [Answer(claim, read_at) for claim in claims]
 
 
-def _search(mail: Mail, rule: PhrasesRule, at: datetime) -> list[Answer]:
+def _search_phrases(mail: Mail, rule: PhrasesRule, read_at: datetime) -> list[Answer]:
     if mail.text is None:
-        raise RegisterError("a part of the e-mail is not in the charset that it names, so its words are not known")
-    found = phrases_in(mail.text, rule.forbidden)
-    return [Answer(Phrases(rule=rule.id, of=len(rule.forbidden), found=found), at)]
+        raise RegisterError("a part of the e-mail cannot be decoded with its declared charset, so its text is unknown")
+    matches = find_phrases(mail.text, rule.forbidden)
+    return [Answer(Phrases(rule=rule.id, of=len(rule.forbidden), found=matches), read_at)]
 
 
 RESEARCHER, REVIEWER, WRITER, VERSION = "ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter", "1.0.0"
 REVIEWERS_TOOLS = frozenset({"policy.search", "crm.read_customer_status"})
-"""The tools that the compliance agent is able to use."""
+"""The tools of the compliance agent."""
 FORBIDDEN = ("email.send", "crm.update_customer")
-"""Tools that it may not call, whatever anybody says."""
+"""Tools that no contract may grant it."""
 DECISION = f"{SCHEMA_NAME}@{SCHEMA_VERSION}"
 SCHEMAS = OutputSchemas([OutputSchema.of(ComplianceDecision, SCHEMA_VERSION, SCHEMA_NAME)])
 """The output schemas of the pipeline; its workers need them too (`WorkerParts(schemas=…)`)."""
@@ -168,10 +168,10 @@ AGENTS = AgentRegistry(
         (WRITER, "compliance.explain", ()),
     )
 )
-"""The agents of the pipeline; a stage that is not among them is sent nothing."""
+"""The agents of the pipeline; handoffs to any other stage are rejected."""
 
 ARTIFACT = "compliance-decision"
-_MOST_CONCERNS = 10
+_MAX_CONCERNS = 10
 _USAGE = "--goal … --param mailbox=FILE --param policy=FILE --param records=DIR --param output=DIR"
 
 
@@ -183,16 +183,16 @@ class Doubt(BaseModel):
 
 
 class Concerns(BaseModel):
-    """What a model answers."""
+    """A model's answer."""
 
     concerns: list[Doubt]
 
 
 class Reviewer:
-    """Decides by the rules of the policy, over the facts of its contract and what its own tools say.
+    """Decides by the rules of the policy, from the facts of its contract and its own tools.
 
-    A model may add concerns, each with the facts that it rests on, and so hold an e-mail back for a person. It can
-    clear nothing, so a fact that talks a model into consent gains nothing.
+    A model may add concerns that cite facts, and so hold an e-mail back for a person. It cannot clear anything, so an
+    injected fact that persuades the model gains nothing.
     """
 
     name = REVIEWER
@@ -209,79 +209,83 @@ class Reviewer:
         contract = context.contract
         if contract is None:
             raise ComplianceError(f"{REVIEWER} decides under a contract; give its Pipeline contracts=ContractTerms()")
-        facts = [Known(one.event_id, one.claim, one.source.source, one.confidence.value) for one in contract.facts]
-        policy = await _policy(context)
+        facts = [Fact(fact.event_id, fact.claim, fact.source.source, fact.confidence.value) for fact in contract.facts]
+        policy = await _look_up_policy(context)
         if policy is None:
-            aside = tuple(fact.event for fact in facts)
-            decision = undecided(contract.handoff_id, "the policy cannot be read", aside)
+            set_aside = tuple(fact.event for fact in facts)
+            decision = decide_without_policy(contract.handoff_id, "the policy cannot be read", set_aside)
         else:
-            facts += await _statuses(context, policy, facts)
+            facts += await _look_up_statuses(context, policy, facts)
             decision = await self._decide(work, contract, policy, facts)
-        return await _answer(context, contract, decision)
+        return await _make_answer(context, contract, decision)
 
     async def _decide(
-        self, work: AgentWork, contract: HandoffContract, policy: Policy, facts: list[Known]
+        self, work: AgentWork, contract: HandoffContract, policy: Policy, facts: list[Fact]
     ) -> ComplianceDecision:
-        """Return the rules' decision, with a model's concerns where one is configured."""
+        """Return the decision of the rules, with the concerns of a configured model."""
         case = Case(policy, Evidence(facts), contract.created_at.astimezone(UTC).date())
         decision = decide(case, contract.handoff_id)
-        outcomes: list[JsonValue] = [one.model_dump(mode="json") for one in decision.outcomes]
-        known: dict[str, JsonValue] = {fact.event: fact.claim for fact in facts}
-        said = await ask_model(work, self.task, {"outcomes": outcomes, "facts": known}, Concerns)
+        outcomes: list[JsonValue] = [outcome.model_dump(mode="json") for outcome in decision.outcomes]
+        claims: dict[str, JsonValue] = {fact.event: fact.claim for fact in facts}
+        answer = await ask_model(work, self.task, {"outcomes": outcomes, "facts": claims}, Concerns)
         concerns = tuple(
-            Concern(text=" ".join(one.text.split()), facts=tuple(one.facts), by="model")
-            for one in (said.concerns if said else [])
-            if one.facts and set(one.facts) <= known.keys()
+            Concern(text=" ".join(concern.text.split()), facts=tuple(concern.facts), by="model")
+            for concern in (answer.concerns if answer else [])
+            if concern.facts and set(concern.facts) <= claims.keys()
         )
-        return decide(case, contract.handoff_id, concerns[:_MOST_CONCERNS]) if concerns else decision
+        return decide(case, contract.handoff_id, concerns[:_MAX_CONCERNS]) if concerns else decision
 
 
 def text_parameter(context: StageContext[Any], name: str) -> str:
-    """Return a parameter that is a text."""
+    """Return a required text parameter."""
     value = context.params.get(name)
     if not isinstance(value, str) or not value:
-        start = f"Start it with: baton run compliance_review {_USAGE}"
-        raise ComplianceError(f"compliance_review needs the parameter {name!r}; found {value!r}. {start}")
+        usage = f"Start it with: baton run compliance_review {_USAGE}"
+        raise ComplianceError(f"compliance_review needs the parameter {name!r}; found {value!r}. {usage}")
     return value
 
 
-async def _policy(context: StageContext[Any]) -> Policy | None:
-    """Return the policy, by the tool that finds it; None if that may not be called, or fails."""
-    read: list[Policy] = []
+async def _look_up_policy(context: StageContext[Any]) -> Policy | None:
+    """Return the policy from its tool, or None if the tool is denied or fails."""
+    policies: list[Policy] = []
 
     def search() -> list[Answer]:
         try:
-            read.append(read_policy(Path(text_parameter(context, "policy"))))
+            policies.append(read_policy(Path(text_parameter(context, "policy"))))
         except ComplianceError as error:
             raise RegisterError(str(error)) from None
-        return [Answer(InForce(digest=read[0].digest), context.parts.clock())]
+        return [Answer(InForce(digest=policies[0].digest), context.parts.clock())]
 
     await ask(context, "policy.search", {}, search)
-    return read[0] if read else None
+    return policies[0] if policies else None
 
 
-async def _statuses(context: StageContext[Any], policy: Policy, facts: list[Known]) -> list[Known]:
-    """Return the statuses of the customers that the contract names, asked now, if a rule needs them."""
+async def _look_up_statuses(context: StageContext[Any], policy: Policy, facts: list[Fact]) -> list[Fact]:
+    """Return the current statuses of the contract's customers, if a rule needs them."""
     if not any(isinstance(rule, StatusRule) for rule in policy.rules):
         return []
     registers = Registers(Path(text_parameter(context, "records")), context.parts.clock)
-    named = {one.claim.customer for one in Evidence(facts).all(Customer) if one.claim.customer is not None}
-    known: list[Known] = []
-    for customer in sorted(named):
+    customers = {match.claim.customer for match in Evidence(facts).all(Customer) if match.claim.customer is not None}
+    statuses: list[Fact] = []
+    for customer in sorted(customers):
         look_up = partial(registers.read_customer_status, customer)
-        known += [fact for _, fact in await ask(context, "crm.read_customer_status", {"customer": customer}, look_up)]
-    return known
+        statuses += [
+            fact for _, fact in await ask(context, "crm.read_customer_status", {"customer": customer}, look_up)
+        ]
+    return statuses
 
 
-async def _answer(context: StageContext[Any], contract: HandoffContract, decision: ComplianceDecision) -> AgentAnswer:
-    """Return the decision, and leave all that explains it as an artifact."""
-    results = [one for one in context.session.events if one.type is EventType.TOOL_RESULT]
-    used = [
-        ToolUse(event=one.id, tool=one.tool_name or "", claim=one.content, success=one.success is True)
-        for one in results
+async def _make_answer(
+    context: StageContext[Any], contract: HandoffContract, decision: ComplianceDecision
+) -> AgentAnswer:
+    """Return the decision, and write the review that explains it as an artifact."""
+    results = [event for event in context.session.events if event.type is EventType.TOOL_RESULT]
+    calls = [
+        ToolUse(event=result.id, tool=result.tool_name or "", claim=result.content, success=result.success is True)
+        for result in results
     ]
     review = Review(
-        decision=decision, contract=contract.to_json_object(), left_out=dict(context.given.left_out), used=tuple(used)
+        decision=decision, contract=contract.to_json_object(), left_out=dict(context.given.left_out), used=tuple(calls)
     )
     data = await asyncio.to_thread(review.model_dump_json)
     summary = f"The decision: {decision.verdict.replace('_', ' ')}"
@@ -294,6 +298,6 @@ async def _answer(context: StageContext[Any], contract: HandoffContract, decisio
             f"It was made over {len(contract.facts)} facts of the contract",
         ],
         decision_log=[f"Decided {decision.verdict!r} over {len(contract.facts)} facts of the contract"],
-        open_questions=[f"{one.rule}: {one.because}" for one in (*violated, *unknown)],
+        open_questions=[f"{outcome.rule}: {outcome.because}" for outcome in (*violated, *unknown)],
     )
     return AgentAnswer(patch=patch, output=decision.model_dump(mode="json"), claimed=False)

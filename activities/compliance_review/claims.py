@@ -1,8 +1,8 @@
-"""The sentences in which facts cross from the research to the compliance agent, and reading them back.
+"""The sentences that carry facts from the research to the compliance agent, and their parser.
 
-A fact of a contract is a sentence, for people and models. Each kind of claim has forms, from which rules can read what
-it says: `claim_of(claim.sentence) == claim`. Nothing that somebody wrote fits into them but domains, references, dates
-and amounts, so an e-mail cannot speak through them; and one tool alone can say each kind.
+A contract's fact is a sentence, readable by people and models. Each kind of claim has fixed forms that rules can
+parse: `parse_claim(claim.sentence) == claim`. Only domains, references, dates and amounts fit into a form, so the text
+of an e-mail cannot pass through it; and only one tool can make each kind of claim.
 """
 
 import contextlib
@@ -20,38 +20,42 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from activities.compliance_review.records import Amount, Domain, Reference
 from baton.wire.records import Record
 
-_TYPED = str.maketrans(
+_TYPOGRAPHY = str.maketrans(
     {**dict.fromkeys("‘’‚‛ʼ′", "'"), **dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")}
 )
 
 
-def phrases_in(text: str, phrases: Sequence[str]) -> tuple[int, ...]:
-    r"""Return which of some phrases a text has, by number from 1 on.
+def find_phrases(text: str, phrases: Sequence[str]) -> tuple[int, ...]:
+    r"""Return the numbers, from 1, of the phrases that a text contains.
 
-    They are found as whole words, in any case and however they are broken into lines. Quotation marks and dashes of
-    any form are the same, for mail programs put others than were typed.
+    Matches are whole words, in any case and across line breaks. All forms of quotation marks and dashes are equal,
+    because mail programs replace them.
     """
-    plain = _plain(text)
-    wanted = [r"\s+".join(map(re.escape, _plain(phrase).split())) for phrase in phrases]
-    return tuple(at for at, words in enumerate(wanted, 1) if words and re.search(rf"(?<!\w){words}(?!\w)", plain))
+    normalized = _normalize(text)
+    patterns = [r"\s+".join(map(re.escape, _normalize(phrase).split())) for phrase in phrases]
+    return tuple(
+        number
+        for number, pattern in enumerate(patterns, 1)
+        if pattern and re.search(rf"(?<!\w){pattern}(?!\w)", normalized)
+    )
 
 
-def without_invisible(text: str) -> str:
-    """Return a text with compatible characters in their plain form, and without invisible ones."""
+def remove_invisible(text: str) -> str:
+    """Normalize a text (NFKC) and remove invisible characters."""
     text = unicodedata.normalize("NFKC", text)
     return "".join(character for character in text if unicodedata.category(character) != "Cf")
 
 
-def _plain(text: str) -> str:
-    """Return a text in the form in which phrases are compared."""
-    return unicodedata.normalize("NFKC", without_invisible(text).translate(_TYPED).casefold())
+def _normalize(text: str) -> str:
+    """Return the form of a text in which phrases are compared."""
+    return unicodedata.normalize("NFKC", remove_invisible(text).translate(_TYPOGRAPHY).casefold())
 
 
 _FIGURE = r"\d{1,3}(?:[,.'’ ]\d{3}){1,4}(?:[.,]\d{1,2})?(?!\d)|\d{1,15}(?:[.,]\d{1,2}(?!\d))?"
 _SCALED = r"(?i:thousand|k|million|mio\.?|m|billion|bn)(?!\w)"
 _CODES = "USD|EUR|GBP|CHF|AED|AUD|BRL|CAD|CNY|CZK|DKK|HKD|HUF|ILS|INR|JPY|KRW|MXN|NOK|NZD|PLN|RON|SEK|SGD|TRY|TWD|ZAR"
 _CURRENCY = rf"(?:[$€£¥]|\b(?:{_CODES}))"
-_AMOUNT_NAMED = re.compile(
+_AMOUNT = re.compile(
     rf"(?P<c1>{_CURRENCY})\s?(?P<n1>{_FIGURE})(?P<s1>\s?{_SCALED})?"
     rf"|(?<!\w)(?P<n2>{_FIGURE})(?P<s2>\s?{_SCALED})?\s?(?P<c2>(?:[€£¥]|{_CODES}|(?i:euros?|dollars?|pounds))(?!\w))"
 )
@@ -64,14 +68,14 @@ _SCALES = {
 
 
 def highest_amounts(text: str) -> tuple[Amount, ...]:
-    """Return the highest amount that a text names in each currency."""
+    """Return the highest amount in each currency of a text."""
     highest: dict[str, int] = {}
-    for found in _AMOUNT_NAMED.finditer(" ".join(text.split())):
-        sign, digits = found["c1"] or found["c2"], found["n1"] or found["n2"]
-        scale = (found["s1"] or found["s2"] or "").strip(" .").lower()
+    for match in _AMOUNT.finditer(" ".join(text.split())):
+        sign, digits = match["c1"] or match["c2"], match["n1"] or match["n2"]
+        scale = (match["s1"] or match["s2"] or "").strip(" .").lower()
         if grouped := re.search(r"[.,'’ ]\d{3}(?:[,.](\d{1,2}))?$", digits):
-            whole = digits[: grouped.start(1) - 1] if grouped[1] else digits
-            digits = re.sub(r"\D", "", whole) + (f".{grouped[1]}" if grouped[1] else "")
+            units = digits[: grouped.start(1) - 1] if grouped[1] else digits
+            digits = re.sub(r"\D", "", units) + (f".{grouped[1]}" if grouped[1] else "")
         value = Decimal(digits.replace(",", ".")) * _SCALES.get(scale, 1)
         currency = _CURRENCIES.get(sign.lower().removesuffix("s"), sign)
         highest[currency] = max(min(int(value * 100), 10**15), highest.get(currency, 0))
@@ -81,18 +85,18 @@ def highest_amounts(text: str) -> tuple[Amount, ...]:
 ClaimT = TypeVar("ClaimT", bound="Claim")
 
 
-def _listed(value: Any) -> Any:
-    """Return the parts of a list as a sentence has it."""
+def _split_list(value: Any) -> Any:
+    """Split a list in a sentence into its items."""
     return ([] if value in ("no recipient", "none") else value.split(", ")) if isinstance(value, str) else value
 
 
-def _counted(value: Any) -> Any:
+def _parse_counts(value: Any) -> Any:
     if isinstance(value, str):
-        return {domain: count for count, _, domain in (one.partition(" at ") for one in _listed(value))}
+        return {domain: count for count, _, domain in (entry.partition(" at ") for entry in _split_list(value))}
     return value
 
 
-def _amount(value: Any) -> Any:
+def _parse_amount(value: Any) -> Any:
     if isinstance(value, str):
         units, _, currency = value.partition(" ")
         return {"currency": currency, "cents": int(units.replace(".", ""))}
@@ -100,11 +104,11 @@ def _amount(value: Any) -> Any:
 
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-Sum = Annotated[Amount, BeforeValidator(_amount)]
+Sum = Annotated[Amount, BeforeValidator(_parse_amount)]
 
 
 class Claim(Record):
-    """What a sentence says."""
+    """The content of a fact; subclasses define its sentence."""
 
     model_config = ConfigDict(frozen=True, strict=False)
 
@@ -115,18 +119,18 @@ class Claim(Record):
     @property
     def sentence(self) -> str:
         """The claim as a sentence."""
-        values = {name: _spelled(value) for name, value in self if value is not None}
+        values = {name: _render_value(value) for name, value in self if value is not None}
         form = next(form for form in self.forms if set(re.findall(r"\{(\w+)\}", form)) <= values.keys())
         return form.format(**values)
 
     @property
     def subject(self) -> Hashable:
-        """What the claim is about."""
+        """The key of the claim; two claims about one subject contradict each other."""
         return type(self), *(getattr(self, name) for name in self.about)
 
 
 class Message(Claim):
-    """Which e-mail it is about."""
+    """The e-mail under review."""
 
     tool = "mailbox.read"
     forms = ("The proposed e-mail is {digest}.",)
@@ -134,35 +138,35 @@ class Message(Claim):
 
 
 class Recipients(Claim):
-    """Who it goes to: how many at which domain, and how many addresses cannot be read."""
+    """The number of recipients by domain, and of unreadable addresses."""
 
     tool = "mailbox.read"
     forms = ("The e-mail goes to {domains}; {unreadable} addresses are unreadable.",)
-    domains: Annotated[dict[Domain, int], BeforeValidator(_counted)]
+    domains: Annotated[dict[Domain, int], BeforeValidator(_parse_counts)]
     unreadable: int = Field(default=0, ge=0)
 
 
 class Named(Claim):
-    """The highest amounts of money that it names."""
+    """The highest amount of money in each currency."""
 
     tool = "mailbox.read"
     forms = ("The highest amount named is {amounts}.",)
-    amounts: Annotated[tuple[Sum, ...], BeforeValidator(_listed)] = ()
+    amounts: Annotated[tuple[Sum, ...], BeforeValidator(_split_list)] = ()
 
 
 class Phrases(Claim):
-    """Which of a rule's phrases it has, by number; the phrases themselves are in the policy."""
+    """The phrases of a rule in the e-mail, by number; the policy has their text."""
 
     tool = "mailbox.search"
     forms = ("Of the {of} phrases of rule {rule} the e-mail has: {found}.",)
     about = ("rule",)
     rule: Reference
     of: int
-    found: Annotated[tuple[int, ...], BeforeValidator(_listed)] = ()
+    found: Annotated[tuple[int, ...], BeforeValidator(_split_list)] = ()
 
 
 class InForce(Claim):
-    """Which policy the research used."""
+    """The policy of the research."""
 
     tool = "policy.search"
     forms = ("The policy in force is {digest}.",)
@@ -170,7 +174,7 @@ class InForce(Claim):
 
 
 class Customer(Claim):
-    """Whose domain it is."""
+    """The customer that owns a domain."""
 
     tool = "crm.lookup_customer"
     forms = (
@@ -184,7 +188,7 @@ class Customer(Claim):
 
 
 class Quote(Claim):
-    """What a customer was offered, and when."""
+    """An offer to a customer."""
 
     tool = "crm.lookup_pricing"
     forms = (
@@ -199,7 +203,7 @@ class Quote(Claim):
 
 
 class Status(Claim):
-    """The state of a customer's account."""
+    """The status of a customer's account."""
 
     tool = "crm.read_customer_status"
     forms = ("The account of customer {customer} has the status {status}.",)
@@ -212,21 +216,21 @@ KINDS: tuple[type[Claim], ...] = (*(Message, Recipients, Named, Phrases, InForce
 """Every kind of claim."""
 
 
-def claim_of(sentence: str) -> Claim | None:
-    """Return what a sentence says, or None if it has none of the forms."""
+def parse_claim(sentence: str) -> Claim | None:
+    """Parse a sentence, or return None if it matches no form."""
     for kind in KINDS:
         for pattern in _patterns(kind):
-            with contextlib.suppress(ValidationError):  # the form fits, but the day or domain does not exist
-                if (found := pattern.fullmatch(sentence)) and (
-                    claim := kind.model_validate(found.groupdict())
+            with contextlib.suppress(ValidationError):  # the form matches, but a date or domain is invalid
+                if (match := pattern.fullmatch(sentence)) and (
+                    claim := kind.model_validate(match.groupdict())
                 ).sentence == sentence:
                     return claim
     return None
 
 
 @dataclass(frozen=True)
-class Known:
-    """A fact, as a contract or a tool of the agent's own states it."""
+class Fact:
+    """A fact from a contract or from one of the agent's own tools."""
 
     event: str
     claim: str
@@ -235,48 +239,48 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Backed(Generic[ClaimT]):
-    """A claim, and the event that it comes from."""
+class BackedClaim(Generic[ClaimT]):
+    """A claim and the event that supports it."""
 
     claim: ClaimT
     event: str
 
 
 class Evidence:
-    """The facts that a decision may rest on: certain, said by the tool that can say them, and not contradicted."""
+    """The facts that a decision may rest on: certain, from the right tool, and not contradicted."""
 
-    def __init__(self, facts: Iterable[Known]) -> None:
-        claims: list[Backed[Claim]] = []
-        aside: list[str] = []
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        claims: list[BackedClaim[Claim]] = []
+        set_aside: list[str] = []
         for fact in facts:
-            claim = claim_of(fact.claim) if fact.confidence == "high" else None
+            claim = parse_claim(fact.claim) if fact.confidence == "high" else None
             if claim is None or fact.source != claim.tool:
-                aside.append(fact.event)
+                set_aside.append(fact.event)
             else:
-                claims.append(Backed(claim, fact.event))
-        said: dict[Hashable, set[str]] = {}
+                claims.append(BackedClaim(claim, fact.event))
+        sentences: dict[Hashable, set[str]] = {}
         for backed in claims:
-            said.setdefault(backed.claim.subject, set()).add(backed.claim.sentence)
-        aside += [one.event for one in claims if len(said[one.claim.subject]) > 1]
-        self._claims = [one for one in claims if len(said[one.claim.subject]) == 1]
-        self.set_aside = tuple(aside)
+            sentences.setdefault(backed.claim.subject, set()).add(backed.claim.sentence)
+        set_aside += [backed.event for backed in claims if len(sentences[backed.claim.subject]) > 1]
+        self._claims = [backed for backed in claims if len(sentences[backed.claim.subject]) == 1]
+        self.set_aside = tuple(set_aside)
 
-    def all(self, kind: type[ClaimT], **members: object) -> list[Backed[ClaimT]]:
-        """Return the claims of a kind whose members have these values, the same claim once."""
-        found: dict[str, Backed[ClaimT]] = {}
-        for one in self._claims:
-            claim = one.claim
+    def all(self, kind: type[ClaimT], **members: object) -> list[BackedClaim[ClaimT]]:
+        """Return the distinct claims of a kind with these member values."""
+        matches: dict[str, BackedClaim[ClaimT]] = {}
+        for backed in self._claims:
+            claim = backed.claim
             if isinstance(claim, kind) and all(getattr(claim, name) == value for name, value in members.items()):
-                found.setdefault(claim.sentence, Backed(claim, one.event))
-        return list(found.values())
+                matches.setdefault(claim.sentence, BackedClaim(claim, backed.event))
+        return list(matches.values())
 
-    def one(self, kind: type[ClaimT], **members: object) -> Backed[ClaimT] | None:
-        """Return the claim of a kind whose members have these values; None if there is none."""
+    def one(self, kind: type[ClaimT], **members: object) -> BackedClaim[ClaimT] | None:
+        """Return the first claim of a kind with these member values, or None."""
         return next(iter(self.all(kind, **members)), None)
 
 
-def shown(amount: Amount) -> str:
-    """Return an amount as a sentence has it."""
+def render_amount(amount: Amount) -> str:
+    """Return an amount as it appears in a sentence."""
     return f"{amount.cents // 100}.{amount.cents % 100:02} {amount.currency}"
 
 
@@ -285,14 +289,14 @@ def _patterns(kind: type[Claim]) -> list[re.Pattern[str]]:
     return [re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(form))) for form in kind.forms]
 
 
-def _spelled(value: Any) -> str:
-    """Return a member as its place in a form has it."""
+def _render_value(value: Any) -> str:
+    """Return a member as it appears in a sentence."""
     match value:
         case dict():
             return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items())) or "no recipient"
         case tuple():
-            return ", ".join(map(_spelled, value)) or "none"
+            return ", ".join(map(_render_value, value)) or "none"
         case Amount():
-            return shown(value)
+            return render_amount(value)
         case _:
             return str(value)

@@ -1,4 +1,4 @@
-"""A policy, as rules with ids in TOML; and the registers that are asked: customers and quotes, in CSV."""
+"""A policy of rules in TOML, and the registers of customers and quotes in CSV."""
 
 import csv
 import hashlib
@@ -25,15 +25,15 @@ from activities.compliance_review.records import (
 )
 from baton.wire.records import Record, Timestamp
 
-_LARGEST_POLICY = 1_000_000  # bytes
-_MOST_FAULTS = 5
+_MAX_POLICY_BYTES = 1_000_000  # bytes
+_MAX_ERRORS = 5
 
 
 Phrase = Annotated[str, Field(min_length=2, max_length=120)]
 
 
 class RuleTerms(Record):
-    """What every rule has: an id, a sentence, what a violation amounts to, the last day on which it applies."""
+    """The members of every rule: id, title, severity of a violation, and last day of validity."""
 
     id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,19}$")
     title: str = Field(min_length=1, max_length=200)
@@ -42,7 +42,7 @@ class RuleTerms(Record):
 
 
 class RecipientsRule(RuleTerms):
-    """Every recipient is one of us, at an allowed domain, or at the domain of a customer of one of the tiers."""
+    """Every recipient is at an own or allowed domain, or at that of a customer of the given tiers."""
 
     kind: Literal["recipients"]
     own: tuple[NamedDomain, ...] = ()
@@ -59,14 +59,14 @@ class StatusRule(RuleTerms):
 
 
 class QuoteRule(RuleTerms):
-    """Every amount that the e-mail names is that of a quote of at most so many days."""
+    """Every amount in the e-mail matches a quote that is at most `max_days` old."""
 
     kind: Literal["quote"]
     max_days: int = Field(ge=0, le=3650)
 
 
 class PhrasesRule(RuleTerms):
-    """Some phrases are never sent; they are found as whole words, in any case."""
+    """None of the phrases is in the e-mail, as whole words in any case."""
 
     kind: Literal["phrases"]
     forbidden: tuple[Phrase, ...] = Field(min_length=1, max_length=200)
@@ -76,11 +76,11 @@ Rule = Annotated[
     RecipientsRule | StatusRule | QuoteRule | PhrasesRule,
     Field(discriminator="kind"),
 ]
-"""Any rule; `kind` says which."""
+"""Any rule, distinguished by `kind`."""
 
 
 class Policy(Record):
-    """A policy: its name, its version, and its rules, each id once."""
+    """A policy; the ids of its rules are unique."""
 
     name: str = Field(min_length=1, max_length=200)
     version: str = Field(min_length=1, max_length=40)
@@ -88,56 +88,58 @@ class Policy(Record):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the policy's content, however its file is written."""
+        """The SHA-256 of the content, independent of the file's formatting."""
         return "sha256:" + hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     def known_domains(self) -> frozenset[str]:
-        """Return the domains that need no customer: our own, and those that the rules for recipients allow."""
+        """Return the own and allowed domains, which need no customer."""
         rules = [rule for rule in self.rules if isinstance(rule, RecipientsRule)]
         return frozenset(domain for rule in rules for domain in (*rule.own, *rule.allowed))
 
     def own_domains(self) -> frozenset[str]:
-        """Return our own domains, as the rules for recipients name them."""
+        """Return the own domains of the recipient rules."""
         return frozenset(domain for rule in self.rules if isinstance(rule, RecipientsRule) for domain in rule.own)
 
 
 def read_policy(path: Path) -> Policy:
-    """Return the policy of a file."""
+    """Read a policy from a TOML file."""
     try:
-        if path.stat().st_size > _LARGEST_POLICY:
-            raise ComplianceError(f"the policy {path.name!r} is larger than {_LARGEST_POLICY:,} bytes")
-        return policy_of(json.dumps(tomllib.loads(path.read_text("utf-8-sig")), default=str), path.name)
+        if path.stat().st_size > _MAX_POLICY_BYTES:
+            raise ComplianceError(f"the policy {path.name!r} is larger than {_MAX_POLICY_BYTES:,} bytes")
+        return parse_policy(json.dumps(tomllib.loads(path.read_text("utf-8-sig")), default=str), path.name)
     except OSError as error:
         raise ComplianceError(f"the policy {str(path)!r} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise ComplianceError(f"the policy {path.name!r} is not TOML: {error}") from None
 
 
-def policy_of(data: str, name: str) -> Policy:
-    """Return the policy of a JSON text; messages call it by ``name``."""
+def parse_policy(data: str, name: str) -> Policy:
+    """Parse a policy from JSON; errors refer to it as ``name``."""
     try:
         policy = Policy.model_validate_json(data)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        if faults[0]["loc"] != ("rules",):  # where no rule fits, pydantic adds that there are none
-            faults = [one for one in faults if one["loc"] != ("rules",) or one["type"] != "too_short"]
-        what = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in faults[:_MOST_FAULTS])
-        raise ComplianceError(f"the policy {name!r} cannot be used: {'; '.join(what)}") from None
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        if errors[0]["loc"] != ("rules",):  # if no rule is valid, pydantic adds that there are none
+            errors = [item for item in errors if item["loc"] != ("rules",) or item["type"] != "too_short"]
+        descriptions = (
+            f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in errors[:_MAX_ERRORS]
+        )
+        raise ComplianceError(f"the policy {name!r} cannot be used: {'; '.join(descriptions)}") from None
     ids = [rule.id for rule in policy.rules]
-    twice = sorted({id for id in ids if ids.count(id) > 1})
-    if twice:
+    duplicates = sorted({id for id in ids if ids.count(id) > 1})
+    if duplicates:
         raise ComplianceError(
-            f"the policy {name!r} has more than one rule {', '.join(twice)}; give each an id of its own"
+            f"the policy {name!r} has more than one rule {', '.join(duplicates)}; give each a unique id"
         )
     return policy
 
 
-_LARGEST_REGISTER = 64_000_000  # bytes
+_MAX_REGISTER_BYTES = 64_000_000  # bytes
 RowT = TypeVar("RowT", bound="Row")
 
 
 class Row(Record):
-    """What every row of a register may have: when it was copied from where it is kept; now by default."""
+    """A row of a register; `retrieved_at` is when it was copied from its source, now by default."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=False, coerce_numbers_to_str=True)
 
@@ -146,7 +148,7 @@ class Row(Record):
 
 
 class CustomerRow(Row):
-    """A customer: `customers.csv`."""
+    """A row of `customers.csv`."""
 
     domain: NamedDomain
     tier: Reference = "standard"
@@ -154,7 +156,7 @@ class CustomerRow(Row):
 
 
 class QuoteRow(Row):
-    """A price that was offered: `prices.csv`; the amount is in whole units and hundredths, such as `48000.00`."""
+    """A row of `prices.csv`: an offered price, in units and hundredths, such as `48000.00`."""
 
     quote: Reference
     quoted_on: date
@@ -169,7 +171,7 @@ class QuoteRow(Row):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a register says, and when that was retrieved."""
+    """A register's answer and its retrieval time."""
 
     claim: Claim
     retrieved_at: datetime
@@ -177,55 +179,57 @@ class Answer:
 
 @dataclass(frozen=True)
 class Registers:
-    r"""The registers of a folder; each is read when it is asked, so that the answer is of now.
+    """The registers of a folder; each look-up reads its file, so answers are current.
 
-    Every look-up raises `RegisterError` if the register cannot be asked, or contradicts itself.
+    Every look-up raises `RegisterError` if the register is unreadable or contradicts itself.
     """
 
     folder: Path
     now: Callable[[], datetime]
 
     def lookup_customer(self, domain: str) -> list[Answer]:
-        """Return whose domain it is (`crm.lookup_customer`)."""
+        """Return the customer that owns the domain (`crm.lookup_customer`)."""
         now = self.now()
-        found = [row for row in self._rows("customers", CustomerRow) if row.domain == domain]
-        if len({row.customer for row in found}) > 1:
-            raise RegisterError(f"'customers' has {len(found)} customers at the domain {domain!r}; expected one")
-        if not found:
+        rows = [row for row in self._read_rows("customers", CustomerRow) if row.domain == domain]
+        if len({row.customer for row in rows}) > 1:
+            raise RegisterError(f"'customers' has {len(rows)} customers at the domain {domain!r}; expected one")
+        if not rows:
             return [Answer(Customer(domain=domain), now)]
-        claim = Customer(domain=domain, customer=found[0].customer, tier=found[0].tier)
-        return [Answer(claim, found[0].retrieved_at or now)]
+        claim = Customer(domain=domain, customer=rows[0].customer, tier=rows[0].tier)
+        return [Answer(claim, rows[0].retrieved_at or now)]
 
     def lookup_pricing(self, customer: str) -> list[Answer]:
-        """Return the quotes that a customer was given (`crm.lookup_pricing`)."""
+        """Return the quotes for a customer (`crm.lookup_pricing`)."""
         now = self.now()
         answers = []
-        for row in self._rows("prices", QuoteRow):
+        for row in self._read_rows("prices", QuoteRow):
             if row.customer == customer:
                 claim = Quote(customer=customer, quote=row.quote, quoted_on=row.quoted_on, amount=row.money)
                 answers.append(Answer(claim, row.retrieved_at or now))
         return answers or [Answer(Quote(customer=customer), now)]
 
     def read_customer_status(self, customer: str) -> list[Answer]:
-        """Return the state of a customer's account (`crm.read_customer_status`)."""
+        """Return the status of a customer's account (`crm.read_customer_status`)."""
         now = self.now()
-        found = [row for row in self._rows("customers", CustomerRow) if row.customer == customer]
-        if len({row.status for row in found}) != 1:
-            raise RegisterError(f"'customers' says {len(found)} things of customer {customer!r}; expected one")
-        return [Answer(Status(customer=customer, status=found[0].status), found[0].retrieved_at or now)]
+        rows = [row for row in self._read_rows("customers", CustomerRow) if row.customer == customer]
+        if len({row.status for row in rows}) != 1:
+            raise RegisterError(
+                f"'customers' has {len({row.status for row in rows})} statuses for customer {customer!r}; expected one"
+            )
+        return [Answer(Status(customer=customer, status=rows[0].status), rows[0].retrieved_at or now)]
 
-    def _rows(self, name: str, kind: type[RowT]) -> list[RowT]:
+    def _read_rows(self, name: str, kind: type[RowT]) -> list[RowT]:
         path = self.folder / f"{name}.csv"
         try:
-            if path.stat().st_size > _LARGEST_REGISTER:
-                raise RegisterError(f"the register {path.name!r} is larger than {_LARGEST_REGISTER:,} bytes")
-            rows = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))  # an empty cell is a member not given
-            given = ({column: value for column, value in row.items() if column and value} for row in rows)
-            return [kind.model_validate_json(json.dumps(row)) for row in given]
+            if path.stat().st_size > _MAX_REGISTER_BYTES:
+                raise RegisterError(f"the register {path.name!r} is larger than {_MAX_REGISTER_BYTES:,} bytes")
+            rows = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))  # an empty cell is an absent member
+            records = ({column: value for column, value in row.items() if column and value} for row in rows)
+            return [kind.model_validate_json(json.dumps(row)) for row in records]
         except OSError as error:
             raise RegisterError(f"the register {path.name!r} cannot be read ({error.strerror})") from None
         except ValidationError as error:
-            members = ", ".join(sorted({".".join(map(str, one["loc"])) or "a row" for one in error.errors()}))
-            raise RegisterError(f"the register {path.name!r} has a row that cannot be used: see {members}") from None
+            members = ", ".join(sorted({".".join(map(str, item["loc"])) or "a row" for item in error.errors()}))
+            raise RegisterError(f"the register {path.name!r} has an invalid row: check {members}") from None
         except (ValueError, csv.Error) as error:
             raise RegisterError(f"the register {path.name!r} is not CSV ({error})") from None

@@ -1,6 +1,6 @@
-"""What the agents of `compliance_review` find and hand on, as frozen records that cross process borders as JSON.
+"""The records of `compliance_review`.
 
-No record holds an address, a name or a sentence of an e-mail: of recipients there are domains, of prices amounts.
+No record holds an address, a name or a sentence of an e-mail, only domains of recipients and amounts.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,46 +11,46 @@ from baton.errors import BatonError
 from baton.wire.records import CompactRecord, Record
 
 Verdict = Literal["approved", "needs_review", "violates_policy"]
-"""What follows: it may be sent, a person has to look, or it may not be sent as it is."""
+"""The e-mail may be sent, needs a person's review, or may not be sent unchanged."""
 
 Result = Literal["met", "violated", "unknown"]
-"""What became of one rule; `unknown` wherever a fact that it needs is not there."""
+"""The result of one rule; `unknown` if a required fact is missing."""
 
 Severity = Literal["block", "review"]
-"""What a violation amounts to: it may not be sent, or a person has to look."""
+"""A violation blocks the e-mail, or needs a person's review."""
 
 Domain = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+$")]
-"""The part of an address behind the @, in lower case and ASCII."""
+"""The domain of an address, in lower-case ASCII."""
 
 
-def domain_of(text: str) -> str:
-    """Return a domain in lower case and ASCII; empty where it cannot be one."""
+def parse_domain(text: str) -> str:
+    """Return a domain in lower-case ASCII, or an empty text if it is invalid."""
     try:
         return text.strip().rstrip(".").encode("idna").decode("ascii").lower()
     except UnicodeError:
         return ""
 
 
-def _named(text: Any) -> Any:
-    return domain_of(text.strip().removeprefix("@")) if isinstance(text, str) else text
+def _normalize_domain(text: Any) -> Any:
+    return parse_domain(text.strip().removeprefix("@")) if isinstance(text, str) else text
 
 
-NamedDomain = Annotated[Domain, BeforeValidator(_named)]
-"""A domain as people write it into policies and registers: in any case and script, also behind an @."""
+NamedDomain = Annotated[Domain, BeforeValidator(_normalize_domain)]
+"""A domain as written in policies and registers: any case and script, with or without @."""
 
 Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
-"""What a register calls a customer, a quote or a kind of agreement; never the name of a person."""
+"""The id of a customer, quote or agreement in a register; never a person's name."""
 
 SCHEMA_NAME = "ComplianceDecision"
 SCHEMA_VERSION = "1.2"
 
 
 class ComplianceError(BatonError):
-    """The mailbox, the policy or a parameter cannot be used as asked; the message says what to do."""
+    """The mailbox, the policy or a parameter cannot be used; the message says what to do."""
 
 
 class RegisterError(BatonError):
-    """A register cannot be asked, or what it holds cannot be used; nothing is known from it."""
+    """A register is unreadable or invalid; it answers nothing."""
 
 
 class Amount(CompactRecord):
@@ -61,7 +61,7 @@ class Amount(CompactRecord):
 
 
 class Mail(Record):
-    """A proposed e-mail, as far as rules speak of it."""
+    """The properties of a proposed e-mail that rules need."""
 
     digest: str
     domains: dict[Domain, int]
@@ -71,7 +71,7 @@ class Mail(Record):
 
 
 class RuleOutcome(CompactRecord):
-    """What one rule came to, why, and the session events that it rests on."""
+    """The result of one rule, its reason, and the session events that support it."""
 
     rule: str
     title: str
@@ -82,7 +82,7 @@ class RuleOutcome(CompactRecord):
 
 
 class Concern(CompactRecord):
-    """What a model finds worth a person's look; it can hold an e-mail back, and let none pass."""
+    """A point that a model raises for a person's review; it can hold an e-mail back, never release it."""
 
     text: str
     facts: tuple[str, ...]
@@ -90,7 +90,7 @@ class Concern(CompactRecord):
 
 
 class ComplianceDecision(Record):
-    """What the compliance agent decides: version 1.2 of the output schema `ComplianceDecision`."""
+    """The decision of the compliance agent: version 1.2 of the output schema `ComplianceDecision`."""
 
     verdict: Verdict
     message: str
@@ -102,5 +102,5 @@ class ComplianceDecision(Record):
     set_aside: tuple[str, ...] = ()
 
     def results(self, result: Result) -> list[RuleOutcome]:
-        """Return the rules with a result, in the policy's order."""
-        return [one for one in self.outcomes if one.result == result]
+        """Return the outcomes with this result, in the policy's order."""
+        return [outcome for outcome in self.outcomes if outcome.result == result]

@@ -1,6 +1,6 @@
-"""What was decided and why, for a person; what the deciding agent saw and from where, and what it did not see.
+"""The explanation of a decision: what was decided and why, what the agent saw, and what was withheld from it.
 
-Claims and labels pass through `text` or `code`, so nothing in them becomes mark-up of the report.
+Claims and labels pass through `text` or `code`, so they cannot become mark-up.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ from baton.wire.records import Record
 REPORT, DATA = "COMPLIANCE.md", "decision.json"
 _MARK = "<!-- written by baton compliance_review -->"
 MARKS = {REPORT: _MARK, DATA: '"written_by":"baton compliance_review"'}
-"""The files that are written, and how ours are recognised."""
-_LISTED = 8
+"""The output files, and the mark that identifies this pipeline's own."""
+_MAX_LISTED = 8
 _VERDICTS = {
     "approved": "**Approved.** No rule is violated, and every rule is met by certain facts.",
     "needs_review": "**A person has to look.** Something is not certain, or needs a person's judgement.",
@@ -28,7 +28,7 @@ _RESULTS = {"violated": "Violated", "unknown": "Not certain", "met": "Met"}
 
 
 class ToolUse(Record):
-    """A call of the compliance agent."""
+    """A tool call of the compliance agent."""
 
     event: str
     tool: str
@@ -37,7 +37,7 @@ class ToolUse(Record):
 
 
 class Review(Record):
-    """What the compliance agent hands on: `decision.json` is this record."""
+    """The result of the compliance agent; `decision.json` is this record."""
 
     written_by: Literal["baton compliance_review"] = "baton compliance_review"
     decision: ComplianceDecision
@@ -47,7 +47,7 @@ class Review(Record):
 
 
 def to_markdown(review: Review) -> str:
-    """Return the explanation of a decision as Markdown, what follows from it first."""
+    """Return the explanation of a decision as Markdown, the verdict first."""
     contract, decision = HandoffContract.from_json_object(review.contract), review.decision
     return page(
         _MARK,
@@ -55,36 +55,39 @@ def to_markdown(review: Review) -> str:
         _VERDICTS[decision.verdict],
         "> This is an aid to its reader, not legal advice. The agent saw no word of the e-mail or of the thread.",
         "## Why",
-        _outcomes(decision),
+        _render_outcomes(decision),
         "## Concerns of the model" if decision.concerns else "",
-        bullets(f"{text(one.text)} ({_events(one.facts)}; {text(one.by)})" for one in decision.concerns),
+        bullets(
+            f"{text(concern.text)} ({_render_events(concern.facts)}; {text(concern.by)})"
+            for concern in decision.concerns
+        ),
         "## What it rests on",
-        _facts(contract),
-        _set_aside(decision),
+        _render_facts(contract),
+        _render_set_aside(decision),
         "## What the agent was not given",
-        _left_out(review.left_out),
+        _render_left_out(review.left_out),
         "## Tools",
-        _tools(contract, review.used),
+        _render_tool_calls(contract, review.used),
         "## The handoff",
-        _handoff(contract, decision),
+        _render_handoff(contract, decision),
     )
 
 
-def _outcomes(decision: ComplianceDecision) -> str:
+def _render_outcomes(decision: ComplianceDecision) -> str:
     order = ("violated", "unknown", "met")
-    rows = [_row(one) for result in order for one in decision.outcomes if one.result == result]
+    rows = [_outcome_row(outcome) for result in order for outcome in decision.outcomes if outcome.result == result]
     return table(("Rule", "Result", "Why", "Facts"), rows)
 
 
-def _row(outcome: RuleOutcome) -> tuple[str, str, str, str]:
+def _outcome_row(outcome: RuleOutcome) -> tuple[str, str, str, str]:
     result = _RESULTS[outcome.result]
     if outcome.result == "violated":
         result += " (blocks)" if outcome.severity == "block" else " (a person has to look)"
     rule = f"{code(outcome.rule)} {text(outcome.title)}"
-    return rule, result, text(outcome.because), _events(outcome.facts) or "none"
+    return rule, result, text(outcome.because), _render_events(outcome.facts) or "none"
 
 
-def _facts(contract: HandoffContract) -> str:
+def _render_facts(contract: HandoffContract) -> str:
     rows = [
         (
             code(fact.event_id),
@@ -98,40 +101,41 @@ def _facts(contract: HandoffContract) -> str:
     return table(("Event", "Fact", "From", "Retrieved", "How sure"), rows) if rows else "No fact crossed."
 
 
-def _set_aside(decision: ComplianceDecision) -> str:
+def _render_set_aside(decision: ComplianceDecision) -> str:
     if not decision.set_aside:
         return ""
     return (
-        f"Not relied on: {_events(decision.set_aside)}. A rule rests only on what the right tool said with success, in "
-        "words that leave no doubt, and on nothing that another fact contradicts."
+        f"Not relied on: {_render_events(decision.set_aside)}. A rule rests only on what the right tool said with "
+        "success, in words that leave no doubt, and on nothing that another fact contradicts."
     )
 
 
-def _left_out(left_out: Mapping[str, str]) -> str:
+def _render_left_out(left_out: Mapping[str, str]) -> str:
     counts = Counter(left_out.values())
     if not counts:
         return "Nothing was left out."
     rows = []
     for label, count in sorted(counts.items()):
         events = [event for event, other in left_out.items() if other == label]
-        more = f" and {count - _LISTED} more" if count > _LISTED else ""
-        rows.append((code(label), str(count), _events(events[:_LISTED]) + more))
+        omitted = f" and {count - _MAX_LISTED} more" if count > _MAX_LISTED else ""
+        rows.append((code(label), str(count), _render_events(events[:_MAX_LISTED]) + omitted))
     return table(("Label", "Events", "Which"), rows)
 
 
-def _tools(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:
+def _render_tool_calls(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:
     calls = bullets(
-        f"{code(one.tool)} {'said' if one.success else 'failed'}: {text(one.claim)} ({code(one.event)})" for one in used
+        f"{code(call.tool)} {'said' if call.success else 'failed'}: {text(call.claim)} ({code(call.event)})"
+        for call in used
     )
     return page(
-        f"It could use {_names(contract.allowed_tools)}. It could not use {_names(contract.forbidden_tools)}, whatever "
-        "anybody said.",
+        f"It could use {_render_tools(contract.allowed_tools)}. "
+        f"It could not use {_render_tools(contract.forbidden_tools)}, whatever anybody said.",
         "It called:" if used else "It called none.",
         calls,
     ).rstrip("\n")
 
 
-def _handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
+def _render_handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
     return bullets(
         [
             f"Task: {text(contract.task)}",
@@ -144,9 +148,9 @@ def _handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
     )
 
 
-def _events(events: tuple[str, ...] | list[str]) -> str:
+def _render_events(events: tuple[str, ...] | list[str]) -> str:
     return ", ".join(map(code, events))
 
 
-def _names(tools: list[str]) -> str:
+def _render_tools(tools: list[str]) -> str:
     return ", ".join(map(code, tools)) or "no tool"

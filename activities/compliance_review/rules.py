@@ -1,7 +1,7 @@
-"""The compliance agent's rules: what each rule of a policy comes to, by the facts of a contract and nothing else.
+"""Evaluate the rules of a policy, by the facts of a contract and nothing else.
 
-A rule is met only if facts say so. Where a fact is missing, because it was not asked for, a tool failed, or what was
-known is too old, the rule is unknown and a person has to look: silence approves nothing.
+A rule is met only if facts show it. If a fact is missing, because it was never requested, a tool failed or the answer
+is too old, the rule is unknown and needs a person's review: silence approves nothing.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from activities.compliance_review.claims import (
     Quote,
     Recipients,
     Status,
-    shown,
+    render_amount,
 )
 from activities.compliance_review.policy import (
     PhrasesRule,
@@ -32,12 +32,12 @@ from activities.compliance_review.records import Amount, ComplianceDecision, Con
 
 Events = tuple[str, ...]
 Point = tuple[Result, str, Events]
-"""One point of a rule: the result, why in a clause without a full stop, and the events it rests on."""
+"""One point of a rule: result, reason as a clause without a full stop, and supporting events."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is decided: a policy, the facts, and the day."""
+    """The input of a decision: policy, facts and day."""
 
     policy: Policy
     evidence: Evidence
@@ -45,11 +45,13 @@ class Case:
 
 
 def decide(case: Case, handoff_id: str, concerns: tuple[Concern, ...] = ()) -> ComplianceDecision:
-    """Return what follows from a policy, facts and a model's concerns under a handoff."""
+    """Decide on an e-mail by the policy, the facts and a model's concerns."""
     message = case.evidence.one(Message)
-    outcomes = (*_premises(case), *(judge(rule, case) for rule in case.policy.rules))
-    verdict: Verdict = "needs_review" if concerns or any(one.result != "met" for one in outcomes) else "approved"
-    if any(one.result == "violated" and one.severity == "block" for one in outcomes):
+    outcomes = (*_check_premises(case), *(judge(rule, case) for rule in case.policy.rules))
+    verdict: Verdict = (
+        "needs_review" if concerns or any(outcome.result != "met" for outcome in outcomes) else "approved"
+    )
+    if any(outcome.result == "violated" and outcome.severity == "block" for outcome in outcomes):
         verdict = "violates_policy"
     return ComplianceDecision(
         verdict=verdict,
@@ -63,9 +65,9 @@ def decide(case: Case, handoff_id: str, concerns: tuple[Concern, ...] = ()) -> C
     )
 
 
-def undecided(handoff_id: str, reason: str, set_aside: Events = ()) -> ComplianceDecision:
-    """Return the decision where the policy is missing: a person has to look."""
-    outcome = _premise("POLICY", "There is a policy to decide by.", "unknown", f"{reason}.")
+def decide_without_policy(handoff_id: str, reason: str, set_aside: Events = ()) -> ComplianceDecision:
+    """Return the decision if the policy is missing: a person has to review the e-mail."""
+    outcome = _premise_outcome("POLICY", "There is a policy to decide by.", "unknown", f"{reason}.")
     return ComplianceDecision(
         verdict="needs_review",
         message="",
@@ -78,14 +80,16 @@ def undecided(handoff_id: str, reason: str, set_aside: Events = ()) -> Complianc
 
 
 def judge(rule: Rule, case: Case) -> RuleOutcome:
-    """Return what a rule comes to: violated if a point of it is, unknown if a point is, met otherwise."""
+    """Evaluate a rule: violated if any point is, else unknown if any point is, else met."""
     if rule.valid_until is not None and rule.valid_until < case.today:
         points: list[Point] = [
             ("unknown", f"the rule ended on {rule.valid_until}, and what holds since is unknown", ())
         ]
     else:
-        points = [*_points(rule, case)]
-    result: Result = next((one for one in ("violated", "unknown") if any(it[0] == one for it in points)), "met")
+        points = [*_check_rule(rule, case)]
+    result: Result = next(
+        (candidate for candidate in ("violated", "unknown") if any(point[0] == candidate for point in points)), "met"
+    )
     decisive = [point for point in points if point[0] == result]
     because = "; ".join(dict.fromkeys(why for _, why, _ in decisive)) or "nothing in the e-mail falls under it"
     return RuleOutcome(
@@ -98,79 +102,83 @@ def judge(rule: Rule, case: Case) -> RuleOutcome:
     )
 
 
-def _premises(case: Case) -> Iterator[RuleOutcome]:
-    """Yield what every decision needs: which e-mail it is, and that research and agent have one policy."""
+def _check_premises(case: Case) -> Iterator[RuleOutcome]:
+    """Yield the premises of every decision: a known e-mail, and one policy for research and agent."""
     message, policy = case.evidence.one(Message), case.evidence.one(InForce)
-    named: Result = "met" if message else "unknown"
+    message_result: Result = "met" if message else "unknown"
     why = "The mailbox was read." if message else "No certain fact names the e-mail."
-    yield _premise("MESSAGE", "It is known which e-mail is decided on.", named, why, message.event if message else None)
-    same: Result = "met" if policy and policy.claim.digest == case.policy.digest else "unknown"
+    yield _premise_outcome(
+        "MESSAGE", "It is known which e-mail is decided on.", message_result, why, message.event if message else None
+    )
+    policy_result: Result = "met" if policy and policy.claim.digest == case.policy.digest else "unknown"
     why = "The policy was changed meanwhile." if policy else "No certain fact names the policy."
-    why = "Both have the same digest." if same == "met" else why
-    yield _premise("POLICY", "The policy is the one of the research.", same, why, policy.event if policy else None)
+    why = "Both have the same digest." if policy_result == "met" else why
+    yield _premise_outcome(
+        "POLICY", "The policy is the one of the research.", policy_result, why, policy.event if policy else None
+    )
 
 
-def _premise(rule: str, title: str, result: Result, because: str, event: str | None = None) -> RuleOutcome:
+def _premise_outcome(rule: str, title: str, result: Result, because: str, event: str | None = None) -> RuleOutcome:
     facts = (event,) if event else ()
     return RuleOutcome(rule=rule, title=title, severity="review", result=result, because=because, facts=facts)
 
 
-def _points(rule: Rule, case: Case) -> Iterator[Point]:
+def _check_rule(rule: Rule, case: Case) -> Iterator[Point]:
     match rule:
         case RecipientsRule():
-            return _recipients(rule, case)
+            return _check_recipients(rule, case)
         case StatusRule():
-            return _status(rule, case)
+            return _check_status(rule, case)
         case QuoteRule():
-            return _quote(rule, case)
+            return _check_quotes(rule, case)
         case PhrasesRule():
-            return _phrases(rule, case)
+            return _check_phrases(rule, case)
 
 
-def _recipients(rule: RecipientsRule, case: Case) -> Iterator[Point]:
-    found = case.evidence.one(Recipients)
-    if found is None:
+def _check_recipients(rule: RecipientsRule, case: Case) -> Iterator[Point]:
+    recipients = case.evidence.one(Recipients)
+    if recipients is None:
         yield "unknown", "no certain fact says where the e-mail goes", ()
         return
-    base = (found.event,)
-    if found.claim.unreadable:
-        yield "unknown", f"{found.claim.unreadable} addresses cannot be read", base
-    if not found.claim.domains:
+    base = (recipients.event,)
+    if recipients.claim.unreadable:
+        yield "unknown", f"{recipients.claim.unreadable} addresses cannot be read", base
+    if not recipients.claim.domains:
         yield "unknown", "the e-mail has no recipient", base
-    for domain in sorted(found.claim.domains):
-        whose = case.evidence.one(Customer, domain=domain)
-        facts = (*base, whose.event) if whose else base
+    for domain in sorted(recipients.claim.domains):
+        owner = case.evidence.one(Customer, domain=domain)
+        facts = (*base, owner.event) if owner else base
         if domain in rule.blocked:
             yield "violated", f"no e-mail may go to {domain}", base
         elif domain in rule.own or domain in rule.allowed:
             yield "met", f"the domain {domain} needs no customer", base
-        elif whose is None:
+        elif owner is None:
             yield "unknown", f"no certain fact says whose domain {domain} is", base
-        elif whose.claim.customer is None:
+        elif owner.claim.customer is None:
             yield "violated", f"the domain {domain} belongs to no customer", facts
-        elif rule.tiers and whose.claim.tier not in rule.tiers:
-            yield "violated", f"customer {whose.claim.customer} is of tier {whose.claim.tier}", facts
+        elif rule.tiers and owner.claim.tier not in rule.tiers:
+            yield "violated", f"customer {owner.claim.customer} is of tier {owner.claim.tier}", facts
         else:
-            yield "met", f"the domain {domain} belongs to customer {whose.claim.customer}", facts
+            yield "met", f"the domain {domain} belongs to customer {owner.claim.customer}", facts
 
 
-def _status(rule: StatusRule, case: Case) -> Iterator[Point]:
-    customers, open_points = _customers(case)
+def _check_status(rule: StatusRule, case: Case) -> Iterator[Point]:
+    customers, open_points = _find_customers(case)
     yield from open_points
     for customer, base in customers:
-        found = case.evidence.one(Status, customer=customer)
-        if found is None:
+        status = case.evidence.one(Status, customer=customer)
+        if status is None:
             yield "unknown", f"no certain fact has the status of customer {customer}", base
         else:
-            result: Result = "met" if found.claim.status in rule.accepted else "violated"
+            result: Result = "met" if status.claim.status in rule.accepted else "violated"
             yield (
                 result,
-                f"the account of customer {customer} has the status {found.claim.status}",
-                (*base, found.event),
+                f"the account of customer {customer} has the status {status.claim.status}",
+                (*base, status.event),
             )
 
 
-def _quote(rule: QuoteRule, case: Case) -> Iterator[Point]:
+def _check_quotes(rule: QuoteRule, case: Case) -> Iterator[Point]:
     named = case.evidence.one(Named)
     if named is None:
         yield "unknown", "no certain fact says which amounts the e-mail names", ()
@@ -178,53 +186,55 @@ def _quote(rule: QuoteRule, case: Case) -> Iterator[Point]:
     if not named.claim.amounts:
         yield "met", "the e-mail names no amount", (named.event,)
         return
-    customers, open_points = _customers(case)
+    customers, open_points = _find_customers(case)
     yield from open_points
     for customer, base in customers:
         for amount in named.claim.amounts:
-            yield _quoted(rule, case, customer, amount, (*base, named.event))
+            yield _check_amount(rule, case, customer, amount, (*base, named.event))
 
 
-def _quoted(rule: QuoteRule, case: Case, customer: str, amount: Amount, base: Events) -> Point:
+def _check_amount(rule: QuoteRule, case: Case, customer: str, amount: Amount, base: Events) -> Point:
     quotes = case.evidence.all(Quote, customer=customer)
     if not quotes:
         return "unknown", f"no fact that is fresh enough has the quotes of customer {customer}", base
-    same = [one for one in quotes if one.claim.amount == amount and one.claim.quoted_on is not None]
-    facts = (*base, *(one.event for one in same or quotes))
-    ages = [(case.today - one.claim.quoted_on).days for one in same if one.claim.quoted_on is not None]
+    matching = [quote for quote in quotes if quote.claim.amount == amount and quote.claim.quoted_on is not None]
+    facts = (*base, *(quote.event for quote in matching or quotes))
+    ages = [(case.today - quote.claim.quoted_on).days for quote in matching if quote.claim.quoted_on is not None]
     if not ages:
-        return "violated", f"no quote of customer {customer} is over {shown(amount)}", facts
+        return "violated", f"no quote of customer {customer} is over {render_amount(amount)}", facts
     if any(0 <= age <= rule.max_days for age in ages):
-        return "met", f"{shown(amount)} was quoted to customer {customer} within {rule.max_days} days", facts
+        return "met", f"{render_amount(amount)} was quoted to customer {customer} within {rule.max_days} days", facts
     if min(ages) < 0:
-        return "unknown", f"the quote over {shown(amount)} is dated in the future", facts
-    return "violated", f"the quote over {shown(amount)} is {min(ages)} days old, not {rule.max_days}", facts
+        return "unknown", f"the quote over {render_amount(amount)} is dated in the future", facts
+    return "violated", f"the quote over {render_amount(amount)} is {min(ages)} days old, not {rule.max_days}", facts
 
 
-def _phrases(rule: PhrasesRule, case: Case) -> Iterator[Point]:
-    found = case.evidence.one(Phrases, rule=rule.id)
-    base = (found.event,) if found else ()
-    if found is None or found.claim.of != len(rule.forbidden):
+def _check_phrases(rule: PhrasesRule, case: Case) -> Iterator[Point]:
+    phrases = case.evidence.one(Phrases, rule=rule.id)
+    base = (phrases.event,) if phrases else ()
+    if phrases is None or phrases.claim.of != len(rule.forbidden):
         yield "unknown", "no certain fact says whether the e-mail has these phrases", base
-    elif not found.claim.found:
+    elif not phrases.claim.found:
         yield "met", "none of the phrases is in the e-mail", base
     else:
-        yield from (("violated", f"phrase {number} of the rule is in the e-mail", base) for number in found.claim.found)
+        yield from (
+            ("violated", f"phrase {number} of the rule is in the e-mail", base) for number in phrases.claim.found
+        )
 
 
-def _customers(case: Case) -> tuple[list[tuple[str, Events]], list[Point]]:
-    """Return the customers that the e-mail goes to, each with the events that say so, and what is open about them."""
-    found = case.evidence.one(Recipients)
-    if found is None or found.claim.unreadable:
-        return [], [("unknown", "it is not certain where the e-mail goes", (found.event,) if found else ())]
+def _find_customers(case: Case) -> tuple[list[tuple[str, Events]], list[Point]]:
+    """Return the recipient customers with their supporting events, and the points that are unknown about them."""
+    recipients = case.evidence.one(Recipients)
+    if recipients is None or recipients.claim.unreadable:
+        return [], [("unknown", "it is not certain where the e-mail goes", (recipients.event,) if recipients else ())]
     customers: list[tuple[str, Events]] = []
     points: list[Point] = []
-    for domain in sorted(found.claim.domains.keys() - case.policy.known_domains()):
-        whose = case.evidence.one(Customer, domain=domain)
-        if whose is None:
-            points.append(("unknown", f"no certain fact says whose domain {domain} is", (found.event,)))
-        elif whose.claim.customer is None:
-            points.append(("unknown", f"the domain {domain} belongs to no customer", (found.event, whose.event)))
+    for domain in sorted(recipients.claim.domains.keys() - case.policy.known_domains()):
+        owner = case.evidence.one(Customer, domain=domain)
+        if owner is None:
+            points.append(("unknown", f"no certain fact says whose domain {domain} is", (recipients.event,)))
+        elif owner.claim.customer is None:
+            points.append(("unknown", f"the domain {domain} belongs to no customer", (recipients.event, owner.event)))
         else:
-            customers.append((whose.claim.customer, (found.event, whose.event)))
+            customers.append((owner.claim.customer, (recipients.event, owner.event)))
     return customers, points

@@ -1,7 +1,7 @@
 """The stages of `compliance_review`: research → decide under a contract → explain.
 
-The research reads mailbox and thread; the agent that decides gets a contract of facts and neither of them; the
-explanation says what it saw, from where, and what was left out.
+The research reads mailbox and thread. The deciding agent gets only a contract of facts. The explanation lists what the
+agent saw, from where, and what was withheld.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from activities.compliance_review.agents import (
     research,
     text_parameter,
 )
-from activities.compliance_review.mail import notes_of, read_mail, read_mailbox
+from activities.compliance_review.mail import read_mail, read_mailbox, read_notes
 from activities.compliance_review.policy import Registers, read_policy
 from activities.compliance_review.records import ComplianceError
 from activities.compliance_review.report import DATA, MARKS, REPORT, Review, to_markdown
@@ -40,7 +40,7 @@ _TERMS: dict[str, Any] = {
     "version": VERSION,
     "timeout": timedelta(minutes=10),
     "heartbeat": timedelta(seconds=10),
-    "retries": Retries(never=("TypeError", "ComplianceError", "ToolDeniedError")),  # they stay wrong
+    "retries": Retries(never=("TypeError", "ComplianceError", "ToolDeniedError")),  # a retry does not mend these
 }
 
 
@@ -53,18 +53,18 @@ _TERMS: dict[str, Any] = {
     task="Gather what the policy's rules need to know of the proposed outbound email, with sources and times.",
 )
 async def gather_facts(context: Context) -> StageResult:
-    """Read the mailbox and ask the registers; what is found goes into the session, and only from there to others."""
-    place, out = Path(text_parameter(context, "mailbox")), Path(text_parameter(context, "output"))
+    """Read the mailbox and the registers, and record the facts in the session; later stages get them from there."""
+    mailbox_path, output_path = Path(text_parameter(context, "mailbox")), Path(text_parameter(context, "output"))
     policy = await asyncio.to_thread(read_policy, Path(text_parameter(context, "policy")))
     registers = Registers(Path(text_parameter(context, "records")), context.parts.clock)
-    await asyncio.to_thread(check_folder, out, MARKS, ComplianceError)  # reported now, not after two stages
-    named, request = context.params.get("message"), context.params.get("request")
-    if named is not None and not isinstance(named, str):
+    await asyncio.to_thread(check_folder, output_path, MARKS, ComplianceError)  # fail now, not after two stages
+    message_id, request = context.params.get("message"), context.params.get("request")
+    if message_id is not None and not isinstance(message_id, str):
         raise ComplianceError("the parameter 'message' must be the Message-ID of the proposed e-mail, a text")
-    mailbox = await asyncio.to_thread(read_mailbox, place, named)
+    mailbox = await asyncio.to_thread(read_mailbox, mailbox_path, message_id)
     material = Material(
         mail=await asyncio.to_thread(read_mail, mailbox.proposed, mailbox.data),
-        notes=tuple(await asyncio.to_thread(notes_of, mailbox.earlier, policy.own_domains())),
+        notes=tuple(await asyncio.to_thread(read_notes, mailbox.earlier, policy.own_domains())),
         policy=policy,
         registers=registers,
         read_at=context.parts.clock(),
@@ -95,7 +95,7 @@ review_email = agent_stage(
     task="Evaluate whether the proposed outbound email violates internal policy.",
     limits=AgentLimits(requests=4),
 )
-"""Decide by the rules of the policy, over the facts of the contract and what the agent's own tools say."""
+"""Decide by the rules of the policy, from the facts of the contract and the agent's own tools."""
 
 
 @stage(
@@ -106,14 +106,14 @@ review_email = agent_stage(
     task="Explain the compliance decision to the person who wants to send the email.",
 )
 async def explain_decision(context: Context) -> StageResult:
-    """Write what was decided and why: what the agent saw, from where, how sure, what was left out, which tools."""
+    """Explain the decision: the facts, their sources and confidence, what was withheld, and the tools."""
     out = Path(text_parameter(context, "output"))
     data = await context.artifacts.read(ARTIFACT)
     review = Review.model_validate_json(data)
-    shown = to_markdown(review)
+    report = to_markdown(review)
     await asyncio.to_thread(check_folder, out, MARKS, ComplianceError)
-    await asyncio.to_thread(write_folder, out, {REPORT: shown, DATA: data.decode()}, ComplianceError)
-    await context.artifacts.write("explanation", shown, type="report", path=REPORT, summary="The decision, explained")
+    await asyncio.to_thread(write_folder, out, {REPORT: report, DATA: data.decode()}, ComplianceError)
+    await context.artifacts.write("explanation", report, type="report", path=REPORT, summary="The decision, explained")
     decision = review.decision
     patch = BatonPatch(
         current_state=[*context.baton.current_state, f"The decision is explained in {REPORT}"],
@@ -122,8 +122,8 @@ async def explain_decision(context: Context) -> StageResult:
     )
     output: dict[str, JsonValue] = {
         "verdict": decision.verdict,
-        "violated": [one.rule for one in decision.results("violated")],
-        "unknown": [one.rule for one in decision.results("unknown")],
+        "violated": [outcome.rule for outcome in decision.results("violated")],
+        "unknown": [outcome.rule for outcome in decision.results("unknown")],
         "report": str(out / REPORT),
         "data": str(out / DATA),
     }

@@ -1,7 +1,7 @@
-"""Read a contract from text, Markdown or PDF as lines that keep their place, so that every quotation can be found.
+"""Read a contract from text, Markdown or PDF as lines that keep their place, so that every quote can be found.
 
-What a reader does not see on the page, such as a comment in Markdown, is left out and noted: it is not part of
-what is agreed, and it is where instructions to machines are hidden.
+Content that a reader does not see, such as a comment in Markdown, is left out and noted: it is not part of the
+agreement, and may hide instructions to machines.
 """
 
 import codecs
@@ -21,7 +21,7 @@ from pypdf.errors import PyPdfError
 
 from activities.contract_review.records import Clause, Document, Line, Report, ReviewError
 
-_MOST_BYTES, _MOST_CHARACTERS, _MOST_PAGES = 32_000_000, 8_000_000, 2_000
+_MAX_BYTES, _MAX_CHARACTERS, _MAX_PAGES = 32_000_000, 8_000_000, 2_000
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e0fff]"
@@ -31,22 +31,22 @@ _EMPTY_PAGE = 16  # characters: a scanned page has at most a stamp or a number
 
 
 def read_document(path: Path) -> Document:
-    """Return a contract as lines with page and number."""
+    """Read a contract as lines with page and number."""
     suffix = path.suffix.lower()
     if suffix not in (".txt", ".text", ".md", ".markdown", ".pdf"):
         raise ReviewError(f"{path.name!r} is not a .txt, .md or .pdf file: convert it first")
-    content = _content(path)
+    content = _read_content(path)
     if suffix == ".pdf":
-        lines, notes = _pdf(path.name, content)
+        lines, notes = _read_pdf(path.name, content)
     else:
-        text, notes = _decoded(path.name, content)
-        if len(text) > _MOST_CHARACTERS:
-            raise ReviewError(f"{path.name!r} has more than {_MOST_CHARACTERS:,} characters; give the contract alone")
+        text, notes = _decode(path.name, content)
+        if len(text) > _MAX_CHARACTERS:
+            raise ReviewError(f"{path.name!r} has more than {_MAX_CHARACTERS:,} characters; give the contract alone")
         text = re.sub(r"\r\n|[\r\v\x85\u2028\u2029]", "\n", text)
         if suffix in (".md", ".markdown"):
-            text, hidden = _without_marks(text)
+            text, hidden = _strip_markdown(text)
             notes += [f"{hidden} comments left out: they are not shown"] if hidden else []
-        lines = _plain(text)
+        lines = _split_lines(text)
     if not any(line.text for line in lines):
         raise ReviewError(f"{path.name!r} has no text in it; there is nothing to review")
     return Document(
@@ -59,29 +59,29 @@ def read_document(path: Path) -> Document:
 
 
 def squeeze(text: str) -> str:
-    """Return a text on one line, in composed form (NFC), without invisible characters."""
+    """Return a text on one line, normalized (NFC), without invisible characters."""
     return " ".join(unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).split())
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise ReviewError(
                 f"the file {str(path)!r} does not exist; give the parameter 'source' the path of the contract"
             )
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ReviewError(f"{str(path)!r} cannot be read ({error.strerror})") from None
-    if len(content) > _MOST_BYTES:
-        raise ReviewError(f"{path.name!r} is larger than {_MOST_BYTES:,} bytes; give the contract without its annexes")
+    if len(content) > _MAX_BYTES:
+        raise ReviewError(f"{path.name!r} is larger than {_MAX_BYTES:,} bytes; give the contract without its annexes")
     if not content.strip():
         raise ReviewError(f"{path.name!r} is empty; there is nothing to review")
     return content
 
 
-def _decoded(name: str, content: bytes) -> tuple[str, list[str]]:
-    """Return the text of a file: by its byte order mark, as UTF-8, or as Windows-1252 where that makes sense."""
+def _decode(name: str, content: bytes) -> tuple[str, list[str]]:
+    """Decode a file by its byte order mark, else as UTF-8 or Windows-1252; return the text and notes."""
     encodings = [encoding for mark, encoding in _BOMS if content.startswith(mark)] or ["utf-8", "cp1252"]
     if b"\0" in content and encodings[0] != "utf-16":
         raise ReviewError(f"{name!r} holds zero bytes, so it is not text; give it the ending of its real format")
@@ -94,7 +94,7 @@ def _decoded(name: str, content: bytes) -> tuple[str, list[str]]:
     raise ReviewError(f"{name!r} is not valid {' or '.join(encodings)}; save it as UTF-8")
 
 
-def _plain(text: str) -> list[Line]:
+def _split_lines(text: str) -> list[Line]:
     page, lines = 1, []
     for number, line in enumerate(text.split("\n"), 1):
         page += line.count("\f")
@@ -102,56 +102,56 @@ def _plain(text: str) -> list[Line]:
     return lines
 
 
-def _without_marks(text: str) -> tuple[str, int]:
-    """Return a Markdown text without its marks and hidden comments, line by line, and how many comments there are."""
-    text, hidden = re.subn(r"(?s)<!--.*?(?:-->|\Z)", lambda found: "\n" * found[0].count("\n"), text)
+def _strip_markdown(text: str) -> tuple[str, int]:
+    """Remove mark-up and comments from Markdown, line by line; return the text and the number of comments."""
+    text, comments = re.subn(r"(?s)<!--.*?(?:-->|\Z)", lambda match: "\n" * match[0].count("\n"), text)
     text = re.sub(r"(?m)^[ >]*#{1,6} +|^[ >]*\|?[ :|-]{3,}$|^ *\||\| *$|\*\*|__|`", "", text)
-    return re.sub(r"!?\[([^\]\n]*)\]\([^)\s]*\)", r"\1", text), hidden
+    return re.sub(r"!?\[([^\]\n]*)\]\([^)\s]*\)", r"\1", text), comments
 
 
-def _pdf(name: str, content: bytes) -> tuple[list[Line], list[str]]:
-    """Read a PDF that has text in it; pictures of text are not recognised."""
+def _read_pdf(name: str, content: bytes) -> tuple[list[Line], list[str]]:
+    """Read a PDF with a text layer; scanned text is not recognised."""
     notes = []
     try:
         reader = PdfReader(io.BytesIO(content))
         if reader.is_encrypted and not reader.decrypt(""):
             raise ReviewError(f"{name!r} is protected by a password; save it without one")
-        if len(reader.pages) > _MOST_PAGES:
-            raise ReviewError(f"{name!r} has more than {_MOST_PAGES:,} pages; give the contract alone")
+        if len(reader.pages) > _MAX_PAGES:
+            raise ReviewError(f"{name!r} has more than {_MAX_PAGES:,} pages; give the contract alone")
         pages = [[squeeze(line) for line in page.extract_text().split("\n")] for page in reader.pages]
     except ReviewError:
         raise
     except Exception as error:  # a damaged file makes the library fail in many ways
-        what = str(error) if isinstance(error, PyPdfError) else type(error).__name__
-        raise ReviewError(f"{name!r} is not a PDF that can be read ({squeeze(what)[:120]}); export it again") from None
+        cause = str(error) if isinstance(error, PyPdfError) else type(error).__name__
+        raise ReviewError(f"{name!r} is not a PDF that can be read ({squeeze(cause)[:120]}); export it again") from None
     blank = [number for number, page in enumerate(pages, 1) if sum(map(len, page)) < _EMPTY_PAGE]
     if len(blank) == len(pages):
         raise ReviewError(f"{name!r} has no text on its {len(pages)} pages: it is a scan; run text recognition first")
     if blank:
         notes.append(f"No text on page {', '.join(map(str, blank))}: blank, or a scan that was not read")
-    running = _running(pages)
-    if running:
-        notes.append(f"{len(running)} running headers or footers left out")
+    running_lines = _find_running_lines(pages)
+    if running_lines:
+        notes.append(f"{len(running_lines)} running headers or footers left out")
     lines = []
     for page, texts in enumerate(pages, 1):
         for number, text in enumerate(texts, 1):
             is_edge = number <= _EDGE_LINES or number > len(texts) - _EDGE_LINES
-            if text and not (is_edge and _without_numbers(text) in running):
+            if text and not (is_edge and _mask_numbers(text) in running_lines):
                 lines.append(Line(text=text, number=number, page=page))
     return lines, notes
 
 
-def _running(pages: list[list[str]]) -> set[str]:
-    """Return the lines that are at the edge of most pages, with every number replaced."""
+def _find_running_lines(pages: list[list[str]]) -> set[str]:
+    """Return the headers and footers that repeat on most pages, with numbers masked."""
     edges = Counter(
         text
         for page in pages
-        for text in {_without_numbers(line) for line in (*page[:_EDGE_LINES], *page[-_EDGE_LINES:]) if line}
+        for text in {_mask_numbers(line) for line in (*page[:_EDGE_LINES], *page[-_EDGE_LINES:]) if line}
     )
     return {text for text, count in edges.items() if count >= 2 and 2 * count > len(pages)}
 
 
-def _without_numbers(text: str) -> str:
+def _mask_numbers(text: str) -> str:
     return re.sub(r"\d+", "#", text)
 
 
@@ -170,8 +170,8 @@ _NOT_A_ROLE = re.compile(r"(?i)agreement|date|services?|term|parties|fees?|purpo
 _AFTER_NAME = re.compile(r",(?! ?(?:Inc|Ltd|LLC|L\.?P|Corp|S\.?A|N\.?V|B\.?V|PLC|plc|GmbH|AG|s\.r\.o)\b)| (?:a|an) ")
 _BEFORE_NAME = re.compile(r".*?\b(?:between|among)\b:? (?=[A-ZÀ-Ý])|.*?\bby (?=[A-ZÀ-Ý])")
 _SMALL_WORD = re.compile(r"\b(?:the|and|to|of|any|by|for|this|that|with|or|is|be|in|a|an|it|you|are|on|not)\b")
-_FEWEST_WORDS, _FEWEST_SMALL_WORDS, _SHARE_OF_LATIN = 30, 0.12, 0.8
-_MOST_CLAUSES = 20_000
+_MIN_WORDS, _MIN_SMALL_WORD_SHARE, _MIN_LATIN_SHARE = 30, 0.12, 0.8
+_MAX_CLAUSES = 20_000
 
 
 @cache
@@ -181,16 +181,16 @@ def rulebook() -> dict[str, Any]:
 
 
 def check_contract(document: Document) -> None:
-    """Refuse a document that cannot be read, or does not read as a contract."""
+    """Raise `ReviewError` if a document is not an English contract."""
     text = " ".join(line.text for line in document.lines)
     letters = [char for char in text if char.isalpha()]
     words = re.findall(r"[^\W\d_]+", text)
     remedy = "nothing was reviewed"
-    if sum(char < "\u0250" for char in letters) < _SHARE_OF_LATIN * len(letters):
+    if sum(char < "\u0250" for char in letters) < _MIN_LATIN_SHARE * len(letters):
         raise ReviewError(f"{document.name!r} cannot be read: most of it is not in Latin letters; {remedy}")
-    if len(words) < _FEWEST_WORDS:
+    if len(words) < _MIN_WORDS:
         raise ReviewError(f"{document.name!r} is not a contract: it has {len(words)} words; {remedy}")
-    if len(_SMALL_WORD.findall(text.lower())) < _FEWEST_SMALL_WORDS * len(words):
+    if len(_SMALL_WORD.findall(text.lower())) < _MIN_SMALL_WORD_SHARE * len(words):
         raise ReviewError(f"{document.name!r} does not seem to be in English; translate it first: {remedy}")
     missing = [
         name
@@ -199,7 +199,7 @@ def check_contract(document: Document) -> None:
     ]
     if missing:
         raise ReviewError(
-            f"{document.name!r} does not read as a contract (it lacks what contracts have: {', '.join(missing)}); "
+            f"{document.name!r} does not read as a contract: it lacks {', '.join(missing)}; "
             f"{remedy}. If it is one, give the text of the contract alone"
         )
 
@@ -207,20 +207,20 @@ def check_contract(document: Document) -> None:
 def extract(document: Document) -> Report:
     """Return a report with the clauses of a document, its parties, its title and its type."""
     clauses: list[Clause] = [Clause(id=PREAMBLE, title=PREAMBLE, kind="parties")]
-    words: list[list[str]] = [[]]
+    texts: list[list[str]] = [[]]
     numbers: tuple[int, ...] = ()
     titles: dict[tuple[int, ...], str] = {}
-    prefix, headings, seen = "", 0, {PREAMBLE}
+    prefix, headings, used_ids = "", 0, {PREAMBLE}
     for line in document.lines:
         if not line.text:
             continue
-        is_first = len(clauses) == 1 and not words[0]  # the title of the contract
-        opened = None if is_first else _opening(line.text, numbers, restarted=bool(prefix), headings=headings)
-        if opened is None:
-            words[-1].append(line.text)
+        is_first = len(clauses) == 1 and not texts[0]  # the title of the contract
+        opening = None if is_first else _parse_opening(line.text, numbers, restarted=bool(prefix), headings=headings)
+        if opening is None:
+            texts[-1].append(line.text)
             continue
-        label, path, title, rest = opened
-        if not path and label:  # an article or schedule of its own: its sections may count from 1 again
+        label, path, title, rest = opening
+        if not path and label:  # a new article or schedule: its sections may restart at 1
             prefix, numbers, titles = f"{label} ", (), {}
             id = label
         elif path:
@@ -232,18 +232,18 @@ def extract(document: Document) -> Report:
             headings, numbers, titles = headings + 1, (), {}
             id = f"H{headings}"
         number, unique = 1, id
-        while unique in seen:
+        while unique in used_ids:
             number, unique = number + 1, f"{id} ({number + 1})"
-        seen.add(unique)
-        if len(clauses) >= _MOST_CLAUSES:
-            raise ReviewError(f"{document.name!r} has more than {_MOST_CLAUSES:,} clauses; give one contract alone")
+        used_ids.add(unique)
+        if len(clauses) >= _MAX_CLAUSES:
+            raise ReviewError(f"{document.name!r} has more than {_MAX_CLAUSES:,} clauses; give one contract alone")
         clauses.append(Clause(id=unique, title=title or label, page=line.page, line=line.number))
-        words.append([rest] if rest else [])
-    joined = [re.sub(r"(?<=[a-z])- (?=[a-z])", "-", " ".join(parts)) for parts in words]
-    kinds = _kinds(clauses, joined)
-    made = tuple(
+        texts.append([rest] if rest else [])
+    clause_texts = [re.sub(r"(?<=[a-z])- (?=[a-z])", "-", " ".join(parts)) for parts in texts]
+    kinds = _classify_clauses(clauses, clause_texts)
+    complete = tuple(
         clause.model_copy(update={"text": text, "kind": kind})
-        for clause, text, kind in zip(clauses, joined, kinds, strict=True)
+        for clause, text, kind in zip(clauses, clause_texts, kinds, strict=True)
     )
     title = next((line.text for line in document.lines if line.text), "")[:200]
     return Report(
@@ -252,21 +252,21 @@ def extract(document: Document) -> Report:
         pages=document.pages,
         notes=document.notes,
         title=title,
-        type=_type(title, made[0].text),
-        parties=_parties(made[0].text + " " + " ".join(one.text for one in made[1:3])),
-        clauses=made,
+        type=_find_type(title, complete[0].text),
+        parties=_find_parties(complete[0].text + " " + " ".join(clause.text for clause in complete[1:3])),
+        clauses=complete,
     )
 
 
-def kind_of(title: str, text: str) -> str:
-    """Return what a clause is about, by its title, else by its text; `general` where neither says."""
-    best, most = "general", 0
+def classify_clause(title: str, text: str) -> str:
+    """Return the kind of a clause by title and text, or `general`."""
+    best, best_score = "general", 0
     for kind, words in rulebook()["kinds"].items():
-        whole, part = _title_patterns(words["title"])
-        score = 12 if whole.match(title) else 8 if title and part.search(title) else 0
-        score += min(4, len({found.lower() for found in re.findall(words["text"], text[:4_000], re.IGNORECASE)}))
-        if score > most:
-            best, most = kind, score
+        full_title, title_part = _title_patterns(words["title"])
+        score = 12 if full_title.match(title) else 8 if title and title_part.search(title) else 0
+        score += min(4, len({word.lower() for word in re.findall(words["text"], text[:4_000], re.IGNORECASE)}))
+        if score > best_score:
+            best, best_score = kind, score
     return best
 
 
@@ -275,83 +275,87 @@ def _title_patterns(title: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(rf"(?i)(?:{title})$"), re.compile(rf"(?i)\b(?:{title.replace('.*', '')})\b")
 
 
-def _opening(
+def _parse_opening(
     text: str, numbers: tuple[int, ...], *, restarted: bool, headings: int
 ) -> tuple[str, tuple[int, ...], str, str] | None:
-    """Return label, number, title and further words of the clause that a line opens, or None if it opens none."""
-    if found := _NAMED.match(text):
-        rest = found["rest"] or ""
-        label = f"{found['word'].title()} {found['path']}"
-        if found["word"].title() == "Section" and found["path"][0].isdecimal():
-            path = tuple(map(int, found["path"].split(".")))
-            return (found["path"], path, *_titled(rest)) if _follows(path, numbers, restarted=True) else None
-        is_title = not rest or found["end"] or rest[0] in "-–—" or rest == rest.title() or rest.isupper()
-        return (label, (), *_titled(rest.lstrip("-–— "))) if is_title or (len(rest) < 60 and rest[-1] != ".") else None
-    if found := _NUMBER.match(text):
-        path = tuple(map(int, found["path"].split(".")))
-        is_marked = len(path) > 1 or bool(found["end"]) or text[0] in "§Cc"
+    """Return label, number, title and remaining text if the line opens a clause, else None."""
+    if match := _NAMED.match(text):
+        rest = match["rest"] or ""
+        label = f"{match['word'].title()} {match['path']}"
+        if match["word"].title() == "Section" and match["path"][0].isdecimal():
+            path = tuple(map(int, match["path"].split(".")))
+            return (match["path"], path, *_split_title(rest)) if _follows(path, numbers, restarted=True) else None
+        is_title = not rest or match["end"] or rest[0] in "-–—" or rest == rest.title() or rest.isupper()
+        return (
+            (label, (), *_split_title(rest.lstrip("-–— ")))
+            if is_title or (len(rest) < 60 and rest[-1] != ".")
+            else None
+        )
+    if match := _NUMBER.match(text):
+        path = tuple(map(int, match["path"].split(".")))
+        is_marked = len(path) > 1 or bool(match["end"]) or text[0] in "§Cc"
         if is_marked and _follows(path, numbers, restarted=restarted):
-            return (found["path"], path, *_titled(found["rest"]))
+            return (match["path"], path, *_split_title(match["rest"]))
         return None
     is_title = len(text.split()) <= 6 and text[0].isupper() and text[-1] not in ".,;"
-    known = is_title and kind_of(text.rstrip(":"), "") != "general"
-    # Titles without numbers part a contract only where its first ones have none.
-    return ("", (), text.rstrip(":"), "") if known and (not numbers or headings) else None
+    is_known_kind = is_title and classify_clause(text.rstrip(":"), "") != "general"
+    # Unnumbered titles open clauses only if the contract's first ones are unnumbered.
+    return ("", (), text.rstrip(":"), "") if is_known_kind and (not numbers or headings) else None
 
 
-def _titled(rest: str) -> tuple[str, str]:
-    """Return the title and the further words of what comes after a number."""
-    found = _TITLE.match(rest)
-    is_sentence = found is not None and found["rest"] is None and rest.endswith(".") and len(rest.split()) > 4
-    if found is None or is_sentence or (found["rest"] is None and len(rest.split()) > 8):
+def _split_title(rest: str) -> tuple[str, str]:
+    """Split the text after a number into title and remaining text."""
+    match = _TITLE.match(rest)
+    is_sentence = match is not None and match["rest"] is None and rest.endswith(".") and len(rest.split()) > 4
+    if match is None or is_sentence or (match["rest"] is None and len(rest.split()) > 8):
         return "", rest
-    is_title = rest.isupper() or len(found["title"].split()) <= 8
-    has_verb = re.search(r"\b(?:shall|may|is|are|will|must|has|have)\b", found["title"]) is not None
-    return (found["title"], found["rest"] or "") if is_title and not has_verb else ("", rest)
+    is_title = rest.isupper() or len(match["title"].split()) <= 8
+    has_verb = re.search(r"\b(?:shall|may|is|are|will|must|has|have)\b", match["title"]) is not None
+    return (match["title"], match["rest"] or "") if is_title and not has_verb else ("", rest)
 
 
-def _follows(path: tuple[int, ...], before: tuple[int, ...], *, restarted: bool) -> bool:
-    """Return whether a number can come after another one: the next, the first below it, or the next above it."""
-    if not before:
+def _follows(path: tuple[int, ...], previous: tuple[int, ...], *, restarted: bool) -> bool:
+    """Return whether a number can follow another: the next, the first below it, or the next above it."""
+    if not previous:
         return path[0] == 1 or len(path) > 1 or restarted
-    if path[:-1] == before and path[-1] == 1:
+    if path[:-1] == previous and path[-1] == 1:
         return True
     depth = len(path)
-    if depth > len(before):  # 2.1 right after 1, without a 2 of its own
-        return depth == len(before) + 1 and path[0] in (before[0], before[0] + 1) and path[-1] == 1
+    if depth > len(previous):  # 2.1 right after 1, without a 2 of its own
+        return depth == len(previous) + 1 and path[0] in (previous[0], previous[0] + 1) and path[-1] == 1
     return (
-        path[: depth - 1] == before[: depth - 1] and before[depth - 1] < path[depth - 1] <= before[depth - 1] + 3
-    ) or (depth > 1 and path[-1] == 1 and path[0] == before[0] + 1)
+        path[: depth - 1] == previous[: depth - 1] and previous[depth - 1] < path[depth - 1] <= previous[depth - 1] + 3
+    ) or (depth > 1 and path[-1] == 1 and path[0] == previous[0] + 1)
 
 
-def _kinds(clauses: list[Clause], texts: list[str]) -> list[str]:
-    """Return the kinds of clauses; one that says nothing of its own has that of its title's clause."""
+def _classify_clauses(clauses: list[Clause], texts: list[str]) -> list[str]:
+    """Return the kind of each clause; a subclause without a kind inherits that of its parent."""
     kinds: list[str] = []
     by_title: dict[str, str] = {}
     for clause, text in zip(clauses, texts, strict=True):
-        own = clause.kind if clause.id == PREAMBLE else kind_of(clause.title, "")
-        if own == "general":
-            own = kind_of("", text)
-        if own == "general":
-            own = by_title.get(clause.id.rpartition(".")[0], "general")
-        by_title[clause.id] = own
-        kinds.append(own)
+        kind = clause.kind if clause.id == PREAMBLE else classify_clause(clause.title, "")
+        if kind == "general":
+            kind = classify_clause("", text)
+        if kind == "general":
+            kind = by_title.get(clause.id.rpartition(".")[0], "general")
+        by_title[clause.id] = kind
+        kinds.append(kind)
     return kinds
 
 
-def _type(title: str, preamble: str) -> str:
-    for place in (title, preamble[:4_000]):
-        for name, sort in rulebook()["types"].items():
-            if sort["find"] and re.search(sort["find"], place, re.IGNORECASE):
+def _find_type(title: str, preamble: str) -> str:
+    for text in (title, preamble[:4_000]):
+        for name, contract_type in rulebook()["types"].items():
+            if contract_type["find"] and re.search(contract_type["find"], text, re.IGNORECASE):
                 return str(name)
     return "other"
 
 
-def _parties(text: str) -> dict[str, str]:
-    """Return the parties' names by the roles that a preamble gives them."""
+def _find_parties(text: str) -> dict[str, str]:
+    """Return the names of the parties by their roles in the preamble."""
     parties: dict[str, str] = {}
-    for found in _ROLE.finditer(text[:6_000]):
-        name = _AFTER_NAME.split(_BEFORE_NAME.sub("", found["name"], count=1).lstrip(" ,"), maxsplit=1)[0].strip(" ,")
-        if not _NOT_A_ROLE.fullmatch(found["role"]):
-            parties.setdefault(found["role"], name)
+    for match in _ROLE.finditer(text[:6_000]):
+        name = _AFTER_NAME.split(_BEFORE_NAME.sub("", match["name"], count=1).lstrip(" ,"), maxsplit=1)[0].strip(" ,")
+        if not _NOT_A_ROLE.fullmatch(match["role"]):
+            parties.setdefault(match["role"], name)
     return parties

@@ -1,4 +1,4 @@
-"""What the agents of `contract_review` find and hand on, as frozen records.
+"""The records of `contract_review`.
 
 The baton carries ids and scores; the clauses and findings themselves travel as an artifact, the `Report`.
 """
@@ -17,7 +17,7 @@ Level = Literal["low", "moderate", "high", "extreme"]
 Treatment = Literal["avoid", "reduce", "share", "retain"]
 Verdict = Literal["sign", "negotiate", "do not sign"]
 Grade = Annotated[int, Field(ge=1, le=5)]
-"""Likelihood or consequence, from 1 to 5; `report` has the criteria."""
+"""Likelihood or consequence, from 1 to 5."""
 
 
 class ReviewError(BatonError):
@@ -33,7 +33,7 @@ class Line(Record):
 
 
 class Document(Record):
-    """A document as it was read; `notes` say what a reader should know of the reading, such as pages without text."""
+    """A document; `notes` describe problems in reading it, such as pages without text."""
 
     name: str
     sha256: str
@@ -43,7 +43,7 @@ class Document(Record):
 
 
 class Clause(Record):
-    """A clause: its number in the contract (made unique), what it is about, its words on one line, where it begins."""
+    """A clause: its number in the contract (made unique), title, kind, text on one line, and place."""
 
     id: str
     title: str
@@ -54,10 +54,10 @@ class Clause(Record):
 
 
 class Policy(Record):
-    """What the reviewing side accepts: the parameter `policy`.
+    """The terms that the reviewing side accepts: the parameter `policy`.
 
     Attributes:
-        party: The role whose risk it is, as the contract calls it; by default the side that buys or receives.
+        party: The role that the review protects, as named in the contract; by default the buyer or recipient.
         appetite: The highest score, likelihood times consequence, that needs no treatment.
         accepted_laws: Governing laws that need no remark.
         max_payment_days: The longest time to pay.
@@ -84,14 +84,14 @@ class Policy(Record):
 
 
 class Prices(Record):
-    """What a token costs, in US dollars for a million of them: the parameter `prices`."""
+    """The prices in US dollars per million tokens: the parameter `prices`."""
 
     prompt_per_million: UsdSpent = Decimal(0)
     completion_per_million: UsdSpent = Decimal(0)
 
 
 class Finding(Record):
-    """Something that a party may come to regret: a quotation of a clause, or a kind of clause that is absent.
+    """A possible disadvantage for the party: a quote of a clause, or a missing kind of clause.
 
     A model's findings have the rule `LLM-1`.
     """
@@ -109,7 +109,7 @@ class Finding(Record):
 
 
 class Risk(Record):
-    """One risk, taken through the process of ISO 31000:2018 (6.4.2 to 6.5); `residual` is the score after treatment."""
+    """A risk by ISO 31000:2018 (6.4.2 to 6.5); `residual` is the score after treatment."""
 
     id: str
     finding: str
@@ -128,7 +128,7 @@ class Risk(Record):
 
 
 class Statement(Record):
-    """A sentence of the summary, the clauses and findings it rests on, and the model that wrote it, if one did."""
+    """A sentence of the summary and the clauses and findings it cites; `by` names a model as author."""
 
     text: str
     clauses: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class Statement(Record):
 
 
 class Report(Record):
-    """The whole review, filled in by one agent after the other; `report.json` is this record."""
+    """The review, completed by each agent in turn; `report.json` is this record."""
 
     written_by: Literal["baton contract_review"] = "baton contract_review"
     document: str
@@ -160,7 +160,7 @@ class Report(Record):
 
 
 class ClauseKey(Record):
-    """What the baton has of a clause."""
+    """A clause, as the baton names it."""
 
     id: str
     kind: str
@@ -168,7 +168,7 @@ class ClauseKey(Record):
 
 
 class RiskFlag(Record):
-    """What the baton has of a risk: the rule that found it, where, and how high it is once scored."""
+    """A risk, as the baton names it: its rule, clause, and score once known."""
 
     finding: str
     rule: str
@@ -185,7 +185,7 @@ class ContractBaton(Baton):
 
 
 class ContractPatch(BatonPatch):
-    """What a stage of `contract_review` returns."""
+    """The patch of a `contract_review` stage."""
 
     extracted_clauses: list[ClauseKey] | None = None
     risk_flags: list[RiskFlag] | None = None

@@ -1,4 +1,4 @@
-"""Score the findings by ISO 31000:2018, and write the report, one page first; every statement says what it rests on."""
+"""Score the findings by ISO 31000:2018, and write the report; every statement has citations."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from activities.pages import bullets, check_folder, page, table, text, write_fol
 REPORT, DATA = "REPORT.md", "report.json"
 _MARK = "<!-- written by baton contract_review -->"
 MARKS = {REPORT: _MARK, DATA: '"written_by": "baton contract_review"'}
-"""The files that are written, and how ours are recognised."""
+"""The output files, and the mark that identifies this pipeline's own."""
 _BANDS: tuple[tuple[int, Level], ...] = ((15, "extreme"), (10, "high"), (5, "moderate"), (1, "low"))
 _UNKNOWN = {
     "event": "What the finding describes happens.",
@@ -18,31 +18,31 @@ _UNKNOWN = {
     "action": "Have a lawyer look at it.",
     "lowers": [1, 1],
 }
-_TOP = 5
+_MAX_SUMMARISED = 5
 
 
 def score(report: Report, appetite: int) -> Report:
-    """Return the report with the risk register: identified, graded, compared with the appetite, treated."""
+    """Add the risk register: each risk identified, graded, compared with the appetite, and treated."""
     plans = {rule["id"]: rule for rule in rulebook()["rule"]}
     names = {"us": report.party, "them": report.other}
-    risks = [_risk(one, plans.get(one.rule, _UNKNOWN), names, appetite) for one in report.findings]
-    ordered = sorted(risks, key=lambda one: (-one.score, one.finding))
-    open_ = [one for one in ordered if not one.accepted]
-    verdict: Verdict = "negotiate" if open_ else "sign"
-    if any(one.level == "extreme" for one in open_):
+    risks = [_assess_risk(finding, plans.get(finding.rule, _UNKNOWN), names, appetite) for finding in report.findings]
+    ordered = sorted(risks, key=lambda risk: (-risk.score, risk.finding))
+    unaccepted = [risk for risk in ordered if not risk.accepted]
+    verdict: Verdict = "negotiate" if unaccepted else "sign"
+    if any(risk.level == "extreme" for risk in unaccepted):
         verdict = "do not sign"
-    numbered = tuple(one.model_copy(update={"id": f"R-{at:02d}"}) for at, one in enumerate(ordered, 1))
+    numbered = tuple(risk.model_copy(update={"id": f"R-{number:02d}"}) for number, risk in enumerate(ordered, 1))
     return report.model_copy(update={"appetite": appetite, "risks": numbered, "verdict": verdict})
 
 
 def summarise(report: Report) -> Report:
-    """Return the report with its summary: what it is, what follows, the highest risks, what no rule looked at."""
+    """Add the summary: the contract, the verdict, the highest risks, and the clauses that no rule examined."""
     above = [risk for risk in report.risks if not risk.accepted]
     parties = (
         " and ".join(f"{name} ({role})" for role, name in report.parties.items()) or "parties that it does not name"
     )
     first = (report.clauses[0].id,)
-    said = [
+    statements = [
         Statement(text=f"{report.title}: a contract of the type {report.type!r} between {parties}.", clauses=first),
         Statement(
             text=f"Reviewed for the {report.party}: {report.verdict}. {len(above)} of {len(report.risks)} risks are "
@@ -51,93 +51,96 @@ def summarise(report: Report) -> Report:
             findings=tuple(risk.finding for risk in above),
         ),
     ]
-    for risk in above[:_TOP]:
+    for risk in above[:_MAX_SUMMARISED]:
         clauses = (risk.clause,) if risk.clause else ()
         text = f"{risk.title} (score {risk.score}, {risk.level}): {risk.action}"
-        said.append(Statement(text=text, clauses=clauses, findings=(risk.finding,)))
+        statements.append(Statement(text=text, clauses=clauses, findings=(risk.finding,)))
     if report.uncovered:
         text = f"No rule looked at {len(report.uncovered)} of {len(report.clauses) - 1} clauses any closer: read them."
-        said.append(Statement(text=text, clauses=report.uncovered))
-    return report.model_copy(update={"summary": tuple(said)})
+        statements.append(Statement(text=text, clauses=report.uncovered))
+    return report.model_copy(update={"summary": tuple(statements)})
 
 
-def citation_faults(report: Report) -> list[str]:
-    """Return what in a report cannot be traced: empty for every report that is written.
+def find_untraceable(report: Report) -> list[str]:
+    """Return the items of a report with invalid citations; a report with any is not written.
 
-    Each clause and finding that is named exists, and each quotation is in its clause word for word. Whether a
-    statement follows from what it rests on is not checked.
+    Each cited clause and finding must exist, and each quote must be in its clause verbatim. Whether a statement follows
+    from its citations is not checked.
     """
     clauses = {clause.id: clause for clause in report.clauses}
     findings = {finding.id for finding in report.findings}
     faults = [
-        f"finding {one.id}"
-        for one in report.findings
-        if (one.clause is None and one.absent is None)
-        or (one.clause is not None and (one.clause not in clauses or one.quote not in clauses[one.clause].text))
+        f"finding {finding.id}"
+        for finding in report.findings
+        if (finding.clause is None and finding.absent is None)
+        or (
+            finding.clause is not None
+            and (finding.clause not in clauses or finding.quote not in clauses[finding.clause].text)
+        )
     ]
-    faults += [f"risk {one.id}" for one in report.risks if one.finding not in findings]
+    faults += [f"risk {risk.id}" for risk in report.risks if risk.finding not in findings]
     return faults + [
-        f"statement {at}"
-        for at, one in enumerate(report.summary, 1)
-        if not (one.clauses or one.findings)
-        or not set(one.clauses) <= clauses.keys()
-        or not set(one.findings) <= findings
+        f"statement {number}"
+        for number, statement in enumerate(report.summary, 1)
+        if not (statement.clauses or statement.findings)
+        or not set(statement.clauses) <= clauses.keys()
+        or not set(statement.findings) <= findings
     ]
 
 
 def write_report(report: Report, out: Path) -> tuple[str, str]:
     """Write `REPORT.md` and `report.json`, and return their texts."""
-    if faults := citation_faults(report):
+    if faults := find_untraceable(report):
         raise ReviewError(f"the report is not written, because it cannot be traced: {', '.join(faults[:5])}")
     check_folder(out, MARKS, ReviewError)
-    shown, data = to_markdown(report), report.model_dump_json(indent=1) + "\n"
-    write_folder(out, {REPORT: shown, DATA: data}, ReviewError)
-    return shown, data
+    markdown, data = to_markdown(report), report.model_dump_json(indent=1) + "\n"
+    write_folder(out, {REPORT: markdown, DATA: data}, ReviewError)
+    return markdown, data
 
 
 def to_markdown(report: Report) -> str:
-    """Return a report as Markdown. Words of the contract cannot become a heading, a link or mark-up in it."""
+    """Return a report as Markdown; the contract's text is escaped, so it cannot become mark-up."""
     above = [risk for risk in report.risks if not risk.accepted]
-    titles = {clause.id: clause for clause in report.clauses}
+    clauses = {clause.id: clause for clause in report.clauses}
     parts = [
         _MARK,
         f"# Contract review: {text(report.title)}",
         "> The words of the contract are quoted as data: whatever they say, they are not instructions. This is an aid "
         "to its reader, not legal advice.",
         "## Summary",
-        bullets(_statement(one) for one in report.summary),
+        bullets(_render_statement(statement) for statement in report.summary),
         "## Risks",
         table(
             ("Risk", "Where", "What", "Likelihood × consequence", "Level", "Accepted", "Treatment", "Left after it"),
             [
                 (
-                    one.id,
-                    _where(one),
-                    text(one.title),
-                    f"{one.likelihood} × {one.consequence} = {one.score}",
-                    one.level,
-                    "yes" if one.accepted else "no",
-                    one.treatment,
-                    str(one.residual),
+                    risk.id,
+                    _render_clause(risk),
+                    text(risk.title),
+                    f"{risk.likelihood} × {risk.consequence} = {risk.score}",
+                    risk.level,
+                    "yes" if risk.accepted else "no",
+                    risk.treatment,
+                    str(risk.residual),
                 )
-                for one in report.risks
+                for risk in report.risks
             ],
         )
         if report.risks
         else "No rule found anything.",
-        *(_treatment(one) for one in above),
+        *(_render_treatment(risk) for risk in above),
         "## Findings",
         *(
-            f"- **{one.id}**, rule {one.rule}, "
+            f"- **{finding.id}**, rule {finding.rule}, "
             + (
-                _place(titles[one.clause])
-                if one.clause
-                else f"nowhere: a clause on {(one.absent or '').replace('_', ' ')}"
+                _render_place(clauses[finding.clause])
+                if finding.clause
+                else f"nowhere: a clause on {(finding.absent or '').replace('_', ' ')}"
             )
-            + f": {text(one.title)}. {text(one.why)}"
-            + (f" ({text(one.because)})" if one.because else "")
-            + (f" “{text(one.quote)}”" if one.quote else "")
-            for one in report.findings
+            + f": {text(finding.title)}. {text(finding.why)}"
+            + (f" ({text(finding.because)})" if finding.because else "")
+            + (f" “{text(finding.quote)}”" if finding.quote else "")
+            for finding in report.findings
         ),
         "## Method",
         f"{len(rulebook()['rule'])} rules were applied to every clause. A finding is a risk in the sense of ISO "
@@ -155,10 +158,10 @@ def to_markdown(report: Report) -> str:
     return page(*parts)
 
 
-def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetite: int) -> Risk:
-    consequence, points = finding.consequence, finding.likelihood * finding.consequence
-    accepted = points <= appetite
-    left = max(1, finding.likelihood - plan["lowers"][0]) * max(1, consequence - plan["lowers"][1])
+def _assess_risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetite: int) -> Risk:
+    consequence, score = finding.consequence, finding.likelihood * finding.consequence
+    accepted = score <= appetite
+    residual = max(1, finding.likelihood - plan["lowers"][0]) * max(1, consequence - plan["lowers"][1])
     return Risk(
         id="R-00",
         finding=finding.id,
@@ -167,36 +170,36 @@ def _risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetit
         event=plan["event"].format(**names),
         likelihood=finding.likelihood,
         consequence=consequence,
-        score=points,
-        level=next(level for least, level in _BANDS if points >= least),
+        score=score,
+        level=next(level for minimum, level in _BANDS if score >= minimum),
         accepted=accepted,
         treatment="retain" if accepted else plan["treatment"],
         action="Accept it as it is." if accepted else plan["action"].format(**names),
         wording="" if accepted else plan.get("wording", "").format(**names),
-        residual=points if accepted else min(left, points),
+        residual=score if accepted else min(residual, score),
     )
 
 
-def _treatment(risk: Risk) -> str:
+def _render_treatment(risk: Risk) -> str:
     lines = [
         f"Event: {text(risk.event)}",
         f"Treatment: {risk.treatment}. {text(risk.action)} That leaves {risk.residual}.",
     ]
-    heading = f"### {risk.id}: {text(risk.title)} ({_where(risk)}, {risk.finding})"
+    heading = f"### {risk.id}: {text(risk.title)} ({_render_clause(risk)}, {risk.finding})"
     wording = f"\n\nProposed wording:\n\n> {text(risk.wording)}" if risk.wording else ""
     return f"{heading}\n\n{bullets(lines)}{wording}"
 
 
-def _statement(one: Statement) -> str:
-    rests = ", ".join([*(f"clause {text(id)}" for id in one.clauses[:12]), *one.findings[:12]])
-    more = len(one.clauses[12:]) + len(one.findings[12:])
-    author = f" *({text(one.by)})*" if one.by else ""
-    return f"{text(one.text)} [{rests}{f' and {more} more' if more else ''}]{author}"
+def _render_statement(statement: Statement) -> str:
+    citations = ", ".join([*(f"clause {text(id)}" for id in statement.clauses[:12]), *statement.findings[:12]])
+    omitted = len(statement.clauses[12:]) + len(statement.findings[12:])
+    author = f" *({text(statement.by)})*" if statement.by else ""
+    return f"{text(statement.text)} [{citations}{f' and {omitted} more' if omitted else ''}]{author}"
 
 
-def _where(risk: Risk) -> str:
+def _render_clause(risk: Risk) -> str:
     return f"clause {text(risk.clause)}" if risk.clause else "missing"
 
 
-def _place(clause: Any) -> str:
+def _render_place(clause: Any) -> str:
     return f"clause {text(clause.id)} ({text(clause.title)}, page {clause.page}, line {clause.line})"

@@ -1,7 +1,6 @@
 """The stages of `contract_review`: extract clauses → analyse → score risk → executive summary.
 
-Each is an agent behind Baton's port. What a stage reserves is its share of the run's budget, if the run has one: a
-model that costs more is stopped.
+Each stage is an agent. Its reservation limits the cost of its model, if the run has a budget.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from baton.agents.port import AgentLimits, agent_stage
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=20),
     "heartbeat": timedelta(seconds=10),
-    "retries": Retries(never=("TypeError", "ReviewError")),  # a wrong file or parameter stays wrong
+    "retries": Retries(never=("TypeError", "ReviewError")),  # a retry does not mend a wrong file or parameter
 }
 
 extract_clauses = agent_stage(
@@ -25,7 +24,7 @@ extract_clauses = agent_stage(
     baton_type=ContractBaton,
     **_TERMS,
 )
-"""Read the contract and take it apart: clauses with kind and place, parties, type."""
+"""Split the contract into clauses with kind and place, and find its parties and type."""
 
 analyse_clauses = agent_stage(
     Analyst(),
@@ -35,7 +34,7 @@ analyse_clauses = agent_stage(
     limits=AgentLimits(requests=4),
     reserve_micro_usd=100_000,
 )
-"""Apply every rule to every clause, and ask the model for more."""
+"""Apply every rule to every clause, and ask the model for more findings."""
 
 score_risk = agent_stage(
     Scorer(),
@@ -53,7 +52,7 @@ write_summary = agent_stage(
     limits=AgentLimits(requests=4),
     reserve_micro_usd=100_000,
 )
-"""Write the report, one page first; every statement in it says what it rests on."""
+"""Write the report; every statement has citations."""
 
 STAGES: list[Callable[..., Any]] = [extract_clauses, analyse_clauses, score_risk, write_summary]
 """The stages that a worker runs."""

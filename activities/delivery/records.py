@@ -1,4 +1,4 @@
-"""What `delivery` is asked to do, and what its stages hand on, as frozen records."""
+"""The order of `delivery`, and the records of its stages."""
 
 import json
 import re
@@ -21,16 +21,16 @@ class DeliveryError(BatonError):
 
 
 def _as_command(value: Any) -> Any:
-    """Return a command's arguments; a text is a line for the shell, as a person would type it."""
+    """Return a command's arguments; a text is a shell command line."""
     if isinstance(value, str):
         return ("sh", "-c", value) if value.strip() else ()
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"a command is a text or a list of texts, not {json.dumps(value)}; put it in quotation marks")
+        raise ValueError(f"a command is a text or a list of texts, not {json.dumps(value)}; quote it")
     return tuple(value)
 
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_as_command), Field(min_length=1)]
-"""A program and its arguments; in parameters also a line for the shell."""
+"""A program and its arguments; parameters may give a shell command line instead."""
 
 
 class Edit(Record):
@@ -51,29 +51,29 @@ class Change(Record):
     title: str = ""
 
     @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        if sum(one is not None for one in (self.patch, self.edits, self.command)) != 1:
+    def _require_one_kind(self) -> Self:
+        if sum(kind is not None for kind in (self.patch, self.edits, self.command)) != 1:
             raise ValueError("a change is exactly one of 'patch', 'edits' and 'command'")
         return self
 
-    def in_words(self) -> str:
-        """Return what it does, on one line.
+    def describe(self) -> str:
+        """Describe the change on one line.
 
         Example:
-            >>> Change.model_validate_json('{"command": ["ruff", "check", "--fix"]}').in_words()
+            >>> Change.model_validate_json('{"command": ["ruff", "check", "--fix"]}').describe()
             'run `ruff check --fix`'
         """
         if self.title:
             return " ".join(self.title.split())
         if self.command is not None:
-            return f"run `{shown(self.command)}`"
+            return f"run `{render_command(self.command)}`"
         if self.edits is not None:
             return f"replace texts in {', '.join(dict.fromkeys(edit.path for edit in self.edits))}"
         return "apply a diff"
 
 
 class Draft(Record):
-    """What the implementer answers: edits of texts that occur once, or none for the change that was ordered."""
+    """The implementer's answer: edits of texts that occur once, or none for the ordered change."""
 
     title: str = Field(min_length=1, max_length=120)
     edits: list[Edit] = Field(default_factory=list, max_length=100)
@@ -85,21 +85,21 @@ class Order(Record):
     Attributes:
         repository: A git checkout that the worker can reach; its working copy is never touched.
         base: The commit, branch or tag that the work starts from.
-        branch: The branch to offer; named after the goal by default.
-        patch: Short for one change that is a diff.
-        edits: Short for one change that is a list of edits.
-        command: Short for one change that a command makes.
-        changes: The changes, one for each round: each is made on top of the one before, if tests or review failed.
+        branch: The branch to offer; by default named after the goal.
+        patch: Short form for one change: a diff.
+        edits: Short form for one change: a list of edits.
+        command: Short form for one change: a command.
+        changes: The changes by round: each is made on top of the previous one if tests or review failed.
         test: The command that tests the project; detected by default.
         prepare: A command to run before the tests, for example `npm ci`.
-        test_seconds: How long preparing and testing may take, each.
-        rounds: How often the implementer may try.
+        test_seconds: The timeout of preparing and of testing.
+        rounds: The maximum number of rounds.
         paths: Patterns of the files that may change; all by default.
-        most_lines: How many lines may be added and removed together.
-        environment: Names of the worker's variables that commands may see.
-        network: Whether commands may reach the network.
-        approver: Who is asked before the branch is offered.
-        approval_hours: How long the approver has.
+        most_lines: The maximum number of added and removed lines.
+        environment: Names of the worker's environment variables to pass to commands.
+        network: Whether commands may use the network.
+        approver: Who approves the branch before it is offered.
+        approval_hours: The time limit for the approval.
     """
 
     repository: str = Field(min_length=1)
@@ -125,7 +125,7 @@ class Order(Record):
         """Return the order in a pipeline's parameters.
 
         Example:
-            >>> Order.of({"repository": "/src/app", "command": "make format"}).all_changes[0].in_words()
+            >>> Order.of({"repository": "/src/app", "command": "make format"}).all_changes[0].describe()
             'run `make format`'
         """
         try:
@@ -142,10 +142,10 @@ class Order(Record):
 
     @property
     def all_changes(self) -> tuple[Change, ...]:
-        """The changes in the order in which they are tried."""
-        short = (("patch", self.patch), ("edits", self.edits), ("command", self.command))
-        first = [Change.model_validate({name: value}) for name, value in short if value is not None]
-        return (*first, *self.changes)
+        """All changes, in the order of the rounds."""
+        short_forms = (("patch", self.patch), ("edits", self.edits), ("command", self.command))
+        short_changes = [Change.model_validate({name: value}) for name, value in short_forms if value is not None]
+        return (*short_changes, *self.changes)
 
     def branch_for(self, goal: str, task_id: str) -> str:
         """Return the branch's name.
@@ -159,7 +159,7 @@ class Order(Record):
 
 
 class Plan(Record):
-    """What the planner decided; later stages read it and detect nothing a second time."""
+    """The planner's decisions; later stages read them instead of detecting anew."""
 
     repository: str
     base: str
@@ -170,7 +170,7 @@ class Plan(Record):
 
 
 class TestRun(Record):
-    """One run of the project's tests, or of the command that prepares them if that failed; code None: out of time."""
+    """A run of the project's tests, or of the preparing command if that failed; the code is None after a timeout."""
 
     __test__ = False
 
@@ -186,15 +186,15 @@ class TestRun(Record):
         """Whether the tests passed."""
         return self.prepared and self.code == 0
 
-    def in_words(self) -> str:
-        """Return how it ended, on one line."""
-        what = f"`{shown(self.command)}`" + ("" if self.prepared else ", which prepares the tests,")
-        end = "was stopped for taking too long" if self.code is None else f"ended with exit code {self.code}"
-        return f"{what} {end} on {self.commit[:12]}"
+    def describe(self) -> str:
+        """Describe the result on one line."""
+        command = f"`{render_command(self.command)}`" + ("" if self.prepared else ", which prepares the tests,")
+        outcome = "was stopped for taking too long" if self.code is None else f"ended with exit code {self.code}"
+        return f"{command} {outcome} on {self.commit[:12]}"
 
 
 class Remark(Record):
-    """A remark of the reviewer on a line of the new text; line 0 means the file as a whole."""
+    """A remark of the reviewer on a line of the new text; line 0 means the whole file."""
 
     path: str
     line: int = Field(default=0, ge=0)
@@ -204,33 +204,33 @@ class Remark(Record):
 
     @property
     def place(self) -> str:
-        """File and line, as editors read them."""
+        """File and line, as editors take them."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
-def shown(command: tuple[str, ...]) -> str:
-    """Return a command as a person would type it.
+def render_command(command: tuple[str, ...]) -> str:
+    """Return a command as typed in a shell.
 
     Example:
-        >>> shown(("sh", "-c", "make test && make lint")), shown(("ruff", "check", "my file.py"))
+        >>> render_command(("sh", "-c", "make test && make lint")), render_command(("ruff", "check", "my file.py"))
         ('make test && make lint', "ruff check 'my file.py'")
     """
     return command[2] if command[:2] == ("sh", "-c") and len(command) == 3 else shlex.join(command)
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Return whether a pattern means a path; `**` stands for any number of folders.
+    """Return whether a path matches a pattern; `**` matches any number of folders.
 
     Example:
         >>> matches("src/a/b.py", "src/**/*.py"), matches("src/b.py", "src/**/*.py"), matches("x/b.py", "*.py")
         (True, True, False)
     """
-    return _fits(path.split("/"), pattern.split("/"))
+    return _match_parts(path.split("/"), pattern.split("/"))
 
 
-def _fits(parts: list[str], patterns: list[str]) -> bool:
+def _match_parts(parts: list[str], patterns: list[str]) -> bool:
     if not patterns:
         return not parts
     if patterns[0] == "**":
-        return any(_fits(parts[start:], patterns[1:]) for start in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _fits(parts[1:], patterns[1:])
+        return any(_match_parts(parts[start:], patterns[1:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _match_parts(parts[1:], patterns[1:])

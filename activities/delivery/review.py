@@ -1,4 +1,4 @@
-"""Review a change: what must not be offered, and what its reader should look at. The rules are data."""
+"""Review a change by rules: remarks that block it, and others for its reader."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ _LINE_RULES: tuple[tuple[str, str, str, str], ...] = (
         "a test is switched off, or all others are",
     ),
 )
-"""What blocks in an added line: the rule, in which files, the pattern, the message."""
+"""Rules for added lines that block a change: name, files, pattern, message."""
 _SECRET_FILE = re.compile(
     r"(^|/)(\.env(\.(?!example|sample|template)[^/]*)?|\.netrc|\.npmrc|\.pypirc|id_(rsa|dsa|ecdsa|ed25519)"
     r"|credentials(\.json)?|[^/]*\.(pem|key|p12|pfx|jks|keystore))$"
@@ -40,7 +40,7 @@ _JSON_WITH_COMMENTS = re.compile(r"(^|/)((ts|js)config[^/]*|\.?devcontainer|\.es
 
 
 async def review(repository: Repository, order: Order, base: str, commit: str) -> list[Remark]:
-    """Return the remarks on a change: what blocks first, then by place."""
+    """Return the remarks on a change: blocking ones first, then by place."""
     diffs = await repository.changes(base, commit)
     remarks = [remark for diff in diffs for remark in file_remarks(diff, order)]
     for diff in diffs:
@@ -51,11 +51,11 @@ async def review(repository: Repository, order: Order, base: str, commit: str) -
             line, message = fault
             remarks.append(Remark(path=diff.path, line=line, blocks=not was_broken, rule="syntax", message=message))
     remarks += change_remarks(diffs, order)
-    return sorted(remarks, key=lambda one: (not one.blocks, one.path, one.line))
+    return sorted(remarks, key=lambda remark: (not remark.blocks, remark.path, remark.line))
 
 
 def file_remarks(diff: FileDiff, order: Order) -> Iterator[Remark]:
-    """Yield the remarks on one file by its name and its added lines."""
+    """Yield the remarks on a file's name and added lines."""
     if order.paths and not any(matches(diff.path, pattern) for pattern in order.paths):
         message = f"only {', '.join(order.paths)} may change"
         yield Remark(path=diff.path, blocks=True, rule="outside", message=message)
@@ -65,28 +65,28 @@ def file_remarks(diff: FileDiff, order: Order) -> Iterator[Remark]:
         yield Remark(path=diff.path, blocks=False, rule="binary", message="a binary file cannot be reviewed")
         return
     for number, line in diff.added:
-        for rule, where, pattern, message in _LINE_RULES:
-            if (where == "any" or is_test_file(diff.path)) and re.match(pattern, line):
+        for rule, scope, pattern, message in _LINE_RULES:
+            if (scope == "any" or is_test_file(diff.path)) and re.match(pattern, line):
                 yield Remark(path=diff.path, line=number, blocks=True, rule=rule, message=message)
 
 
 def change_remarks(diffs: Sequence[FileDiff], order: Order) -> Iterator[Remark]:
-    """Yield the remarks on a change as a whole: its size, and the tests that it removes."""
-    added, removed = sum(len(one.added) for one in diffs), sum(len(one.removed) for one in diffs)
+    """Yield the remarks on the size of a change and on removed tests."""
+    added, removed = sum(len(diff.added) for diff in diffs), sum(len(diff.removed) for diff in diffs)
     if added + removed > order.most_lines:
         message = f"{added:,} lines are added and {removed:,} removed; more than {order.most_lines} cannot be reviewed"
         yield Remark(path=diffs[0].path, blocks=True, rule="size", message=message)
-    tests = [one for one in diffs if is_test_file(one.path)]
-    gone = {one.path: sum(_TEST.search(line) is not None for line in one.removed) for one in tests}
-    come = sum(_TEST.search(line) is not None for one in tests for _, line in one.added)
-    if sum(gone.values()) > come:
-        first = next(path for path, count in gone.items() if count)
-        message = f"{sum(gone.values())} tests are removed and {come} added: a change must not pass by testing less"
+    test_diffs = [diff for diff in diffs if is_test_file(diff.path)]
+    removed_tests = {diff.path: sum(_TEST.search(line) is not None for line in diff.removed) for diff in test_diffs}
+    added_tests = sum(_TEST.search(line) is not None for diff in test_diffs for _, line in diff.added)
+    if (removed_count := sum(removed_tests.values())) > added_tests:
+        first = next(path for path, count in removed_tests.items() if count)
+        message = f"{removed_count} tests are removed and {added_tests} added: a change must not pass by testing less"
         yield Remark(path=first, blocks=True, rule="tests-removed", message=message)
 
 
 def is_test_file(path: str) -> bool:
-    """Return whether a file holds tests, by its name.
+    """Return whether a path is that of a test file.
 
     Example:
         >>> is_test_file("tests/unit/test_a.py"), is_test_file("src/a.spec.ts"), is_test_file("src/latest.py")
@@ -96,7 +96,7 @@ def is_test_file(path: str) -> bool:
 
 
 def may_hold_secrets(path: str) -> bool:
-    """Return whether a file can hold secrets, by its name.
+    """Return whether a path is that of a file that may hold secrets.
 
     Example:
         >>> may_hold_secrets("app/.env"), may_hold_secrets(".env.example"), may_hold_secrets("deploy/tls.key")
@@ -106,7 +106,7 @@ def may_hold_secrets(path: str) -> bool:
 
 
 def syntax_fault(path: str, text: str) -> tuple[int, str] | None:
-    """Return the line and the reason where a text cannot be parsed; None where it can, or is not checked.
+    """Return the line and reason of a syntax error, or None if the file is valid or not checked.
 
     Example:
         >>> syntax_fault("a.json", '{"a": }'), syntax_fault("a.txt", "(")

@@ -1,9 +1,9 @@
-"""Run a program within limits: of time, of output, and of what it can reach.
+"""Run a program with limits on time, output and access.
 
-The change under test is code that is not approved yet, and a model may have written it. It runs in a sandbox that
-can write to its own folder, read the system's programs, and reach neither the network nor the worker's keys, ledger
-and vault. Bubblewrap is used where it is installed, Landlock and namespaces of the Linux kernel otherwise; where
-neither works, nothing runs unless the worker's operator sets ``BATON_DELIVERY_SANDBOX=none``.
+The change under test is unapproved code, possibly written by a model. It runs in a sandbox that can write to its own
+folder and read the system's programs, but cannot access the network or the worker's keys, ledger and vault. Bubblewrap
+is used if installed, otherwise Landlock and Linux namespaces. If neither works, nothing runs unless the worker's
+operator sets ``BATON_DELIVERY_SANDBOX=none``.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from activities.delivery.records import DeliveryError
 
 MODE, READABLE = "BATON_DELIVERY_SANDBOX", "BATON_DELIVERY_READABLE"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys/devices/system/cpu", "/nix/store")
-# Not the whole of /etc: a worker's keys may be there.
+# Not all of /etc: it may hold a worker's keys.
 _SYSTEM_ETC = (
     *("alternatives", "ca-certificates", "fonts", "group", "hosts", "java", "ld.so.cache", "ld.so.conf"),
     *("ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "passwd", "pki", "protocols", "resolv.conf"),
@@ -33,13 +33,13 @@ _SYSTEM_ETC = (
 _SECRETS = ("BATON_KEYS", "BATON_LEDGER", "BATON_VAULT", "BATON_ARTIFACTS", "TEMPORAL_CONFIG_FILE")
 _VARIABLES = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "USER", "LOGNAME", "SHELL")
 _CONFINE = str(Path(__file__).with_name("confine.py"))
-_BLOCK = 65_536
+_BLOCK_BYTES = 65_536
 _LAST_OUTPUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Ran:
-    """How a program ended."""
+class ProgramResult:
+    """The result of a program; the code is None after a timeout."""
 
     code: int | None
     output: bytes
@@ -50,7 +50,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a command can reach."""
+    """The files and network that a command can access."""
 
     write: tuple[Path, ...]
     read: tuple[Path, ...] = ()
@@ -60,44 +60,44 @@ class Sandbox:
         """Return the command that runs ``command`` in the sandbox."""
         if os.environ.get(MODE) == "none":
             return [*command]
-        read = [str(place) for place in self._readable()]
-        write = [str(place) for place in self.write]
-        _refuse_secrets([*read, *write])
-        match _available():
+        read = [str(path) for path in self._readable()]
+        write = [str(path) for path in self.write]
+        _reject_exposed_secrets([*read, *write])
+        match _find_sandbox():
             case "bubblewrap":
                 net = ["--share-net"] if self.network else []
-                system = [part for place in read for part in ("--ro-bind-try", place, place)]
-                own = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - one of its own
-                bind = [*(part for place in write for part in ("--bind", place, place)), "--chdir", str(folder)]
-                options = ["--unshare-all", *net, "--die-with-parent", "--new-session", "--cap-drop", "ALL", *own]
+                system = [part for path in read for part in ("--ro-bind-try", path, path)]
+                private = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - a private one
+                bind = [*(part for path in write for part in ("--bind", path, path)), "--chdir", str(folder)]
+                options = ["--unshare-all", *net, "--die-with-parent", "--new-session", "--cap-drop", "ALL", *private]
                 return ["bwrap", *options, *system, *bind, "--", *command]
             case "landlock":
                 spec = json.dumps({"read": read, "write": write, "network": self.network})
                 return [sys.executable, "-I", "-S", _CONFINE, spec, *command]
-            case why:
+            case reason:
                 raise DeliveryError(
-                    f"no sandbox works for the change under test on this worker ({why}): install bubblewrap, or "
-                    f"run the worker where nothing is worth protecting and set {MODE}=none"
+                    f"no sandbox is available on this worker for the change under test ({reason}): install bubblewrap, "
+                    f"or run an isolated worker with {MODE}=none"
                 )
 
     def _readable(self) -> Iterable[Path]:
-        named = [Path(place) for place in os.environ.get(READABLE, "").split(os.pathsep) if place]
+        configured = [Path(path) for path in os.environ.get(READABLE, "").split(os.pathsep) if path]
         interpreters = [Path(sys.prefix), Path(sys.base_prefix)]
-        for place in self.read:  # a virtual environment leads to the interpreter that it was made with
-            python = (place / "bin" / "python").resolve()
+        for folder in self.read:  # a virtual environment links to its base interpreter
+            python = (folder / "bin" / "python").resolve()
             interpreters += [python.parents[1]] if python.is_file() and len(python.parents) > 2 else []
-        system = [*(Path(place) for place in _SYSTEM), *(Path("/etc", name) for name in _SYSTEM_ETC)]
-        places = [*system, *interpreters, *self.read, *named]
-        return dict.fromkeys(place for one in places for place in (one, one.resolve()) if place.exists())
+        system = [*(Path(path) for path in _SYSTEM), *(Path("/etc", name) for name in _SYSTEM_ETC)]
+        paths = [*system, *interpreters, *self.read, *configured]
+        return dict.fromkeys(candidate for path in paths for candidate in (path, path.resolve()) if candidate.exists())
 
 
-def environment_for(names: Sequence[str] = (), further: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a program: what programs need and what is asked for by name."""
+def environment_for(names: Sequence[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return a program's environment: common variables, those in ``names``, and ``extra``."""
     for name in names:
         if name.upper().startswith(("BATON_", "TEMPORAL_")):
             raise DeliveryError(f"the parameter 'environment' names {name!r}, which can hold a key of the worker")
-    passed = {name: os.environ[name] for name in (*_VARIABLES, *names) if name in os.environ}
-    return {**passed, **(further or {})}
+    inherited = {name: os.environ[name] for name in (*_VARIABLES, *names) if name in os.environ}
+    return {**inherited, **(extra or {})}
 
 
 async def run_program(
@@ -107,11 +107,11 @@ async def run_program(
     seconds: float,
     environment: Mapping[str, str],
     stdin: bytes = b"",
-    most_bytes: int = 4_000_000,
-    together: bool = False,
-) -> Ran:
-    """Run a program to its end, or until its time is over; whatever it started in its session ends with it."""
-    began = time.monotonic()
+    max_bytes: int = 4_000_000,
+    merge_errors: bool = False,
+) -> ProgramResult:
+    """Run a program until it ends or times out, then kill every process of its session."""
+    started = time.monotonic()
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -119,14 +119,14 @@ async def run_program(
             env=dict(environment),
             stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT if together else asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT if merge_errors else asyncio.subprocess.PIPE,
             start_new_session=True,
         )
     except OSError as error:
         raise DeliveryError(f"the program {command[0]!r} cannot be started ({error.strerror}); install it") from error
-    output, errors = _Kept(most_bytes), _Kept(most_bytes)
+    output_tail, errors_tail = _Tail(max_bytes), _Tail(max_bytes)
     work = asyncio.gather(
-        _feed(process.stdin, stdin), output.read(process.stdout), errors.read(process.stderr), process.wait()
+        _feed(process.stdin, stdin), output_tail.read(process.stdout), errors_tail.read(process.stderr), process.wait()
     )
     try:
         await asyncio.wait_for(asyncio.shield(work), seconds)
@@ -134,77 +134,77 @@ async def run_program(
     except TimeoutError:
         code = None
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing of it is left
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # no process is left
             os.killpg(process.pid, signal.SIGKILL)
-        # Its output ends when everything that could write has ended, unless it left the session unconfined.
+        # The output ends when all its processes have ended, unless one left an unconfined session.
         await asyncio.wait([work], timeout=_LAST_OUTPUT_SECONDS)
         work.cancel()
-    dropped = output.dropped + errors.dropped
-    return Ran(code, output.result(), errors.result(), dropped, time.monotonic() - began)
+    dropped = output_tail.dropped + errors_tail.dropped
+    return ProgramResult(code, output_tail.result(), errors_tail.result(), dropped, time.monotonic() - started)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder if it exists, also where programs left folders in it without write permission."""
+    """Remove a folder if it exists, including subfolders without write permission."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
-        for place, names, _ in os.walk(folder):
-            for inner in (Path(place, name) for name in names):
-                if not inner.is_symlink():
+        for parent, names, _ in os.walk(folder):
+            for child in (Path(parent, name) for name in names):
+                if not child.is_symlink():
                     with contextlib.suppress(OSError):
-                        inner.chmod(0o700)
+                        child.chmod(0o700)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache
-def _available() -> str:
-    """Return which sandbox works here, or why none does."""
+def _find_sandbox() -> str:
+    """Return the available sandbox, or the reason why there is none."""
     if shutil.which("bwrap"):
-        trial = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
-        if subprocess.run(trial, capture_output=True, check=False, timeout=30).returncode == 0:
+        trial_command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+        if subprocess.run(trial_command, capture_output=True, check=False, timeout=30).returncode == 0:
             return "bubblewrap"
     if sys.platform != "linux":
         return "it is not Linux"
     spec = json.dumps({"read": _SYSTEM, "write": [], "network": False})
-    trial = [sys.executable, "-I", "-S", _CONFINE, spec, "true"]
-    ran = subprocess.run(trial, capture_output=True, check=False, timeout=30, cwd="/usr")
-    return "landlock" if ran.returncode == 0 else ran.stderr.decode("utf-8", "replace").strip()[:300]
+    trial_command = [sys.executable, "-I", "-S", _CONFINE, spec, "true"]
+    result = subprocess.run(trial_command, capture_output=True, check=False, timeout=30, cwd="/usr")
+    return "landlock" if result.returncode == 0 else result.stderr.decode("utf-8", "replace").strip()[:300]
 
 
-def _refuse_secrets(places: Sequence[str]) -> None:
-    """Refuse a sandbox from which the worker's secrets could be read."""
-    named = {name: os.environ.get(name, "").removeprefix("sqlite:///").removeprefix("file://") for name in _SECRETS}
-    secrets = {name: Path(value) for name, value in named.items() if value and "://" not in value}
-    secrets[".baton"] = Path(".baton")  # where keys, ledger and vault are unless said otherwise
+def _reject_exposed_secrets(paths: Sequence[str]) -> None:
+    """Raise `DeliveryError` if the sandbox could read the worker's secrets."""
+    settings = {name: os.environ.get(name, "").removeprefix("sqlite:///").removeprefix("file://") for name in _SECRETS}
+    secrets = {name: Path(value) for name, value in settings.items() if value and "://" not in value}
+    secrets[".baton"] = Path(".baton")  # the default folder of keys, ledger and vault
     for name, secret in secrets.items():
-        place = secret.resolve()
+        secret_path = secret.resolve()
         if secret.exists() and (
-            open_to := next((it for it in places if place.is_relative_to(Path(it).resolve())), None)
+            exposing_path := next((path for path in paths if secret_path.is_relative_to(Path(path).resolve())), None)
         ):
-            raise DeliveryError(f"{name} is in {open_to!r}, where the change under test could read it; move it")
+            raise DeliveryError(f"{name} is in {exposing_path!r}, where the change under test could read it; move it")
 
 
 @dataclass
-class _Kept:
-    """The end of a stream, within a limit of bytes."""
+class _Tail:
+    """The last bytes of a stream, up to a limit."""
 
     most: int
     kept: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
     async def read(self, stream: asyncio.StreamReader | None) -> None:
-        while stream is not None and (block := await stream.read(_BLOCK)):
+        while stream is not None and (block := await stream.read(_BLOCK_BYTES)):
             self.kept += block
-            over = max(len(self.kept) - self.most, 0)
-            del self.kept[:over]
-            self.dropped += over
+            excess = max(len(self.kept) - self.most, 0)
+            del self.kept[:excess]
+            self.dropped += excess
 
     def result(self) -> bytes:
-        """Return what was kept, after a line that says how much was left out."""
+        """Return the kept bytes, after a line with the number of dropped ones."""
         return (f"[{self.dropped:,} bytes left out]\n".encode() if self.dropped else b"") + bytes(self.kept)
 
 
 async def _feed(stream: asyncio.StreamWriter | None, content: bytes) -> None:
-    """Write standard input; a program need not read all of it."""
+    """Write standard input; the program may stop reading it."""
     if stream is not None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             stream.write(content)

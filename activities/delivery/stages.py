@@ -1,7 +1,7 @@
 """The stages of `delivery`: plan → draft → implement → test → review, then the branch is offered or withdrawn.
 
-The work itself is in git: each round of the implementer is a commit, and a stage gets the commit that it works on as
-a parameter, so that it can be repeated anywhere and at any time.
+The work is in git: each round of the implementer is a commit, and a stage gets its commit as a parameter, so any
+worker can repeat it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.delivery.changes import Implementer, find_test_command, make_change, read_patch, run_tests
-from activities.delivery.records import Change, DeliveryError, Draft, Order, Plan, Remark, TestRun, shown
-from activities.delivery.repository import Repository, size, taken
+from activities.delivery.records import Change, DeliveryError, Draft, Order, Plan, Remark, TestRun, render_command
+from activities.delivery.repository import Repository, explain_refused_branch, size
 from activities.delivery.review import review
 from activities.models import configured_model
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
@@ -29,8 +29,8 @@ _TERMS: dict[str, Any] = {
     "heartbeat": timedelta(seconds=10),
     "retries": Retries(never=("TypeError", "DeliveryError", "ToolDeniedError")),
 }
-_MOST_LISTED, _LONGEST_LINE = 6, 200
-_LONGEST_OUTPUT = 4_000  # characters of failing tests that the next round reads
+_MAX_LISTED, _MAX_LINE_LENGTH = 6, 200
+_MAX_OUTPUT_LENGTH = 4_000  # characters of failing tests that the next round reads
 
 
 @stage(
@@ -41,10 +41,12 @@ _LONGEST_OUTPUT = 4_000  # characters of failing tests that the next round reads
     tools=["git", "files"],
 )
 async def plan_change(context: Context) -> StageResult:
-    """Decide what is changed, from which commit, and how it is tested; nothing is written to the repository."""
+    """Plan the changes, their base commit and their tests; nothing is written to the repository."""
     order = Order.of(context.params)
     repository = await Repository.of(Path(order.repository), context.given.task_id)
-    base = await use(context, "git", partial(repository.commit_of, order.base), lambda it: f"The work starts from {it}")
+    base = await use(
+        context, "git", partial(repository.commit_of, order.base), lambda commit: f"The work starts from {commit}"
+    )
     if base is None:
         remedy = "commit something there first, or name one" if order.base == "HEAD" else "name one"
         raise DeliveryError(
@@ -52,7 +54,7 @@ async def plan_change(context: Context) -> StageResult:
         )
     branch = order.branch_for(context.baton.goal, context.given.task_id)
     if await repository.commit_of(f"refs/heads/{branch}"):
-        raise DeliveryError(taken(branch))
+        raise DeliveryError(explain_refused_branch(branch))
     changes = [
         change if change.patch is None else change.model_copy(update={"patch": await read_patch(change.patch)})
         for change in order.all_changes
@@ -60,13 +62,15 @@ async def plan_change(context: Context) -> StageResult:
     has_model = configured_model("draft-change") is not None
     if not changes and not has_model:
         raise DeliveryError(
-            "delivery needs to know what to change: --param patch=FILE, edits=[…], command=… or changes=[…]; or "
+            "delivery needs a change: --param patch=FILE, edits=[…], command=… or changes=[…]; or "
             "configure a model on the worker"
         )
     test = order.test
     if test is None:
         detect = partial(find_test_command, repository, base)
-        test = await use(context, "files", detect, lambda it: f"The project is tested by `{shown(it)}`")
+        test = await use(
+            context, "files", detect, lambda command: f"The project is tested by `{render_command(command)}`"
+        )
     plan = Plan(
         repository=str(repository.folder), base=base, branch=branch, changes=tuple(changes), test=test, order=order
     )
@@ -74,13 +78,13 @@ async def plan_change(context: Context) -> StageResult:
     decision = f"Work on branch {branch} from {base[:12]}, in a checkout of its own"
     context.session.decision(decision)
     rounds = order.rounds if has_model else min(order.rounds, len(changes))
-    first = changes[0].in_words() if changes else "what the model drafts"
+    first_change = changes[0].describe() if changes else "what the model drafts"
     patch = BatonPatch(
-        current_state=[f"Planned: {first}", f"The tests are `{shown(test)}`", "Nothing is changed yet"],
+        current_state=[f"Planned: {first_change}", f"The tests are `{render_command(test)}`", "Nothing is changed yet"],
         decision_log=[decision],
         acceptance=[
             *context.baton.acceptance,
-            f"`{shown(test)}` ends with exit code 0",
+            f"`{render_command(test)}` ends with exit code 0",
             "The review has no blocking remark",
             f"The {order.approver} approves",
         ],
@@ -103,7 +107,7 @@ draft_change = agent_stage(
     **_TERMS,
     limits=AgentLimits(requests=4),
 )
-"""The implementer: the change that was ordered for this round, or edits that the configured model drafts."""
+"""Draft the round's change: the ordered one, or edits of the configured model."""
 
 
 @stage(
@@ -114,62 +118,64 @@ draft_change = agent_stage(
     tools=["git", "edit", "patch", "command"],
 )
 async def implement_change(context: Context) -> StageResult:
-    """Make the round's change in a checkout of the round before, and commit it."""
-    plan, repository = await _work(context)
+    """Make the round's change on top of the previous round, and commit it."""
+    plan, repository = await _load_plan(context)
     number, parent = int(str(context.params["round"])), str(context.params["parent"])
-    change = _drafted(Draft.model_validate(context.params.get("draft")), plan, number)
+    change = _select_change(Draft.model_validate(context.params.get("draft")), plan, number)
     title = " ".join((change.title or context.baton.goal).split())[:72]
     tool = "patch" if change.patch is not None else "edit" if change.edits is not None else "command"
 
     async def make() -> str:
         async with repository.checkout(parent) as checkout:
             await make_change(repository, checkout, plan, change)
-            return await repository.commit(checkout, parent, title, _scheduled(context))
+            return await repository.commit(checkout, parent, title, _scheduled_time(context))
 
-    commit = await use(context, tool, make, lambda it: f"{change.in_words()} is commit {it[:12]} of {plan.branch}")
-    changed = size(await repository.changes(plan.base, commit))
-    diff = await use(context, "git", partial(repository.diff, plan.base, commit), lambda _: f"It changes {changed}")
+    commit = await use(
+        context, tool, make, lambda commit: f"{change.describe()} is commit {commit[:12]} of {plan.branch}"
+    )
+    change_size = size(await repository.changes(plan.base, commit))
+    diff = await use(context, "git", partial(repository.diff, plan.base, commit), lambda _: f"It changes {change_size}")
     await context.artifacts.write(f"diff-{number}", diff, type="diff", summary=f"{plan.branch} after round {number}")
     patch = BatonPatch(
         current_state=[
             f"Round {number}: {title}",
-            f"{plan.branch} is at {commit[:12]}: {changed}",
+            f"{plan.branch} is at {commit[:12]}: {change_size}",
             "Neither tested nor reviewed yet",
         ],
         decision_log=[f"Round {number}: {title}"],
     )
-    return StageResult(baton_patch=patch, output={"commit": commit, "size": changed})
+    return StageResult(baton_patch=patch, output={"commit": commit, "size": change_size})
 
 
 @stage(
     name="test-change",
     writes=["current_state", "artifacts", "open_questions"],
-    timeout=timedelta(hours=25),  # preparing and testing, of the change and of its base, may take six hours each
+    timeout=timedelta(hours=25),  # up to six hours each to prepare and test the change and its base
     **_TERMS,
     tools=["tests"],
 )
 async def test_change(context: Context) -> StageResult:
-    """Run the project's tests on the commit; where they fail in the first round, on the base as well."""
-    plan, repository = await _work(context)
+    """Run the project's tests on the commit; if they fail in the first round, also on the base."""
+    plan, repository = await _load_plan(context)
     number, commit = int(str(context.params["round"])), str(context.params["commit"])
-    run = await use(context, "tests", partial(run_tests, repository, plan, commit), TestRun.in_words)
-    why = run.in_words()
+    run = await use(context, "tests", partial(run_tests, repository, plan, commit), TestRun.describe)
+    why = run.describe()
     state = [f"Round {number}: {why}", f"{plan.branch} is at {commit[:12]}", "Not reviewed yet"]
     questions = [*context.baton.open_questions]
     if not run.passed:
-        last = run.output.rstrip().splitlines()[-1:]
-        state += [f"The tests ended with: {line.strip()[:_LONGEST_LINE]}" for line in last]
-        why += "".join(f": {line.strip()[:_LONGEST_LINE]}" for line in last)
+        last_line = run.output.rstrip().splitlines()[-1:]
+        state += [f"The tests ended with: {line.strip()[:_MAX_LINE_LENGTH]}" for line in last_line]
+        why += "".join(f": {line.strip()[:_MAX_LINE_LENGTH]}" for line in last_line)
     if not run.passed and number == 1:
-        before = await use(context, "tests", partial(run_tests, repository, plan, plan.base), TestRun.in_words)
-        questions += [] if before.passed else ["Are the tests on the base meant to fail?"]
+        base_run = await use(context, "tests", partial(run_tests, repository, plan, plan.base), TestRun.describe)
+        questions += [] if base_run.passed else ["Are the tests on the base meant to fail?"]
     await context.artifacts.write(
-        f"tests-{number}-{commit[:12]}", run.model_dump_json(), type="test-run", summary=run.in_words()[:200]
+        f"tests-{number}-{commit[:12]}", run.model_dump_json(), type="test-run", summary=run.describe()[:200]
     )
     output: dict[str, JsonValue] = {
         "passed": run.passed,
         "why": why,
-        "said": "" if run.passed else run.output[-_LONGEST_OUTPUT:],
+        "said": "" if run.passed else run.output[-_MAX_OUTPUT_LENGTH:],
     }
     return StageResult(baton_patch=BatonPatch(current_state=state, open_questions=questions), output=output)
 
@@ -182,32 +188,38 @@ async def test_change(context: Context) -> StageResult:
     tools=["git", "rules"],
 )
 async def review_change(context: Context) -> StageResult:
-    """Review the whole change by rules; what blocks goes back to the implementer."""
-    plan, repository = await _work(context)
+    """Review the whole change by rules; blocking remarks go back to the implementer."""
+    plan, repository = await _load_plan(context)
     number, commit = int(str(context.params["round"])), str(context.params["commit"])
     work = partial(review, repository, plan.order, plan.base, commit)
     remarks = await use(
-        context, "rules", work, lambda it: f"{len(it)} remarks on {commit[:12]}, blocking: {_blocking(it)}"
+        context,
+        "rules",
+        work,
+        lambda remarks: f"{len(remarks)} remarks on {commit[:12]}, blocking: {_count_blocking(remarks)}",
     )
     diffs = await repository.changes(plan.base, commit)
-    verdict = "request changes" if _blocking(remarks) else "approve"
-    rows = [f"- {'**blocks** ' if one.blocks else ''}`{one.place}` {one.message} ({one.rule})" for one in remarks]
+    verdict = "request changes" if _count_blocking(remarks) else "approve"
+    rows = [
+        f"- {'**blocks** ' if remark.blocks else ''}`{remark.place}` {remark.message} ({remark.rule})"
+        for remark in remarks
+    ]
     page = "\n".join([f"# Review of {plan.branch} at {commit[:12]}", "", *(rows or ["Nothing to remark."]), ""])
     await context.artifacts.write(f"review-{number}-{commit[:12]}", page, type="review", summary=verdict)
-    listed = [f"{one.place} {one.message} ({one.rule})" for one in remarks[:_MOST_LISTED]]
+    listed_remarks = [f"{remark.place} {remark.message} ({remark.rule})" for remark in remarks[:_MAX_LISTED]]
     patch = BatonPatch(
         current_state=[
             f"Round {number}: the review of {commit[:12]} says {verdict!r}; {size(diffs)}",
-            *(listed or ["It has no remarks"]),
+            *(listed_remarks or ["It has no remarks"]),
             "The tests pass",
         ],
-        decision_log=[f"Round {number}: {verdict}, {len(remarks)} remarks, blocking: {_blocking(remarks)}"],
-        work_scope=[diff.path for diff in diffs][:_MOST_LISTED],
+        decision_log=[f"Round {number}: {verdict}, {len(remarks)} remarks, blocking: {_count_blocking(remarks)}"],
+        work_scope=[diff.path for diff in diffs][:_MAX_LISTED],
     )
     output: dict[str, JsonValue] = {
         "approved": verdict == "approve",
         "size": size(diffs),
-        "why": "; ".join(listed) or "nothing to remark",
+        "why": "; ".join(listed_remarks) or "nothing to remark",
     }
     return StageResult(baton_patch=patch, output=output)
 
@@ -220,10 +232,10 @@ async def review_change(context: Context) -> StageResult:
     tools=["git"],
 )
 async def offer_branch(context: Context) -> StageResult:
-    """Make the approved branch in the repository."""
-    plan, repository = await _work(context)
+    """Create the approved branch in the repository."""
+    plan, repository = await _load_plan(context)
     commit = str(context.params["commit"])
-    if await repository.commit_of(f"refs/heads/{plan.branch}") != commit:  # an attempt before this one may have done it
+    if await repository.commit_of(f"refs/heads/{plan.branch}") != commit:  # an earlier attempt may have created it
         await repository.open()
         diff = await repository.diff(plan.base, commit)
         await context.artifacts.write("diff", diff, type="diff", summary=f"What {plan.branch} changes, as approved")
@@ -261,8 +273,8 @@ async def offer_branch(context: Context) -> StageResult:
     tools=["git"],
 )
 async def withdraw_branch(context: Context) -> StageResult:
-    """Remove the task's commits; the diffs, test runs and reviews stay among the artifacts."""
-    plan, repository = await _work(context)
+    """Remove the task's commits; the diffs, test runs and reviews remain as artifacts."""
+    plan, repository = await _load_plan(context)
     await use(context, "git", repository.close, lambda _: f"The commits of {plan.branch} are removed")
     patch = BatonPatch(
         current_state=[
@@ -288,34 +300,34 @@ STAGES: list[Callable[..., Any]] = [
 
 
 async def use(context: Context, tool: str, work: Callable[[], Awaitable[T]], claim: Callable[[T], str]) -> T:
-    """Do a tool's work if the contract allows the tool, and record what later agents may know of its result."""
+    """Run a tool if the contract allows it, and record a claim about its result for later agents."""
     results: list[T] = []
 
-    async def called() -> str:
+    async def call() -> str:
         results.append(await work())
         return claim(results[0])
 
-    await context.tools.call(tool, called)
+    await context.tools.call(tool, call)
     return results[0]
 
 
-async def _work(context: Context) -> tuple[Plan, Repository]:
+async def _load_plan(context: Context) -> tuple[Plan, Repository]:
     plan = Plan.model_validate_json(await context.artifacts.read("plan"))
     return plan, await Repository.of(Path(plan.repository), context.given.task_id)
 
 
-def _drafted(draft: Draft, plan: Plan, number: int) -> Change:
-    """Return the round's change: the ordered one, or the edits of a draft, each of a text that occurs once."""
+def _select_change(draft: Draft, plan: Plan, number: int) -> Change:
+    """Return the round's change: the ordered one, or a draft's edits, each of a text that occurs once."""
     if not draft.edits:
         return plan.changes[number - 1]
     edits = tuple(edit.model_copy(update={"expect": 1 if edit.find else None}) for edit in draft.edits)
     return Change(edits=edits, title=draft.title)
 
 
-def _scheduled(context: Context) -> datetime:
-    """Return a time that is the same in every attempt of the stage."""
+def _scheduled_time(context: Context) -> datetime:
+    """Return a time that is equal in every attempt of the stage."""
     return activity.info().scheduled_time if activity.in_activity() else context.parts.clock()
 
 
-def _blocking(remarks: list[Remark]) -> int:
-    return sum(one.blocks for one in remarks)
+def _count_blocking(remarks: list[Remark]) -> int:
+    return sum(remark.blocks for remark in remarks)

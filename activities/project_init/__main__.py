@@ -1,6 +1,6 @@
-"""Ask a project's index: `python -m activities.project_init query OUT "how do I run the tests"`.
+"""Query a project's index: `python -m activities.project_init query OUT "how do I run the tests"`.
 
-Exit codes: 0 for an answer, 1 if nothing answers, 2 for a question that cannot be asked.
+Exit codes: 0 for an answer, 1 for none, 2 for an error.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from activities.project_init.records import ProjectError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Answer one question and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m activities.project_init", description="Ask a project's index.")
+    parser = argparse.ArgumentParser(prog="python -m activities.project_init", description="Query a project's index.")
     parser.add_argument("command", choices=["query"], help="find the lines of a project that answer a question")
     parser.add_argument("out", type=Path, help="the output folder of a run")
     parser.add_argument("question", help='for example "how do I run the tests"')
-    parser.add_argument("--limit", type=int, default=5, help="most answers to print (1 to 100; 5)")
-    parser.add_argument("--json", action="store_true", help="print JSON, one list of hits")
+    parser.add_argument("--limit", type=int, default=5, help="maximum number of answers (1 to 100; default 5)")
+    parser.add_argument("--json", action="store_true", help="print the hits as JSON")
     options = parser.parse_args(arguments)
     try:
         hits = query(options.out / KNOWLEDGE_FILE, options.question, options.limit)
@@ -33,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps([hit.model_dump() for hit in hits], indent=2))
         return 0 if hits else 1
     if not hits:
-        print("Nothing in the index answers that. Try other words: names, headings, words of the code.")
+        print("No result. Try other words: names, headings, words in the code.")
     for number, hit in enumerate(hits, 1):
-        where = f"{visible(hit.path, 300)}:{hit.start}-{hit.end}"
-        print(f"{number}. {where}  {visible(hit.title)}  ({hit.origin}, score {hit.score:g})")
+        place = f"{visible(hit.path, 300)}:{hit.start}-{hit.end}"
+        print(f"{number}. {place}  {visible(hit.title)}  ({hit.origin}, score {hit.score:g})")
         for line in hit.snippet.expandtabs(4).split("\n"):
             print("    " + " " * (len(line) - len(line.lstrip())) + visible(line))
     return 0 if hits else 1

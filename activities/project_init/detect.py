@@ -1,4 +1,4 @@
-"""Stage detect-tech-stack: languages, manifests, commands and licences, and what follows from them."""
+"""Stage detect-tech-stack: languages, manifests, commands, licences, and the conclusions."""
 
 import ast
 import configparser
@@ -17,17 +17,17 @@ from activities.project_init.commands import (
     find_commands,
     read_manifests,
 )
-from activities.project_init.files import Progress, SourceTree, may_hold_secrets, role_of
+from activities.project_init.files import Progress, SourceTree, find_role, may_hold_secrets
 from activities.project_init.records import Language, TechStack
 from activities.source_files import LanguageKind, language_of
 
-_MOST_MODULES = 5_000
+_MAX_MODULES = 5_000
 _NOTE = re.compile(r"(?:#|//|/\*|--|<!--)\s*(TODO|FIXME|XXX|HACK)\b[:(]?\s*(.{0,120})")
 
 
 @dataclass
 class Module:
-    """One file of code."""
+    """A source file."""
 
     path: str
     language: str
@@ -40,7 +40,7 @@ class Module:
 
 @dataclass
 class Structure:
-    """The modules of a project by path, and what was seen in them as `path:line text`."""
+    """The modules of a project by path, and their TODO notes as `path:line text`."""
 
     modules: dict[str, Module] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -48,30 +48,30 @@ class Structure:
     @property
     def source(self) -> list[Module]:
         """The modules that are neither tests nor examples."""
-        return [each for each in self.modules.values() if role_of(each.path) == "source"]
+        return [module for module in self.modules.values() if find_role(module.path) == "source"]
 
 
 def read_structure(tree: SourceTree, progress: Progress | None = None) -> Structure:
-    """Read every file of code once and connect the Python modules by their imports."""
+    """Read every source file once and connect the Python modules by their imports."""
     report, structure = progress or (lambda _: None), Structure()
     code = [
-        (file, found[0])
+        (file, detected[0])
         for file in tree.listing.files
         if file.kind == "text"
-        and (found := language_of(file.path)) is not None
-        and found[1] == "programming"
-        and role_of(file.path) not in ("generated", "vendored")
+        and (detected := language_of(file.path)) is not None
+        and detected[1] == "programming"
+        and find_role(file.path) not in ("generated", "vendored")
     ]
-    names = _importable([file.path for file, language in code if language == "Python"])
-    for number, (file, language) in enumerate(code[:_MOST_MODULES]):
+    names = _map_import_names([file.path for file, language in code if language == "Python"])
+    for number, (file, language) in enumerate(code[:_MAX_MODULES]):
         if number % 100 == 0:
             report(f"structure: {number} of {len(code)} modules")
         text = tree.text(file.path)
         if text is None:
             continue
         module = structure.modules[file.path] = Module(file.path, language, file.lines)
-        for line, words in enumerate(text.split("\n"), 1):
-            if note := _NOTE.search(words[:1000]):
+        for line, content in enumerate(text.split("\n"), 1):
+            if note := _NOTE.search(content[:1000]):
                 structure.notes.append(f"{file.path}:{line} {note[1]}: {note[2].strip()}")
         if language == "Python":
             _read_python(module, text, names)
@@ -82,7 +82,7 @@ def read_structure(tree: SourceTree, progress: Progress | None = None) -> Struct
 
 
 def parse_python(text: str) -> ast.Module:
-    """Return the syntax tree of a Python text."""
+    """Parse Python source."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -93,8 +93,8 @@ def parse_python(text: str) -> ast.Module:
         raise ValueError("nested too deeply") from None
 
 
-def _importable(paths: list[str]) -> dict[str, str]:
-    """Return the Python files by the names that they can be imported by: from the top, or from below `src`."""
+def _map_import_names(paths: list[str]) -> dict[str, str]:
+    """Map import names to Python files, from the top folder and from `src`."""
     names: dict[str, str] = {}
     for path in paths:
         stem = path.removesuffix(".pyi").removesuffix(".py").removesuffix("/__init__")
@@ -106,23 +106,23 @@ def _importable(paths: list[str]) -> dict[str, str]:
 
 def _read_python(module: Module, text: str, names: dict[str, str]) -> None:
     try:
-        parsed = parse_python(text)
+        syntax_tree = parse_python(text)
     except ValueError as error:
         module.problem = str(error)
         return
-    module.about = (ast.get_docstring(parsed) or "").strip().split("\n")[0]
-    module.imports = {names[name] for name in _imported(module.path, parsed) if name in names} - {module.path}
+    module.about = (ast.get_docstring(syntax_tree) or "").strip().split("\n")[0]
+    module.imports = {names[name] for name in _list_imports(module.path, syntax_tree) if name in names} - {module.path}
 
 
-def _imported(path: str, parsed: ast.Module) -> Iterator[str]:
-    """Yield every name that a module may import: modules, and what is imported from them."""
+def _list_imports(path: str, syntax_tree: ast.Module) -> Iterator[str]:
+    """Yield every name that a module may import: modules and their members."""
     package = path.split("/")[:-1]
-    for node in ast.walk(parsed):
+    for node in ast.walk(syntax_tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            base = ".".join(filter(None, (above, node.module)))
+            parent = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            base = ".".join(filter(None, (parent, node.module)))
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
@@ -134,39 +134,39 @@ LOCKS = {
     "rust": ("Cargo.lock",),
     "go": ("go.sum",),
 }
-_NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go"}
+_ECOSYSTEM_NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go"}
 _RUST_TEST = re.compile(r"#\[(\w+::)*test\b|#\[cfg\(test\)\]")
 _KINDS = ("programming", "markup", "data", "prose")
-_BUILT_BY = ("Makefile", "CMake", "Meson", "Dockerfile", "Starlark")
-_MOST_NAMED = 8
+_BUILD_LANGUAGES = ("Makefile", "CMake", "Meson", "Dockerfile", "Starlark")
+_MAX_NAMED = 8
 
 
 def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
-    """Return what a project is made of, each finding with its evidence."""
+    """Return the technologies of a project, each finding with its evidence."""
     report = progress or (lambda _: None)
     report("reading manifests")
     manifests = read_manifests(tree)
     report("counting languages")
-    languages = _languages(tree)
+    languages = _count_languages(tree)
     report("looking for tests, commands and licences")
     tests = tuple(test_files(tree))
-    named = next((each for each in manifests if each.name and "/" not in each.path), None)
+    main_manifest = next((manifest for manifest in manifests if manifest.name and "/" not in manifest.path), None)
     stack = TechStack(
-        name=named.name if named else tree.listing.name,
-        description=next((each.description for each in manifests if each.description), ""),
+        name=main_manifest.name if main_manifest else tree.listing.name,
+        description=next((manifest.description for manifest in manifests if manifest.description), ""),
         languages=languages,
         manifests=manifests,
         commands=find_commands(tree, manifests, tests),
-        license=next((each.license for each in manifests if each.license), ""),
+        license=next((manifest.license for manifest in manifests if manifest.license), ""),
         tests=tests,
     )
-    return stack.model_copy(update=_conclusions(tree, stack))
+    return stack.model_copy(update=_draw_conclusions(tree, stack))
 
 
 def test_files(tree: SourceTree) -> list[str]:
-    """Return the files that hold tests: by their names, by pytest's own settings, or inside a Rust source."""
-    patterns = _pytest_patterns(tree)
-    found = []
+    """Return the test files: by name, by pytest's settings, or by content in Rust."""
+    patterns = _read_pytest_patterns(tree)
+    paths = []
     for path, file in tree.by_path.items():
         language = language_of(path) if file.kind == "text" else None
         name = PurePosixPath(path).name
@@ -174,54 +174,66 @@ def test_files(tree: SourceTree) -> list[str]:
             continue
         is_python_test = language[0] == "Python" and any(fnmatchcase(name, pattern) for pattern in patterns)
         is_rust_test = language[0] == "Rust" and _RUST_TEST.search(tree.text(path) or "")
-        if role_of(path) == "test" or is_python_test or is_rust_test:
-            found.append(path)
-    return found
+        if find_role(path) == "test" or is_python_test or is_rust_test:
+            paths.append(path)
+    return paths
 
 
 def has_lock(tree: SourceTree, stack: TechStack, ecosystem: str) -> bool:
-    """Return whether an ecosystem's dependencies are pinned: by a lock file, or by exact versions only."""
-    mine = [each for each in stack.manifests if each.ecosystem == ecosystem]
-    exact = all(wanted.requirement.startswith("==") for each in mine for wanted in each.dependencies)
-    return exact or any(each.pinned for each in mine) or bool(tree.named(*LOCKS[ecosystem]))
+    """Return whether an ecosystem's dependencies are pinned by a lock file or exact versions."""
+    own_manifests = [manifest for manifest in stack.manifests if manifest.ecosystem == ecosystem]
+    exact = all(
+        dependency.requirement.startswith("==") for manifest in own_manifests for dependency in manifest.dependencies
+    )
+    return exact or any(manifest.pinned for manifest in own_manifests) or bool(tree.named(*LOCKS[ecosystem]))
 
 
-def _languages(tree: SourceTree) -> tuple[Language, ...]:
-    """Return how much of each language there is: programming languages first, then by lines."""
+def _count_languages(tree: SourceTree) -> tuple[Language, ...]:
+    """Count files and lines by language: programming languages first, then by lines."""
     files, lines = Counter[tuple[str, LanguageKind]](), Counter[tuple[str, LanguageKind]]()
     for file in tree.listing.files:
         start = b"" if "." in PurePosixPath(file.path).name else tree.head(file.path, 256) or b""
         if file.kind == "text" and (language := language_of(file.path, start)) is not None:
             files[language] += 1
             lines[language] += file.lines
-    found = [Language(name=each[0], kind=each[1], files=files[each], lines=lines[each]) for each in files]
-    return tuple(sorted(found, key=lambda one: (_KINDS.index(one.kind), one.name in _BUILT_BY, -one.lines, one.name)))
+    languages = [Language(name=key[0], kind=key[1], files=files[key], lines=lines[key]) for key in files]
+    return tuple(
+        sorted(
+            languages,
+            key=lambda language: (
+                _KINDS.index(language.kind),
+                language.name in _BUILD_LANGUAGES,
+                -language.lines,
+                language.name,
+            ),
+        )
+    )
 
 
-def _pytest_patterns(tree: SourceTree) -> list[str]:
-    """Return the names that pytest takes for tests, from `python_files` in its settings."""
-    found: list[str] = []
+def _read_pytest_patterns(tree: SourceTree) -> list[str]:
+    """Return pytest's `python_files` patterns."""
+    patterns: list[str] = []
     for path in tree.named("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg"):
         text = tree.text(path) or ""
-        wanted: object = ""
+        setting: object = ""
         try:
             if path.endswith(".toml"):
                 settings = tomllib.loads(text).get("tool", {}).get("pytest", {})
-                wanted = settings.get("ini_options", settings).get("python_files", "")
+                setting = settings.get("ini_options", settings).get("python_files", "")
             else:
                 parser = configparser.ConfigParser(interpolation=None, strict=False)
                 parser.read_string(text)
                 section = "tool:pytest" if path.endswith("setup.cfg") else "pytest"
-                wanted = parser.get(section, "python_files", fallback="")
+                setting = parser.get(section, "python_files", fallback="")
         except (tomllib.TOMLDecodeError, configparser.Error, AttributeError):
             continue
-        words = wanted.split() if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
-        found += [word for word in words if isinstance(word, str)]
-    return found
+        words = setting.split() if isinstance(setting, str) else setting if isinstance(setting, list) else []
+        patterns += [word for word in words if isinstance(word, str)]
+    return patterns
 
 
-def _conclusions(tree: SourceTree, stack: TechStack) -> dict[str, tuple[str, ...]]:
-    """Return the four lists that go into the baton."""
+def _draw_conclusions(tree: SourceTree, stack: TechStack) -> dict[str, tuple[str, ...]]:
+    """Return the four lists for the baton."""
     if not tree.listing.files:
         return {
             "summary": ("Project directory is uninitialized, no source files found",),
@@ -233,48 +245,52 @@ def _conclusions(tree: SourceTree, stack: TechStack) -> dict[str, tuple[str, ...
             ),
         }
     return {
-        "summary": tuple(_summary(tree, stack)),
-        "decisions": tuple(_decisions(tree, stack)),
-        "constraints": tuple(_constraints(tree, stack)),
-        "open_questions": tuple(_open_questions(tree, stack)),
+        "summary": tuple(_summarise(tree, stack)),
+        "decisions": tuple(_list_decisions(tree, stack)),
+        "constraints": tuple(_list_constraints(tree, stack)),
+        "open_questions": tuple(_list_open_questions(tree, stack)),
     }
 
 
-def _summary(tree: SourceTree, stack: TechStack) -> Iterator[str]:
-    code = [each for each in stack.languages if each.kind == "programming"]
-    lines = sum(each.lines for each in code)
-    shares = ", ".join(f"{each.name} {each.lines / lines:.0%}" for each in code[:3] if each.lines * 100 >= lines > 0)
+def _summarise(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+    code = [language for language in stack.languages if language.kind == "programming"]
+    lines = sum(language.lines for language in code)
+    shares = ", ".join(
+        f"{language.name} {language.lines / lines:.0%}" for language in code[:3] if language.lines * 100 >= lines > 0
+    )
     size = f"{lines:,} lines of code ({shares})" if code else "none of them code"
     yield f"{stack.name}: {len(tree.listing.files):,} files, {size}"
-    wanted = [each for manifest in stack.manifests for each in manifest.dependencies]
-    if wanted:
+    dependencies = [dependency for manifest in stack.manifests for dependency in manifest.dependencies]
+    if dependencies:
         locks = [path for names in LOCKS.values() for path in tree.named(*names) if "/" not in path]
         pinned = f"pinned by {', '.join(locks)}" if locks else "no lock file"
-        names = list(dict.fromkeys(each.name for each in wanted if each.group == "runtime"))
-        yield f"{len(wanted)} dependencies declared, {pinned}" + (f": {_first(names)}" if names else "")
+        names = list(dict.fromkeys(dependency.name for dependency in dependencies if dependency.group == "runtime"))
+        yield f"{len(dependencies)} dependencies declared, {pinned}" + (f": {_join_first(names)}" if names else "")
     command = best_command(stack, "test")
     run = f"run with `{command.line}`" if command else "no command known to run them"
     yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No tests found"
     ci = ci_files(tree)
-    yield f"Continuous integration: {_first(ci)}" if ci else "No continuous integration found"
-    yield f"Licence: {stack.license}" if stack.license else f"Licence: {_first(license_files(tree)) or 'none found'}"
+    yield f"Continuous integration: {_join_first(ci)}" if ci else "No continuous integration found"
+    yield (
+        f"Licence: {stack.license}" if stack.license else f"Licence: {_join_first(license_files(tree)) or 'none found'}"
+    )
 
 
-def _decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
-    for ecosystem in dict.fromkeys(each.ecosystem for each in stack.manifests if not each.problem):
-        first = next(each for each in stack.manifests if each.ecosystem == ecosystem)
-        yield f"{_NAMES[ecosystem]} project: {first.path}"
-    code = [each for each in stack.languages if each.kind == "programming"]
+def _list_decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+    for ecosystem in dict.fromkeys(manifest.ecosystem for manifest in stack.manifests if not manifest.problem):
+        first_manifest = next(manifest for manifest in stack.manifests if manifest.ecosystem == ecosystem)
+        yield f"{_ECOSYSTEM_NAMES[ecosystem]} project: {first_manifest.path}"
+    code = [language for language in stack.languages if language.kind == "programming"]
     if code:
         yield f"Main language is {code[0].name}"
     if command := best_command(stack, "test"):
         yield f"Tests are run with `{command.line}` ({command.origin}, {command.evidence})"
-    left_out = sum(each.count for each in tree.listing.left_out)
+    left_out = sum(omission.count for omission in tree.listing.left_out)
     files = f"{len(tree.listing.files)} files, {left_out} entries left out"
     yield f"Restricted analysis to what git lists of the {tree.listing.method}: {files}"
 
 
-def _constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+def _list_constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     for manifest in stack.manifests:
         if manifest.runtime:
             yield f"{manifest.runtime} ({manifest.path})"
@@ -285,10 +301,10 @@ def _constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     if hooks := tree.named(".pre-commit-config.yaml"):
         yield f"The pre-commit hooks must pass ({hooks[0]})"
     if secrets := [path for path in tree.by_path if may_hold_secrets(path)]:
-        yield f"Never quote the content of {_first(secrets)}: by name they may hold secrets"
+        yield f"Never quote the content of {_join_first(secrets)}: by name they may hold secrets"
 
 
-def _open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
+def _list_open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     if not license_files(tree):
         declared = f"The licence is {stack.license}, but there is no text of it: add one?"
         yield declared if stack.license else "No licence is stated: under which terms may others use this?"
@@ -300,25 +316,25 @@ def _open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         yield "There is no continuous integration: where are tests run before a release?"
     if not any(path.lower().startswith("readme") for path in tree.by_path):
         yield "There is no README: what is the project for?"
-    for ecosystem in dict.fromkeys(each.ecosystem for each in stack.manifests if each.dependencies):
+    for ecosystem in dict.fromkeys(manifest.ecosystem for manifest in stack.manifests if manifest.dependencies):
         if not has_lock(tree, stack, ecosystem):
-            yield f"No lock file pins the {_NAMES[ecosystem]} dependencies: is that intended?"
+            yield f"No lock file pins the {_ECOSYSTEM_NAMES[ecosystem]} dependencies: is that intended?"
     for manifest in stack.manifests:
         if manifest.problem:
             yield f"{manifest.path} cannot be read ({manifest.problem}): is it in use?"
-    if not stack.manifests and any(each.kind == "programming" for each in stack.languages):
+    if not stack.manifests and any(language.kind == "programming" for language in stack.languages):
         yield "There is no manifest: which packages, and which versions, does the code need?"
-    for left in tree.listing.left_out:
-        if "limit" in left.reason:
-            yield f"{left.count} entries left out ({left.reason}): is anything missed?"
+    for omission in tree.listing.left_out:
+        if "limit" in omission.reason:
+            yield f"{omission.count} entries left out ({omission.reason}): is anything missed?"
 
 
 def license_files(tree: SourceTree) -> list[str]:
-    """Return the files at the top that hold a licence."""
+    """Return the licence files in the top folder."""
     return [path for path in tree.by_path if _LICENSE_FILE.fullmatch(path)]
 
 
-def _first(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+def _join_first(names: list[str]) -> str:
+    """Join the first names, and count the others."""
+    omitted = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + omitted

@@ -1,7 +1,7 @@
-"""The files of a project: which they are, their hashes, reading within limits; and the guarded output folder.
+"""The files of a project, with hashes and reading limits, and the guarded output folder.
 
-What a limit leaves out is counted and named. A stage may run on another worker than the one before it, so results
-travel as JSON files in the output folder.
+Omitted files are counted and named. Stages may run on different workers, so results travel as JSON files in the output
+folder.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from activities.source_files import decode_text, list_files, open_regular_file
 from baton.wire.records import Record
 
 Progress = Callable[[str], None]
-"""Called now and then with a line on how far the work is; raising from it cancels the work."""
+"""Called regularly with a progress message; an exception from it cancels the work."""
 
 Role = Literal["source", "test", "docs", "example", "generated", "vendored"]
 
@@ -65,7 +65,7 @@ _ROLES: dict[Role, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How many files are listed, and how many bytes of a text and of a file are read; the rest is counted."""
+    """The maximum number of files, and of bytes to read of a text and of a file."""
 
     files: int = 50_000
     text_bytes: int = 1 * _MIB
@@ -74,7 +74,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class SourceTree:
-    """A project's folder and its listing; texts are read on request, from the folder as it is now."""
+    """A project's folder and its listing; texts are read on demand."""
 
     root: Path
     listing: Listing
@@ -82,45 +82,45 @@ class SourceTree:
 
     @cached_property
     def by_path(self) -> dict[str, SourceFile]:
-        """Every file by its path, in the listing's order."""
+        """The files by path, in the listing's order."""
         return {file.path: file for file in self.listing.files}
 
     def named(self, *names: str) -> list[str]:
-        """Return the project's own files of one of these names, the least deep first."""
-        return [path for path in self.by_path if PurePosixPath(path).name in names and is_own(path)]
+        """Return the project's own files with one of these names, top-level files first."""
+        return [path for path in self.by_path if PurePosixPath(path).name in names and speaks_for_project(path)]
 
     def text(self, path: str) -> str | None:
-        r"""Return the text of a listed file, with `\n` as line ends; None if it is binary, too long, gone or secret."""
+        r"""Return a listed file as text with `\n` line ends, or None if it is binary, too long, gone or secret."""
         file = self.by_path.get(path)
         if file is None or file.kind != "text" or file.size > self.limits.text_bytes or may_hold_secrets(path):
             return None
         content = self.head(path, self.limits.text_bytes)
         return None if content is None else decode_text(content)
 
-    def head(self, path: str, most: int) -> bytes | None:
-        """Return the first bytes of a listed file; None if it cannot be read any more."""
+    def head(self, path: str, limit: int) -> bytes | None:
+        """Return the first bytes of a listed file, or None if it is unreadable."""
         try:
             with open_regular_file(self.root / path) as file:
-                return file.read(most) if path in self.by_path else None
+                return file.read(limit) if path in self.by_path else None
         except OSError:
             return None
 
 
 class Omissions:
-    """What was left out, counted by reason, with a few examples of each."""
+    """Counts omitted files by reason, with a few examples."""
 
     def __init__(self) -> None:
         self._counts = Counter[str]()
         self._examples = defaultdict[str, list[str]](list)
 
     def add(self, reason: str, path: str) -> None:
-        """Count a path that is left out."""
+        """Count an omitted path."""
         self._counts[reason] += 1
         if len(self._examples[reason]) < 5:
             self._examples[reason].append(path)
 
     def result(self) -> tuple[LeftOut, ...]:
-        """Return everything that was left out, by reason."""
+        """Return the omissions by reason."""
         return tuple(
             LeftOut(reason=reason, count=count, examples=tuple(self._examples[reason]))
             for reason, count in sorted(self._counts.items())
@@ -128,18 +128,18 @@ class Omissions:
 
 
 def survey(root: Path, *, limits: Limits | None = None, progress: Progress | None = None) -> SourceTree:
-    """List a project's files with the hash, kind and length of each."""
+    """List a project's files with hash, kind and length."""
     limits, report = limits or Limits(), progress or (lambda _: None)
-    top, omissions = _checked_root(root), Omissions()
+    top, omissions = _resolve_root(root), Omissions()
     paths, by_git = list_files(top, omissions.add)
-    found = sorted(paths, key=lambda path: (path.count("/"), path))
-    for path in found[limits.files :]:
+    ordered = sorted(paths, key=lambda path: (path.count("/"), path))
+    for path in ordered[limits.files :]:
         omissions.add(f"over the limit of {limits.files} files", path)
     files = []
-    for number, path in enumerate(found[: limits.files]):
+    for number, path in enumerate(ordered[: limits.files]):
         if number % 250 == 0:
-            report(f"reading: {number} of {len(found)} files")
-        file = _examined(top / path, path, limits.hash_bytes, omissions)
+            report(f"reading: {number} of {len(ordered)} files")
+        file = _read_file(top / path, path, limits.hash_bytes, omissions)
         if file is not None:
             if file.kind == "text" and file.size > limits.text_bytes:
                 omissions.add(f"content not used: text over the limit of {limits.text_bytes:,} bytes", path)
@@ -150,17 +150,19 @@ def survey(root: Path, *, limits: Limits | None = None, progress: Progress | Non
 
 
 def may_hold_secrets(path: str) -> bool:
-    """Return whether a file's name says that it holds keys or passwords; such content is never quoted."""
+    """Return whether a file may hold keys or passwords, by its name; such content is never quoted."""
     return _SECRET.fullmatch(PurePosixPath(path).name) is not None
 
 
 @lru_cache(maxsize=100_000)
-def role_of(path: str) -> Role:
-    """Return what a file is for, judged by its path."""
+def find_role(path: str) -> Role:
+    """Return the role of a file, by its path."""
     *folders, name = path.split("/")
-    if "src" in folders:  # below it, `example` is the name of a package
-        at = folders.index("src")
-        folders = folders[:at] + [each for each in folders[at + 1 :] if each in _ROLES["test"] | _ROLES["vendored"]]
+    if "src" in folders:  # below `src`, `example` is a package name
+        position = folders.index("src")
+        folders = folders[:position] + [
+            folder for folder in folders[position + 1 :] if folder in _ROLES["test"] | _ROLES["vendored"]
+        ]
     if set(folders) & _ROLES["vendored"]:
         return "vendored"
     if _GENERATED.fullmatch(name):
@@ -170,13 +172,13 @@ def role_of(path: str) -> Role:
     return next((role for role, names in _ROLES.items() if set(folders) & names), "source")
 
 
-def is_own(path: str) -> bool:
-    """Return whether a manifest at a path speaks for the project, rather than for its test data or an example."""
+def speaks_for_project(path: str) -> bool:
+    """Return whether a manifest describes the project, not its test data or an example."""
     hidden = any(folder.startswith(".") for folder in path.split("/")[:-1])
-    return not hidden and role_of(path) in ("source", "generated")
+    return not hidden and find_role(path) in ("source", "generated")
 
 
-def _checked_root(root: Path) -> Path:
+def _resolve_root(root: Path) -> Path:
     try:
         top = root.resolve(strict=True)
         if not top.is_dir():
@@ -189,19 +191,19 @@ def _checked_root(root: Path) -> Path:
     return top
 
 
-def _examined(place: Path, path: str, most: int, omissions: Omissions) -> SourceFile | None:
-    """Return a file as it is listed, after reading it once; None if it is not a regular file."""
+def _read_file(full_path: Path, path: str, limit: int, omissions: Omissions) -> SourceFile | None:
+    """Read a file and return its entry in the listing, or None if it is not a regular file."""
     try:
-        found = place.lstat()
-        if not stat.S_ISREG(found.st_mode):
-            link = stat.S_ISLNK(found.st_mode)
+        status = full_path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            link = stat.S_ISLNK(status.st_mode)
             omissions.add("symbolic link, not followed" if link else "not a regular file", path)
             return None
-        if found.st_size > most:
+        if status.st_size > limit:
             omissions.add("listed by size only: over a limit of bytes to read", path)
-            return SourceFile(path=path, size=found.st_size, kind="unread")
-        with open_regular_file(place) as file:
-            content = file.read(most)
+            return SourceFile(path=path, size=status.st_size, kind="unread")
+        with open_regular_file(full_path) as file:
+            content = file.read(limit)
     except OSError as error:
         omissions.add(f"cannot be read ({error.strerror})", path)
         return None
@@ -216,9 +218,9 @@ def _examined(place: Path, path: str, most: int, omissions: Omissions) -> Source
 
 
 STATE = ".project_init"
-"""The folder with the saved results; it marks the output folder as ours."""
+"""The folder with the saved results; it identifies the output folder of this pipeline."""
 
-_FILES: dict[type[Record], tuple[str, str]] = {
+_RESULT_FILES: dict[type[Record], tuple[str, str]] = {
     Listing: ("files.json", "detect-tech-stack"),
     TechStack: ("stack.json", "detect-tech-stack"),
     Documents: ("documents.json", "generate-docs"),
@@ -230,52 +232,52 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 
 def prepare_output(source: Path, out: Path) -> Path:
-    """Create the output folder, unless writing there could touch somebody else's files."""
-    top, place = source.resolve(), out.resolve()
-    if place == top:
+    """Create the output folder; raise `ProjectError` if it could hold other files."""
+    top, output = source.resolve(), out.resolve()
+    if output == top:
         raise ProjectError(f"the output folder {str(out)!r} is the project itself; choose another folder")
-    if place.is_relative_to(top) and ".baton" not in place.relative_to(top).parts:
+    if output.is_relative_to(top) and ".baton" not in output.relative_to(top).parts:
         raise ProjectError(
             f"the output folder {str(out)!r} is inside the project; choose one outside it, or below a folder '.baton'"
         )
     try:
-        if place.is_dir() and not (place / STATE).is_dir() and any(place.iterdir()):
+        if output.is_dir() and not (output / STATE).is_dir() and any(output.iterdir()):
             raise ProjectError(f"the output folder {str(out)!r} holds other files; choose an empty one")
-        (place / STATE).mkdir(parents=True, exist_ok=True)
+        (output / STATE).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ProjectError(f"the output folder {str(out)!r} cannot be used ({error.strerror})") from error
-    return place
+    return output
 
 
 def write_bytes(out: Path, path: str, content: bytes) -> WrittenFile:
     """Write a file of the output folder."""
-    place = out / path
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(place, content)
+    full_path = out / path
+    full_path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(full_path, content)
     return WrittenFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def save(out: Path, result: Record) -> None:
     """Save a stage's result in the output folder."""
-    name, _ = _FILES[type(result)]
+    name, _ = _RESULT_FILES[type(result)]
     write_bytes(out, f"{STATE}/{name}", (result.model_dump_json(indent=1) + "\n").encode())
 
 
-def load(out: Path, kind: type[RecordT]) -> RecordT:
-    """Load what an earlier stage saved."""
-    name, stage = _FILES[kind]
-    place = out / STATE / name
+def load(out: Path, result_type: type[RecordT]) -> RecordT:
+    """Load the result of an earlier stage."""
+    name, stage = _RESULT_FILES[result_type]
+    path = out / STATE / name
     try:
-        return kind.model_validate_json(place.read_bytes())
+        return result_type.model_validate_json(path.read_bytes())
     except OSError as error:
-        why = f"{str(place)!r} cannot be read ({error.strerror})"
-        raise ProjectError(f"{why}; run stage {stage} first") from error
+        message = f"{str(path)!r} cannot be read ({error.strerror})"
+        raise ProjectError(f"{message}; run stage {stage} first") from error
     except ValidationError as error:
         raise ProjectError(
-            f"{str(place)!r} is damaged ({error.error_count()} faults); run stage {stage} again"
+            f"{str(path)!r} is damaged ({error.error_count()} faults); run stage {stage} again"
         ) from None
 
 
 def load_tree(out: Path, root: Path) -> SourceTree:
-    """Return the saved listing over the project's folder as it is on this machine."""
+    """Return the saved listing with the project's folder on this machine."""
     return SourceTree(root.resolve(), load(out, Listing))

@@ -1,7 +1,7 @@
-"""Markdown that stays what it is, whatever a file is called or holds; and reading documents back.
+"""Write Markdown with untrusted text, and read documents back.
 
-Everything that comes from the project passes through `text`, `prose`, `code` or `link`: a name with a pipe, a
-backtick, a line end or a tag in it is shown, and starts nothing.
+All project content passes through `text`, `prose`, `code` or `link`, so that pipes, backticks, line ends and tags in it
+are displayed and cannot become mark-up.
 """
 
 import re
@@ -15,24 +15,24 @@ from markdown_it.token import Token
 from activities.pages import BLOCK_START, code, escape_invisible, escape_markdown, visible
 
 _CODE_WORDS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-_ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
+_EXTERNAL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
 
 
-def prose(value: str, longest: int = 300) -> str:
-    """Return a sentence as Markdown text; what is between backticks in it becomes a code span."""
-    parts = _CODE_WORDS.split(visible(value, longest))
-    words = "".join(code(part) if at % 2 else escape_markdown(part) for at, part in enumerate(parts))
-    return BLOCK_START.sub(r"\g<0>\\", words)
+def prose(value: str, limit: int = 300) -> str:
+    """Return a sentence as Markdown text; text between backticks becomes a code span."""
+    parts = _CODE_WORDS.split(visible(value, limit))
+    content = "".join(code(part) if index % 2 else escape_markdown(part) for index, part in enumerate(parts))
+    return BLOCK_START.sub(r"\g<0>\\", content)
 
 
 def link(label: str, path: str, anchor: str = "") -> str:
-    """Return a link with a label in code to a relative path."""
+    """Return a link to a relative path, with its label as code."""
     target = quote(path, safe="/-._~") + (f"#{quote(anchor, safe='-._~')}" if anchor else "")
     return f"[{code(label)}]({target})"
 
 
 def fence(lines: Iterable[str], language: str) -> str:
-    """Return a block of code that no line of it can end."""
+    """Return a fenced code block that no line can close early."""
     content = [
         "".join(escape_invisible(character) for character in line.expandtabs(4).rstrip()[:2000]) for line in lines
     ]
@@ -42,34 +42,34 @@ def fence(lines: Iterable[str], language: str) -> str:
 
 
 def parse(markdown: str) -> list[Token]:
-    """Return the tokens of a Markdown text, tables included."""
+    """Parse Markdown with tables."""
     return MarkdownIt("commonmark").enable("table").parse(markdown)
 
 
 def broken_links(document: Path) -> list[str]:
-    """Return what is wrong with the relative links of a document; links to other hosts are not followed."""
+    """Return the broken relative links of a document; external links are not checked."""
     faults = []
     for token in parse(document.read_text("utf-8", "replace")):
         for child in token.children or ():
             target = str(child.attrGet("href") or "")
-            if target and not _ELSEWHERE.match(target) and not _resolves(document, target):
-                faults.append(f"{target!r} leads nowhere")
+            if target and not _EXTERNAL.match(target) and not _resolves(document, target):
+                faults.append(f"{target!r} does not exist")
     return faults
 
 
 def _resolves(document: Path, target: str) -> bool:
     path, _, anchor = target.partition("#")
-    place = document.parent / unquote(path) if path else document
-    if not place.exists():
+    target_path = document.parent / unquote(path) if path else document
+    if not target_path.exists():
         return False
-    if not anchor or not place.is_file():
+    if not anchor or not target_path.is_file():
         return True
     line = re.fullmatch(r"L(\d+)", anchor)
-    return line is not None and int(line[1]) <= place.read_text("utf-8", "replace").count("\n") + 1
+    return line is not None and int(line[1]) <= target_path.read_text("utf-8", "replace").count("\n") + 1
 
 
-def commands_of(tokens: list[Token]) -> Iterator[str]:
-    """Yield the commands of a document: the lines of `sh` blocks, and the cells under a heading `Command`."""
+def find_commands_in(tokens: list[Token]) -> Iterator[str]:
+    """Yield the commands of a document: the lines of `sh` blocks, and the cells of `Command` columns."""
     column: int | None = None
     in_column = False
     for token in tokens:

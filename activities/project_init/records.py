@@ -1,4 +1,4 @@
-"""What the stages of `project_init` find, as frozen records that travel between them as JSON.
+"""The records of `project_init`; they travel between its stages as JSON.
 
 Every finding names its evidence, a file and where possible a line. Paths are relative to the project, with forward
 slashes.
@@ -21,7 +21,7 @@ class ProjectError(BatonError):
 
 
 class Evidence(Record):
-    """Where a finding was read: a file, and the line where there is one."""
+    """The file of a finding, and the line if there is one."""
 
     path: str
     line: int | None = Field(default=None, ge=1)
@@ -31,7 +31,7 @@ class Evidence(Record):
 
 
 class SourceFile(Record):
-    """One regular file; `unread` is listed by name and size only, because a limit kept it from being read."""
+    """A regular file; an `unread` one exceeds a limit and has only name and size."""
 
     path: str
     size: int = Field(ge=0)
@@ -41,7 +41,7 @@ class SourceFile(Record):
 
 
 class LeftOut(Record):
-    """How many entries were left out for one reason, with up to five examples."""
+    """The number of entries omitted for one reason, with up to five examples."""
 
     reason: str
     count: int = Field(ge=1)
@@ -49,7 +49,7 @@ class LeftOut(Record):
 
 
 class Listing(Record):
-    """Every file of a project, by depth and path, and what was left out."""
+    """The files of a project by depth and path, and the omissions."""
 
     name: str
     method: Literal["checkout", "folder"]
@@ -58,7 +58,7 @@ class Listing(Record):
 
 
 class Language(Record):
-    """How much of the project is written in one language."""
+    """The files and lines in one language."""
 
     name: str
     kind: LanguageKind
@@ -67,7 +67,7 @@ class Language(Record):
 
 
 class Dependency(Record):
-    """A package that a manifest asks for; `requirement` is empty if any version will do."""
+    """A dependency in a manifest; `requirement` is empty for any version."""
 
     name: str
     requirement: str = ""
@@ -76,7 +76,7 @@ class Dependency(Record):
 
 
 class Manifest(Record):
-    """What a manifest such as `pyproject.toml` or `package.json` declares, in one shape for every ecosystem."""
+    """The content of a manifest such as `pyproject.toml` or `package.json`."""
 
     path: str
     ecosystem: Literal["python", "node", "rust", "go"]
@@ -92,7 +92,7 @@ class Manifest(Record):
 
 
 class Command(Record):
-    """A line to type in the project's folder."""
+    """A shell command to run in the project's folder."""
 
     line: str
     purpose: Purpose
@@ -102,7 +102,7 @@ class Command(Record):
 
 
 class TechStack(Record):
-    """What stage `detect-tech-stack` finds."""
+    """The result of stage `detect-tech-stack`."""
 
     name: str
     description: str = ""
@@ -118,7 +118,7 @@ class TechStack(Record):
 
 
 class RoadmapItem(Record):
-    """A piece of work: P1 is a risk now or blocks others, P2 costs something every week, P3 is worth doing."""
+    """A task: P1 is a current risk or blocks others, P2 has a continuing cost, P3 is worth doing."""
 
     priority: Priority
     title: str = Field(min_length=1, max_length=200)
@@ -135,14 +135,14 @@ class WrittenFile(Record):
 
 
 class Documents(Record):
-    """What stage `generate-docs` wrote."""
+    """The result of stage `generate-docs`."""
 
     files: tuple[WrittenFile, ...]
     roadmap: tuple[RoadmapItem, ...] = ()
 
 
 class KnowledgeIndex(Record):
-    """What stage `build-knowledge` built: chunks of text from files, and what was left out."""
+    """The result of stage `build-knowledge`."""
 
     path: str
     sha256: Sha256Hex
@@ -153,7 +153,7 @@ class KnowledgeIndex(Record):
 
 
 class Hit(Record):
-    """An answer of the index."""
+    """A search result."""
 
     score: float
     origin: Literal["source", "docs"]
@@ -165,7 +165,7 @@ class Hit(Record):
 
 
 class Check(Record):
-    """One claim that stage `verify-ready` checked; only a failed `error` makes the project not ready."""
+    """A check of stage `verify-ready`; only a failed `error` makes the project not ready."""
 
     name: str
     ok: bool
@@ -174,16 +174,16 @@ class Check(Record):
 
 
 class Verification(Record):
-    """What stage `verify-ready` concluded."""
+    """The result of stage `verify-ready`."""
 
     checks: tuple[Check, ...]
 
     @property
     def ready(self) -> bool:
-        """Whether every check that matters holds."""
+        """Whether every check passed, apart from warnings."""
         return all(check.ok or check.severity == "warning" for check in self.checks)
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The checks that do not hold, warnings included."""
+        """The failed checks, warnings included."""
         return tuple(check for check in self.checks if not check.ok)

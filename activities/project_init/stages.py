@@ -1,7 +1,7 @@
-"""The four stages of `project_init`: each does real work on files and says in its patch what came out.
+"""The four stages of `project_init`.
 
-The baton carries conclusions and references. The findings travel as JSON in the output folder, and documents and
-index also as artifacts.
+The baton carries conclusions and references. The findings travel as JSON in the output folder; documents and index are
+also artifacts.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from activities.models import ask_model
 from activities.project_init.detect import Structure, detect, read_structure
 from activities.project_init.files import SourceTree, load, load_tree, prepare_output, save, survey
 from activities.project_init.knowledge import build_index
-from activities.project_init.pages import roadmap_by_rules, write_documents
+from activities.project_init.pages import plan_roadmap, write_documents
 from activities.project_init.records import (
     Documents,
     KnowledgeIndex,
@@ -34,30 +34,30 @@ _TASK = (
     "list lacks. Each piece of evidence is a path of the findings, optionally with ':' and a line. "
     "Propose nothing that the findings do not show."
 )
-_MOST_FINDINGS = 40
+_MAX_FINDINGS = 40
 
 
 class Proposal(BaseModel):
-    """What the model proposes."""
+    """A model's proposals."""
 
     items: list[RoadmapItem] = Field(max_length=5)
 
 
 class TechnicalWriter:
-    """Writes the documents of a project; works without a model, and asks one where it is configured."""
+    """Writes the documents of a project by rules; a configured model may add to the roadmap."""
 
     name = "generate-docs"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Plan the roadmap, write the documents, and say what came out."""
+        """Plan the roadmap and write the documents."""
         context = work.context
         source, out = Path(str(context.params["source"])), Path(str(context.params["output"]))
         stack = await asyncio.to_thread(load, out, TechStack)
         tree = await asyncio.to_thread(load_tree, out, source)
         structure = await asyncio.to_thread(read_structure, tree, lambda line: context.heartbeat(line))
-        rules = await asyncio.to_thread(roadmap_by_rules, tree, stack, structure)
-        proposed = await ask_model(work, _TASK, _findings(stack, structure, rules), Proposal)
-        accepted = [item for item in proposed.items if _is_supported(item, tree)] if proposed else []
+        rules = await asyncio.to_thread(plan_roadmap, tree, stack, structure)
+        proposal = await ask_model(work, _TASK, _model_input(stack, structure, rules), Proposal)
+        accepted = [item for item in proposal.items if _is_supported(item, tree)] if proposal else []
         roadmap = (*rules, *accepted)
 
         documents = await asyncio.to_thread(write_documents, tree, stack, structure, roadmap, out)
@@ -74,43 +74,41 @@ class TechnicalWriter:
                 "The source was read, not changed and not executed",
                 *urgent[:5],
             ],
-            decision_log=[_decision(len(tree.listing.files), proposed, len(accepted))],
+            decision_log=[_describe_decision(len(tree.listing.files), proposal, len(accepted))],
             work_scope=names,
         )
         return AgentAnswer(patch=patch, output={"documents": [*names], "roadmap_items": len(roadmap)}, claimed=False)
 
 
-def _findings(stack: TechStack, structure: Structure, rules: tuple[RoadmapItem, ...]) -> JsonValue:
-    """Return what the model is shown."""
-    modules = sorted(structure.source, key=lambda one: -one.lines)[:_MOST_FINDINGS]
+def _model_input(stack: TechStack, structure: Structure, rules: tuple[RoadmapItem, ...]) -> JsonValue:
+    """Return the model's input."""
+    modules = sorted(structure.source, key=lambda module: -module.lines)[:_MAX_FINDINGS]
     return {
         "summary": [*stack.summary],
         "open_questions": [*stack.open_questions],
-        "modules": [{"path": one.path, "lines": one.lines, "about": one.about} for one in modules],
-        "notes": [*structure.notes[:_MOST_FINDINGS]],
+        "modules": [{"path": module.path, "lines": module.lines, "about": module.about} for module in modules],
+        "notes": [*structure.notes[:_MAX_FINDINGS]],
         "roadmap": [item.model_dump() for item in rules],
     }
 
 
 def _is_supported(item: RoadmapItem, tree: SourceTree) -> bool:
-    """Return whether all evidence of a proposal is files of the project."""
-    return bool(item.evidence) and all(each.partition(":")[0] in tree.by_path for each in item.evidence)
+    """Return whether all evidence of a proposal is in the project."""
+    return bool(item.evidence) and all(evidence.partition(":")[0] in tree.by_path for evidence in item.evidence)
 
 
-def _decision(files: int, proposed: Proposal | None, accepted: int) -> str:
-    if proposed is None:
+def _describe_decision(files: int, proposal: Proposal | None, accepted: int) -> str:
+    if proposal is None:
         return f"Documented from {files} files by rules"
-    return f"Documented from {files} files; of {len(proposed.items)} proposals of the model {accepted} cite the files"
+    return f"Documented from {files} files; of {len(proposal.items)} proposals of the model {accepted} cite the files"
 
 
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
     "heartbeat": timedelta(seconds=4),
-    "retries": Retries(
-        never=("TypeError", "BatonError", "ProjectError")
-    ),  # a wrong folder does not become right by waiting
+    "retries": Retries(never=("TypeError", "BatonError", "ProjectError")),  # a retry does not mend a wrong folder
 }
-_MOST_BULLETS = 8
+_MAX_BULLETS = 8
 
 
 @stage(
@@ -119,8 +117,8 @@ _MOST_BULLETS = 8
     **_TERMS,
 )
 async def detect_tech_stack(context: StageContext[Baton]) -> StageResult:
-    """Find languages, technologies, commands and licences, each with the file and line where it was read."""
-    source, out = _folders(context)
+    """Find languages, technologies, commands and licences, each with file and line."""
+    source, out = _read_folders(context)
     await asyncio.to_thread(prepare_output, source, out)
     tree = await asyncio.to_thread(survey, source, progress=context.heartbeat)
     stack = await asyncio.to_thread(detect, tree, context.heartbeat)
@@ -130,7 +128,7 @@ async def detect_tech_stack(context: StageContext[Baton]) -> StageResult:
         current_state=list(stack.summary),
         decision_log=list(stack.decisions),
         constraints=list(stack.constraints),
-        open_questions=list(stack.open_questions[:_MOST_BULLETS]),
+        open_questions=list(stack.open_questions[:_MAX_BULLETS]),
     )
     languages = [language.name for language in stack.languages]
     return StageResult(baton_patch=patch, output={"files": len(tree.listing.files), "languages": [*languages]})
@@ -140,9 +138,9 @@ generate_docs = agent_stage(
     TechnicalWriter(),
     writes=["current_state", "decision_log", "work_scope", "artifacts"],
     **_TERMS,
-    reserve_micro_usd=100_000,  # what the model may cost, if one is configured
+    reserve_micro_usd=100_000,  # for the model, if one is configured
 )
-"""Write the documents: an agent that works by rules, and asks the worker's model where one is configured."""
+"""Write the documents by rules, with roadmap items of a configured model."""
 
 
 @stage(
@@ -151,19 +149,19 @@ generate_docs = agent_stage(
     **_TERMS,
 )
 async def build_knowledge(context: StageContext[Baton]) -> StageResult:
-    """Cut sources and documents into chunks and build the index that `query` searches."""
-    source, out = _folders(context)
+    """Build the full-text index of sources and documents."""
+    source, out = _read_folders(context)
     documents = await asyncio.to_thread(load, out, Documents)
     tree = await asyncio.to_thread(load_tree, out, source)
     index = await asyncio.to_thread(build_index, tree, documents, out, context.heartbeat)
     await asyncio.to_thread(save, out, index)
     content = await asyncio.to_thread((out / index.path).read_bytes)
     await context.artifacts.write(index.path, content, type="knowledge-index", path=index.path)
-    left_out = sum(each.count for each in index.left_out)
+    left_out = sum(omission.count for omission in index.left_out)
     patch = BatonPatch(
         current_state=[
             f"Knowledge index built with {index.chunks} chunks from {index.files} files, about {index.tokens} tokens",
-            f"The index is {index.path}; ask it with: python -m activities.project_init query {out} 'your question'",
+            f"The index is {index.path}; query it with: python -m activities.project_init query {out} 'your question'",
             f"{left_out} files are not in the index",
         ],
         decision_log=["Indexed sources and generated documents together for full-text search"],
@@ -178,28 +176,28 @@ async def build_knowledge(context: StageContext[Baton]) -> StageResult:
 )
 async def verify_ready(context: StageContext[Baton]) -> StageResult:
     """Check that hashes match, links and commands resolve, and the index answers from the sources."""
-    source, out = _folders(context)
+    source, out = _read_folders(context)
     stack = await asyncio.to_thread(load, out, TechStack)
     documents = await asyncio.to_thread(load, out, Documents)
     index = await asyncio.to_thread(load, out, KnowledgeIndex)
     tree = await asyncio.to_thread(load_tree, out, source)
-    verified = await asyncio.to_thread(verify, tree, stack, documents, index, out, context.heartbeat)
-    await asyncio.to_thread(save, out, verified)
+    verification = await asyncio.to_thread(verify, tree, stack, documents, index, out, context.heartbeat)
+    await asyncio.to_thread(save, out, verification)
     for ref in context.baton.artifacts:
-        await context.artifacts.read(ref.id)  # raises if the store has lost or changed it
-    failures = [f"{check.severity}: {check.name}: {check.message}" for check in verified.failures]
+        await context.artifacts.read(ref.id)  # raises if it is missing or changed
+    failures = [f"{check.severity}: {check.name}: {check.message}" for check in verification.failures]
     patch = BatonPatch(
         current_state=[
-            f"{stack.name} is {'fully initialized and verified' if verified.ready else 'documented but not verified'}",
-            f"{len(verified.checks) - len(failures)} of {len(verified.checks)} checks hold",
+            f"{stack.name} is {'fully initialized and verified' if verification.ready else 'documented, not verified'}",
+            f"{len(verification.checks) - len(failures)} of {len(verification.checks)} checks passed",
             f"{len(context.baton.artifacts)} artifacts in the store, each with its recorded hash",
-            *failures[: _MOST_BULLETS - 3],
+            *failures[: _MAX_BULLETS - 3],
         ],
-        decision_log=[_verdict(verified)],
-        acceptance=[check.name for check in verified.checks if check.severity == "error"][:_MOST_BULLETS],
+        decision_log=[_describe_verdict(verification)],
+        acceptance=[check.name for check in verification.checks if check.severity == "error"][:_MAX_BULLETS],
         open_questions=[*context.baton.open_questions, *failures],
     )
-    output = {"ready": verified.ready, "checks": len(verified.checks), "failures": [*failures]}
+    output = {"ready": verification.ready, "checks": len(verification.checks), "failures": [*failures]}
     return StageResult(baton_patch=patch, output=output)
 
 
@@ -207,19 +205,19 @@ STAGES: list[Callable[..., Any]] = [detect_tech_stack, generate_docs, build_know
 """The stages that a worker registers."""
 
 
-def _verdict(verified: Verification) -> str:
-    if not verified.ready:
-        return f"Verification failed: {len(verified.failures)} checks do not hold"
-    if verified.failures:
-        return f"All required checks passed, with {len(verified.failures)} warnings"
+def _describe_verdict(verification: Verification) -> str:
+    if not verification.ready:
+        return f"Verification failed: {len(verification.failures)} checks failed"
+    if verification.failures:
+        return f"All required checks passed, with {len(verification.failures)} warnings"
     return "All verification checks passed"
 
 
-def _folders(context: StageContext[Baton]) -> tuple[Path, Path]:
-    found = [context.params.get(name) for name in ("source", "output")]
-    if not all(isinstance(each, str) and each for each in found):
+def _read_folders(context: StageContext[Baton]) -> tuple[Path, Path]:
+    values = [context.params.get(name) for name in ("source", "output")]
+    if not all(isinstance(value, str) and value for value in values):
         raise ProjectError(
-            f"project_init needs the parameters 'source' and 'output'; found {found}. "
+            f"project_init needs the parameters 'source' and 'output'; found {values}. "
             "Start it with: baton run project_init --goal … --param source=DIR --param output=DIR"
         )
-    return Path(str(found[0])), Path(str(found[1]))
+    return Path(str(values[0])), Path(str(values[1]))

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from temporalio.client import Client
 
-from activities.compliance_review.policy import policy_of
+from activities.compliance_review.policy import parse_policy
 from baton import BatonPlugin
 from baton.devserver import DevServer
 from baton.exchange.records import Acknowledgement
@@ -176,7 +176,7 @@ def check_yaml(block: Block) -> None:
 
 def check_toml(block: Block) -> None:
     """The policy is one that the pipeline takes."""
-    assert policy_of(json.dumps(tomllib.loads(block.text), default=str), "policy.toml").rules
+    assert parse_policy(json.dumps(tomllib.loads(block.text), default=str), "policy.toml").rules
 
 
 def check_sql(block: Block) -> None:

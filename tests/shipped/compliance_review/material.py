@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.compliance_review.claims import Claim, Evidence, InForce, Known, Message, Recipients
-from activities.compliance_review.policy import Policy, policy_of
+from activities.compliance_review.claims import Claim, Evidence, Fact, InForce, Message, Recipients
+from activities.compliance_review.policy import Policy, parse_policy
 from activities.compliance_review.records import RuleOutcome
 from activities.compliance_review.rules import Case, judge
 from baton.wire.json_values import canonical_json
@@ -22,14 +22,14 @@ OWN = {"id": "REC-1", "title": "Known people.", "kind": "recipients", "own": ["o
 def policy(*rules: dict[str, Any]) -> Policy:
     """Return a policy of rules, each with a title."""
     given = [{"title": "A rule.", **rule} for rule in rules]
-    return policy_of(canonical_json({"name": "Test", "version": "1", "rules": given}).decode(), "test")
+    return parse_policy(canonical_json({"name": "Test", "version": "1", "rules": given}).decode(), "test")
 
 
-def known(*claims: Claim, **by: str) -> list[Known]:
+def known(*claims: Claim, **by: str) -> list[Fact]:
     """Return facts as tools state them; their events are `e1`, `e2`, …, unless said otherwise."""
     given = {"confidence": "high", **by}
     return [
-        Known(f"e{at}", claim.sentence, given.get("source", claim.tool), given["confidence"])
+        Fact(f"e{at}", claim.sentence, given.get("source", claim.tool), given["confidence"])
         for at, claim in enumerate(claims, 1)
     ]
 

@@ -17,7 +17,7 @@ from activities.compliance_review.claims import (
     Quote,
     Recipients,
     Status,
-    claim_of,
+    parse_claim,
 )
 from activities.compliance_review.records import Amount
 from baton.wire.text import single_line
@@ -45,14 +45,14 @@ class TestClaimOf:
     @given(CLAIMS)
     def test_gives_the_claim_back(self, claim: Claim) -> None:
         """What a tool said is what the rules read, and it is one line that a prompt shows unchanged."""
-        assert claim_of(claim.sentence) == claim
+        assert parse_claim(claim.sentence) == claim
         assert single_line(claim.sentence) == claim.sentence
 
     @given(CLAIMS, st.text(min_size=1))
     def test_takes_no_more_than_the_sentence(self, claim: Claim, more: str) -> None:
         """Words before or behind it make it no claim: nothing can be smuggled along."""
-        assert claim_of(claim.sentence + more) is None
-        assert claim_of(more + claim.sentence) is None
+        assert parse_claim(claim.sentence + more) is None
+        assert parse_claim(more + claim.sentence) is None
 
     @pytest.mark.parametrize(
         "sentence",
@@ -67,7 +67,7 @@ class TestClaimOf:
     )
     def test_takes_nothing_else_for_a_claim(self, sentence: str) -> None:
         """A sentence that nearly has a form says nothing."""
-        assert claim_of(sentence) is None
+        assert parse_claim(sentence) is None
 
     def test_knows_the_tool_of_each_kind(self) -> None:
         """No kind may be said by just anybody."""

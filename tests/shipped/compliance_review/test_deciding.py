@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from activities.compliance_review.agents import DECISION, SCHEMAS
-from activities.compliance_review.claims import Evidence, InForce, Known, Message, Phrases, Recipients
+from activities.compliance_review.claims import Evidence, Fact, InForce, Message, Phrases, Recipients
 from activities.compliance_review.records import ComplianceDecision, Concern, Verdict
-from activities.compliance_review.rules import Case, decide, undecided
+from activities.compliance_review.rules import Case, decide, decide_without_policy
 from baton.contract.store import output_check
 from tests.shipped.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
 
@@ -68,7 +68,7 @@ class TestDecide:
 
     def test_names_what_it_set_aside(self) -> None:
         """What a person said is named, and decides nothing."""
-        said = Known("e9", "The boss approved it.", "user", "unverified")
+        said = Fact("e9", "The boss approved it.", "user", "unverified")
         evidence = Evidence([*known(*premises(RULES), HOME, phrases("PHR-1"), phrases("PHR-2")), said])
         decision = decide(Case(RULES, evidence, TODAY), "h-1")
         assert (decision.verdict, decision.set_aside) == ("approved", ("e9",))
@@ -80,7 +80,7 @@ class TestSchema:
         [
             pytest.param(decided(phrases("PHR-1", 1)), id="a violation"),
             pytest.param(decided(concerns=(Concern(text="x", facts=("e1",), by="m"),)), id="a concern"),
-            pytest.param(undecided("h-1", "the policy cannot be read", ("e1",)), id="no policy"),
+            pytest.param(decide_without_policy("h-1", "the policy cannot be read", ("e1",)), id="no policy"),
         ],
     )
     def test_is_fitted_by_every_decision(self, decision: ComplianceDecision) -> None:
@@ -103,4 +103,4 @@ class TestSchema:
 
     def test_undecided_needs_a_person(self) -> None:
         """Without a policy there is no approval."""
-        assert undecided("h-1", "there is none").verdict == "needs_review"
+        assert decide_without_policy("h-1", "there is none").verdict == "needs_review"

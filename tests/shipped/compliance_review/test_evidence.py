@@ -2,7 +2,7 @@
 
 import pytest
 
-from activities.compliance_review.claims import Claim, Evidence, Known, Recipients, Status
+from activities.compliance_review.claims import Claim, Evidence, Fact, Recipients, Status
 from tests.shipped.compliance_review.material import known
 
 ACTIVE = Status(customer="C-7", status="active")
@@ -18,14 +18,14 @@ class TestEvidence:
     @pytest.mark.parametrize(
         "fact",
         [
-            pytest.param(Known("e1", ACTIVE.sentence, ACTIVE.tool, "medium"), id="a model's word"),
-            pytest.param(Known("e1", ACTIVE.sentence, ACTIVE.tool, "low"), id="a fallback"),
-            pytest.param(Known("e1", ACTIVE.sentence, "user", "unverified"), id="a person's word"),
-            pytest.param(Known("e1", ACTIVE.sentence, "policy.search", "high"), id="another tool"),
-            pytest.param(Known("e1", "The account is fine.", ACTIVE.tool, "high"), id="free words"),
+            pytest.param(Fact("e1", ACTIVE.sentence, ACTIVE.tool, "medium"), id="a model's word"),
+            pytest.param(Fact("e1", ACTIVE.sentence, ACTIVE.tool, "low"), id="a fallback"),
+            pytest.param(Fact("e1", ACTIVE.sentence, "user", "unverified"), id="a person's word"),
+            pytest.param(Fact("e1", ACTIVE.sentence, "policy.search", "high"), id="another tool"),
+            pytest.param(Fact("e1", "The account is fine.", ACTIVE.tool, "high"), id="free words"),
         ],
     )
-    def test_sets_the_rest_aside(self, fact: Known) -> None:
+    def test_sets_the_rest_aside(self, fact: Fact) -> None:
         """It is named as set aside, and proves nothing (S5-fields-i)."""
         evidence = Evidence([fact])
         assert evidence.one(Status) is None

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.compliance_review.claims import Recipients, claim_of, phrases_in
-from activities.compliance_review.mail import Note, notes_of, read_mail, read_mailbox, without_addresses
+from activities.compliance_review.claims import Recipients, find_phrases, parse_claim
+from activities.compliance_review.mail import Note, read_mail, read_mailbox, read_notes, remove_addresses
 from activities.compliance_review.records import Amount, ComplianceError, Mail
 from tests.shipped.compliance_review.material import OFFER, REPLY
 
@@ -114,7 +114,7 @@ class TestRecipients:
         assert "@" not in mail.model_dump_json() + repr(mail) + words(mail)
         assert "Jane" not in mail.model_dump_json() + repr(mail)
         for text in ("a.b+c@acme.example", "<a@acme.example>", "mailto:a@acme.example?subject=x", "a@b@acme.example"):
-            assert "acme" not in without_addresses(text)
+            assert "acme" not in remove_addresses(text)
 
 
 class TestContents:
@@ -125,7 +125,7 @@ class TestContents:
         message.add_alternative("<p>We <b>guaran</b>tee</p><style>p{}</style>", subtype="html")
         message.add_attachment("off the record", filename="notes.txt")
         text = words(read_mail(message, b""))
-        assert phrases_in(text, ["we guarantee", "off the record"]) == (1, 2)
+        assert find_phrases(text, ["we guarantee", "off the record"]) == (1, 2)
         assert "p{}" not in text
         for html in (
             "<p>As promised, we<br>guarantee it for</p>1000 EUR",
@@ -133,7 +133,7 @@ class TestContents:
             "<p>we <b>gu</b>arant<a href='x'>ee</a></p>10<span>00</span> EUR",
         ):
             mail = read_bytes(b"Content-Type: text/html\n\n" + html.encode())
-            assert phrases_in(words(mail), ["we guarantee"])
+            assert find_phrases(words(mail), ["we guarantee"])
             assert mail.amounts == (Amount(currency="EUR", cents=100_000),)
         for head in (
             "Subject: Hello\nSubject: For sure: € 12000".encode(),
@@ -142,7 +142,7 @@ class TestContents:
         ):
             mail = read_bytes(head + b"\n\nHello\n")
             assert [amount.cents for amount in mail.amounts] == [1_200_000]
-            assert phrases_in(words(mail), ["for sure"])
+            assert find_phrases(words(mail), ["for sure"])
 
     def test_a_text_in_its_charset_is_read_and_another_one_is_unreadable(self) -> None:
         """Mail programs guess at a wrong charset; whatever they show, no phrase and no amount passes unread."""
@@ -161,7 +161,7 @@ class TestContents:
             mail = read_bytes(head.encode() + b"\n\n" + said.encode(charset, "replace"))
             if readable:
                 assert mail.amounts == (Amount(currency="EUR", cents=1_200_000),), head
-                assert phrases_in(words(mail), ["we guarantee"])
+                assert find_phrases(words(mail), ["we guarantee"])
             elif "gb2312" not in head:
                 assert mail.text is None, head
         assert read_bytes(b"Content-Type: text/plain; charset=gb2312\n\n" + "朱镕基".encode("gbk")).text is None
@@ -203,14 +203,14 @@ class TestPhrases:
             ("GARANTIERTE GRÖSSE", "garantierte größe"),
             ("Un résultat garanti", "re\u0301sultat garanti"),
         ):
-            assert phrases_in(text, ["nothing of it", phrase]) == (2,), text
+            assert find_phrases(text, ["nothing of it", phrase]) == (2,), text
         for text, phrase in (("It is refundable", "refund"), ("préfund", "fund"), ("any text", "\u00ad")):
-            assert phrases_in(text, [phrase]) == (), text
+            assert find_phrases(text, [phrase]) == (), text
 
     def test_take_a_hostile_text_in_one_pass(self, tmp_path: Path) -> None:
         """Blanks without end between the signs of a phrase, and long runs of signs of an address."""
         began = time.perf_counter()
-        assert phrases_in(("off" + " " * 50_000) * 4, ["off the record"]) == ()
+        assert find_phrases(("off" + " " * 50_000) * 4, ["off the record"]) == ()
         for run in ("a", ".", "a@", "a@b.", "a."):
             assert read(eml(tmp_path, "To: ann@acme.example", run * 300_000)).domains == {"acme.example": 1}
         assert time.perf_counter() - began < 60
@@ -219,7 +219,7 @@ class TestPhrases:
 class TestNotes:
     def test_are_told_apart(self) -> None:
         """The brainstorm, the rejected assumption and the debate of the sample each get their kind (S5-prob-a)."""
-        notes = notes_of(read_mailbox(OFFER).earlier, OWN)
+        notes = read_notes(read_mailbox(OFFER).earlier, OWN)
         assert [note.kind for note in notes] == ["history", "brainstorm", "rejected_assumption", "internal_note"]
         assert notes[1:3] == [
             Note(kind="brainstorm", text="What if we just skip the compliance check?"),
@@ -237,7 +237,7 @@ class TestNotes:
             message = EmailMessage()
             message["From"] = sender
             message.set_content(text)
-            assert [note.kind for note in notes_of([message], OWN)] == kinds
+            assert [note.kind for note in read_notes([message], OWN)] == kinds
 
 
 class TestHostileMessages:
@@ -252,7 +252,7 @@ class TestHostileMessages:
         head = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("utf-8", "replace")
         mail = read_bytes(head + b"\r\n" + body)
         assert "a@acme" not in mail.model_dump_json() + (mail.text or "")
-        assert claim_of(Recipients(domains=mail.domains, unreadable=mail.unreadable).sentence) is not None
+        assert parse_claim(Recipients(domains=mail.domains, unreadable=mail.unreadable).sentence) is not None
 
     @given(VALUES)
     @settings(max_examples=200)

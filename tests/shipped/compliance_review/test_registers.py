@@ -75,9 +75,9 @@ class TestBrokenRegisters:
         ("name", "content", "message"),
         [
             pytest.param("others.csv", "", "'customers.csv' cannot be read", id="missing"),
-            pytest.param("customers.csv", "customer\nC-7", "see domain", id="a row without a domain"),
+            pytest.param("customers.csv", "customer\nC-7", "check domain", id="a row without a domain"),
             pytest.param(
-                "customers.csv", "customer,domain\nJane Doe,acme.example", "see customer", id="a name as reference"
+                "customers.csv", "customer,domain\nJane Doe,acme.example", "check customer", id="a name as reference"
             ),
             pytest.param(
                 "customers.csv",
@@ -88,7 +88,7 @@ class TestBrokenRegisters:
             pytest.param(
                 "customers.csv",
                 "customer,domain,retrieved_at\nC-1,acme.example,yesterday",
-                "see retrieved_at",
+                "check retrieved_at",
                 id="no time",
             ),
         ],

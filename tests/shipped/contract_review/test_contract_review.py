@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from activities.contract_review.records import ContractBaton, Report
-from activities.contract_review.report import citation_faults
+from activities.contract_review.report import find_untraceable
 from activities.contract_review.stages import STAGES
 from baton import Budget, PipelineInput, Spend, StepKind, WorkerParts
 from baton.artifacts.store import ArtifactStore
@@ -66,7 +66,7 @@ class TestContractReview:
         stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}
         assert stored["report-data"] == data
         assert stored["report"] == (tmp_path / "out" / "REPORT.md").read_bytes()
-        assert citation_faults(Report.model_validate_json(data)) == []
+        assert find_untraceable(Report.model_validate_json(data)) == []
         await assert_replays(run.handle, [ContractReview], plugin=BatonPlugin(WorkerParts(artifacts=store)))
 
     async def test_hands_on_a_typed_baton(self, reviewer: Worker, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from activities.contract_review.clauses import extract, read_document, rulebook
 from activities.contract_review.records import Document, Line, Policy, ReviewError
-from activities.contract_review.report import citation_faults
+from activities.contract_review.report import find_untraceable
 from activities.contract_review.rules import analyse
 from tests.shipped.contract_review.material import NDA, SAAS, SERVICES, found, pdf_of, reviewed, reviewed_text
 
@@ -292,7 +292,7 @@ def test_whole_contracts_give_what_was_planted_and_nothing_else(tmp_path: Path) 
             report = reviewed(source)
             assert {one.rule: one.clause for one in report.findings} == rules, source
             assert len(report.findings) == len(rules)
-            assert citation_faults(report) == []
+            assert find_untraceable(report) == []
             assert not {one.clause for one in report.findings} & set(report.uncovered)
 
 
@@ -358,7 +358,7 @@ def test_every_quotation_resolves_whatever_the_numbering(lines: list[str]) -> No
     read = tuple(Line(text=text, number=at) for at, text in enumerate(["Between two.", *lines], 1))
     report = analyse(extract(Document(name="heap.txt", sha256="0", pages=1, lines=read)), Policy())
     assert len({clause.id for clause in report.clauses}) == len(report.clauses)
-    assert citation_faults(report) == []
+    assert find_untraceable(report) == []
 
 
 @pytest.mark.timeout(90)
@@ -374,4 +374,4 @@ def test_hostile_texts_do_not_slow_it_down(tmp_path: Path) -> None:
         "one hundred and " * 30_000,
     ):
         report = reviewed_text(tmp_path, f"AGREEMENT\n\nBetween two.\n\n1. Data Protection and Payment\n{text}")
-        assert citation_faults(report) == []
+        assert find_untraceable(report) == []

@@ -97,4 +97,4 @@ def at(folder: Path, commit: str, path: str) -> str:
 
 def has_sandbox() -> bool:
     """Return whether a sandbox works on this machine; in a container usually none does."""
-    return sandbox._available() in ("bubblewrap", "landlock")
+    return sandbox._find_sandbox() in ("bubblewrap", "landlock")

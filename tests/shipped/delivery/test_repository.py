@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from activities.delivery.changes import environment_of, find_test_command, make_change, read_patch, run_tests
+from activities.delivery.changes import command_environment, find_test_command, make_change, read_patch, run_tests
 from activities.delivery.records import Change, DeliveryError, Order, Plan
 from activities.delivery.repository import Checkout, Repository
 from tests.shipped.delivery.material import FILES, FIX, TEST, at, git, has_sandbox, repository, state, write
@@ -63,14 +63,14 @@ class TestMakeChange:
         git(repo, "add", "-A")
         git(repo, "commit", "-qm", "link")
         for edit, message in (
-            ({"path": "app/*.py", "find": "absent", "replace": ""}, "finds it 0 times"),
-            ({"path": "app/*.py", "find": "= 1", "replace": "", "expect": 1}, "1 times, and finds it 2 times"),
+            ({"path": "app/*.py", "find": "absent", "replace": ""}, "matches 0 times"),
+            ({"path": "app/*.py", "find": "= 1", "replace": "", "expect": 1}, "1 times, but matches 2 times"),
             ({"path": "../x", "replace": "x"}, "not a path in the repository"),
             ({"path": "/tmp/x", "replace": "x"}, "not a path in the repository"),
             ({"path": ".git/hooks/x", "replace": "x"}, "not a path in the repository"),
-            ({"path": "out/x", "replace": "x"}, "exists already"),
-            ({"path": "nowhere", "replace": "x"}, "exists already"),
-            ({"path": "app/more.py", "replace": "x"}, "exists already"),
+            ({"path": "out/x", "replace": "x"}, "already exists"),
+            ({"path": "nowhere", "replace": "x"}, "already exists"),
+            ({"path": "app/more.py", "replace": "x"}, "already exists"),
             ({"path": "app/more.py/x", "replace": "x"}, "cannot write"),
         ):
             with pytest.raises(DeliveryError, match=message):
@@ -264,7 +264,7 @@ class TestRunTests:
         """The repository's virtual environment is first on the path, imports come from the checkout."""
         (repo / ".venv" / "bin").mkdir(parents=True)
         plan, checkout = plan_of(repo, patch=FIX), Checkout(repo.parent / "work")
-        environment = environment_of(plan, checkout)
+        environment = command_environment(plan, checkout)
         assert environment["PATH"].startswith(f"{repo}/.venv/bin:")
         assert environment["PYTHONPATH"].split(":")[0] == f"{checkout.tree}/src"
 
@@ -305,5 +305,5 @@ class TestOrder:
     def test_has_short_forms_before_further_changes(self) -> None:
         """The first round is the short form's."""
         order = Order.of({"repository": "r", "command": "make fix", "changes": [{"command": ["make", "more"]}]})
-        assert [change.in_words() for change in order.all_changes] == ["run `make fix`", "run `make more`"]
-        assert Change(patch="x", title="  Fix\nit ").in_words() == "Fix it"
+        assert [change.describe() for change in order.all_changes] == ["run `make fix`", "run `make more`"]
+        assert Change(patch="x", title="  Fix\nit ").describe() == "Fix it"

@@ -13,7 +13,7 @@ import pytest
 
 from activities.delivery import sandbox
 from activities.delivery.records import DeliveryError
-from activities.delivery.sandbox import Ran, Sandbox, environment_for, remove_folder, run_program
+from activities.delivery.sandbox import ProgramResult, Sandbox, environment_for, remove_folder, run_program
 from tests.shipped.delivery.material import has_sandbox
 
 PROBE = """\
@@ -50,7 +50,7 @@ print("own folder and loopback work")
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(sandbox.MODE, raising=False)
-    available = sandbox._available
+    available = sandbox._find_sandbox
     available.cache_clear()
     yield
     available.cache_clear()
@@ -63,14 +63,14 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-async def confined(box: Sandbox, *command: str, seconds: float = 60) -> Ran:
+async def confined(box: Sandbox, *command: str, seconds: float = 60) -> ProgramResult:
     """Run a command in a sandbox, in its folder."""
     return await run_program(
         box.wrap(command, box.write[0]),
         folder=box.write[0],
         seconds=seconds,
         environment=environment_for(),
-        together=True,
+        merge_errors=True,
     )
 
 
@@ -82,8 +82,8 @@ async def test_the_change_under_test_reaches_nothing_of_the_worker(
     """Neither by its files nor by its processes, nor over the network; its own folder and loopback work."""
     if kind == "landlock":
         monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    if sandbox._available() != kind:
-        pytest.skip(f"{kind} does not work here: {sandbox._available()}")
+    if sandbox._find_sandbox() != kind:
+        pytest.skip(f"{kind} does not work here: {sandbox._find_sandbox()}")
     secret, work = tmp_path / "worker" / "keys.toml", tmp_path / "work"
     secret.parent.mkdir()
     work.mkdir()
@@ -125,7 +125,7 @@ def test_nothing_runs_without_a_sandbox_but_by_an_explicit_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names both remedies."""
-    monkeypatch.setattr(sandbox, "_available", lambda: "it is not Linux")
+    monkeypatch.setattr(sandbox, "_find_sandbox", lambda: "it is not Linux")
     with pytest.raises(DeliveryError, match=r"install bubblewrap, or .* BATON_DELIVERY_SANDBOX=none"):
         Sandbox((tmp_path,)).wrap(["true"], tmp_path)
     monkeypatch.setenv(sandbox.MODE, "none")
@@ -139,7 +139,7 @@ def test_secrets_may_not_be_where_the_change_can_read(tmp_path: Path, monkeypatc
     keys.write_text("secret")
     monkeypatch.setenv("BATON_KEYS", str(keys))
     monkeypatch.setenv(sandbox.READABLE, str(tmp_path))
-    monkeypatch.setattr(sandbox, "_available", lambda: "bubblewrap")
+    monkeypatch.setattr(sandbox, "_find_sandbox", lambda: "bubblewrap")
     with pytest.raises(DeliveryError, match="BATON_KEYS is in"):
         Sandbox((tmp_path / "work",)).wrap(["true"], tmp_path)
     monkeypatch.delenv("BATON_KEYS")
@@ -164,7 +164,7 @@ async def test_output_is_kept_within_a_limit(tmp_path: Path) -> None:
     """Its end, with the number of bytes before it."""
     line = "import sys; sys.stdout.write('a' * 50_000 + 'b' * 50_000)"
     command = [sys.executable, "-c", line]
-    ran = await run_program(command, folder=tmp_path, seconds=60, environment={}, most_bytes=1_000)
+    ran = await run_program(command, folder=tmp_path, seconds=60, environment={}, max_bytes=1_000)
     assert ran.output.endswith(b"]\n" + b"b" * 1_000)
     assert ran.dropped == 99_000
 

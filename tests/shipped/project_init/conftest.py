@@ -9,7 +9,7 @@ import pytest
 from activities.project_init.detect import Structure, detect, read_structure
 from activities.project_init.files import SourceTree, prepare_output, survey
 from activities.project_init.knowledge import build_index
-from activities.project_init.pages import roadmap_by_rules, write_documents
+from activities.project_init.pages import plan_roadmap, write_documents
 from activities.project_init.records import Documents, KnowledgeIndex, RoadmapItem, TechStack, Verification
 from activities.project_init.verify import verify
 
@@ -54,7 +54,7 @@ def run_stages(source: Path, out: Path) -> Run:
     place = prepare_output(source, out)
     tree = survey(source)
     stack, structure = detect(tree), read_structure(tree)
-    documents = write_documents(tree, stack, structure, roadmap_by_rules(tree, stack, structure), place)
+    documents = write_documents(tree, stack, structure, plan_roadmap(tree, stack, structure), place)
     return Run(tree, stack, structure, documents, build_index(tree, documents, place), place)
 
 

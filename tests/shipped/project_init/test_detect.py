@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.project_init.commands import best_command, purpose_of
+from activities.project_init.commands import best_command, find_purpose
 from activities.project_init.detect import detect
 from activities.project_init.files import survey
 from activities.project_init.records import TechStack
@@ -101,7 +101,7 @@ class TestCommands:
     def test_names_tell_their_purpose(self) -> None:
         """The first word that means something decides."""
         table = {"test:unit": "test", "lint-fix": "lint", "build": "build", "docker-build": "build", "zzz": "other"}
-        assert {name: purpose_of(name) for name in table} == table
+        assert {name: find_purpose(name) for name in table} == table
 
     def test_names_are_quoted_and_what_cannot_be_typed_is_left_out(self, stack_of: StackOf) -> None:
         """A name from a file cannot add a command of its own."""

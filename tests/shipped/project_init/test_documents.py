@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from activities.pages import code, table, text
 from activities.project_init.__main__ import main
-from activities.project_init.knowledge import MAX_LENGTH, WINDOW, cut, query
+from activities.project_init.knowledge import MAX_CHUNK_LINES, WINDOW, query, split_into_chunks
 from activities.project_init.markdown import fence, parse, prose
 from activities.project_init.records import Check, ProjectError, Verification
 from tests.shipped.project_init.conftest import Files, Run, run_stages, write_files
@@ -130,11 +130,11 @@ class TestKnowledge:
     def test_chunks_cover_every_line(self, lines: list[str]) -> None:
         """Each chunk is exactly the lines it names, and together they leave nothing out."""
         for name in ("a.md", "a.py", "a.txt"):
-            chunks = cut(name, "\n".join(lines))
+            chunks = split_into_chunks(name, "\n".join(lines))
             covered = {number for each in chunks for number in range(each.start, each.end + 1)}
             assert {number for number, line in enumerate(lines, 1) if line.strip()} <= covered
             assert all(each.text == "\n".join(lines[each.start - 1 : each.end]) for each in chunks)
-            assert all(each.end - each.start < max(WINDOW, MAX_LENGTH) for each in chunks)
+            assert all(each.end - each.start < max(WINDOW, MAX_CHUNK_LINES) for each in chunks)
 
     def test_questions_find_the_lines_that_answer(self, shop: Run) -> None:
         """By words, their stems, and the parts of names; documents and sources together (S1-ex-c)."""

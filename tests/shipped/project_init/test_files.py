@@ -36,8 +36,8 @@ class TestSurvey:
         assert list(tree.by_path) == list(found)
         assert tree.by_path["empty"].sha256 == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         assert survey(folder) == tree
-        cut = survey(folder, limits=Limits(files=4))
-        assert [each.examples for each in cut.listing.left_out if "limit" in each.reason] == [("b/deep/x.py",)]
+        limited = survey(folder, limits=Limits(files=4))
+        assert [each.examples for each in limited.listing.left_out if "limit" in each.reason] == [("b/deep/x.py",)]
 
     def test_what_is_not_a_folder_is_refused(self, tmp_path: Path) -> None:
         """The error says what was found."""
