@@ -192,5 +192,5 @@ def _messages(keyring: Keyring, count: int, number: int) -> list[bytes]:
         sealed.append(seal_json(handoff.__pydantic_serializer__.to_json(handoff, exclude_unset=True), keyring))
         if at < _FIRST:
             returned = StageReturn(stage="review", seq=at + 1, baton_patch={"decision_log": [*change["decision_log"]]})
-            relay.arrived(spec, returned, handoff_id, datetime.now(UTC))
+            relay.complete_stage(spec, returned, handoff_id, datetime.now(UTC))
     return sealed[_FIRST:]

@@ -25,7 +25,7 @@ from baton.compression.rules import (
     within_share,
 )
 from baton.core.history import Spend
-from baton.handoff.activity_receive import put_or_warn, run_of_activity
+from baton.handoff.activity_receive import current_run_name, record_or_warn
 from baton.handoff.store_gate import Gate
 from baton.ledger.entries import cost_with
 from baton.ledger.records import AuditEntry
@@ -75,9 +75,9 @@ async def compress(given: CompressInput) -> Compressed:
 async def _record(gate: Gate, event: AuditEntry, made: Compressed) -> None:
     """Record what a model was paid: a run that ends here, or a fork, has no handoff that says so."""
     cost = None if event.cost is None else cost_with(event.cost, made.spend)
-    about = {"cost": cost, "details": made.fallback_reason, "run_id": run_of_activity()}
+    about = {"cost": cost, "details": made.fallback_reason, "run_id": current_run_name()}
     entry = event.model_copy(update=about)
-    await put_or_warn(lambda: gate.record(entry), f"a summary for {event.to_agent}")
+    await record_or_warn(lambda: gate.record(entry), f"a summary for {event.to_agent}")
 
 
 async def _by_model(

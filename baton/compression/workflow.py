@@ -104,7 +104,7 @@ class Conversation:
         """Return the event that the worker records for a summary: in a fork no handoff shows what it cost."""
         return AuditEntry(
             kind=Kind.SUMMARY,
-            task_id=outgoing.given.task_id,
+            task_id=outgoing.stage_input.task_id,
             event_id=f"{outgoing.handoff_id}.{outgoing.sent}",
             status="WRITTEN",
             from_agent=sender,

@@ -11,9 +11,9 @@ from temporalio import activity
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
 from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, Opened, message_digest, reply_to_of
-from baton.handoff.activity_receive import gate_of, run_of_activity
+from baton.handoff.activity_receive import current_run_name, require_gate
 from baton.handoff.sealed import SealError
-from baton.handoff.store_gate import LARGEST_ON_LOOP, addressed_to
+from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, audience_check
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import RECORD, AuditEntry
 from baton.pipelines.activity_context import current_parts
@@ -32,9 +32,9 @@ async def admit(request: AcceptRequest) -> Admission:
     Raises:
         LedgerUnavailableError: The answer could not be put on record; it is tried again.
     """
-    gate = gate_of(current_parts().gate)
-    strays = addressed_to(request.audience)
-    receipt, message = await gate.accept(request.message, request.receiver, run_id=run_of_activity(), further=[strays])
+    gate = require_gate(current_parts().gate)
+    strays = audience_check(request.audience)
+    receipt, message = await gate.accept(request.message, request.receiver, run_id=current_run_name(), further=[strays])
     handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
@@ -59,7 +59,7 @@ async def open_message(raw: str, scanned: bool = False) -> Opened:
         scanned: Whether the safety scan looks at it as well: no gate sees a chunk.
     """
     sealed = base64.b64decode(raw)
-    small = not scanned and len(sealed) <= LARGEST_ON_LOOP  # a detector may ask a service
+    small = not scanned and len(sealed) <= MAX_BYTES_ON_LOOP  # a detector may ask a service
     said = _opened(sealed, scanned) if small else await asyncio.to_thread(_opened, sealed, scanned)
     if said.message is None:
         return said
@@ -68,7 +68,7 @@ async def open_message(raw: str, scanned: bool = False) -> Opened:
 
 def _opened(sealed: bytes, scanned: bool) -> Opened:
     """Return what a sealed message says, or why it is not opened."""
-    gate = gate_of(current_parts().gate)
+    gate = require_gate(current_parts().gate)
     try:
         message = dict(open_sealed(sealed, gate.keyring).message)
     except SealError as error:
@@ -93,7 +93,7 @@ async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> l
 async def record(event: AuditEntry) -> str:
     """Write what happened to a handoff to the ledger; return the head of the task's chain, or "" without a ledger."""
     gate = current_parts().gate
-    return "" if gate is None else await gate.record(event.model_copy(update={"run_id": run_of_activity()}))
+    return "" if gate is None else await gate.record(event.model_copy(update={"run_id": current_run_name()}))
 
 
 EXCHANGE_ACTIVITIES = (admit, open_message)

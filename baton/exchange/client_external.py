@@ -36,10 +36,10 @@ from baton.exchange.external import (
     outside_address,
 )
 from baton.exchange.records import HANDOFF, QUERY_ANSWERED, Acknowledgement, message_digest
-from baton.handoff.pending import LONGEST_REASON
+from baton.handoff.pending import MAX_REASON_LENGTH
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealError, UnverifiedHandoff
-from baton.handoff.store_gate import Gate, addressed_to, contract_check
+from baton.handoff.store_gate import Gate, audience_check, contract_check
 from baton.handoff.store_signing import open_sealed
 from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.keys.store_keyring import Keyring
@@ -215,7 +215,7 @@ class OutsideAgents:
             await self.read(found),
             ReceiverRequirements(agent, version, expects_work=False),
             run_id=run_name(found.workflow_id),
-            further=[addressed_to(outside_address(agent)), contract_check(self.gate.clock)],
+            further=[audience_check(outside_address(agent)), contract_check(self.gate.clock)],
         )
         verdict, code = receipt.verdict, receipt.verdict.reason
         if verdict:
@@ -229,11 +229,11 @@ class OutsideAgents:
         return receipt
 
     async def reject(self, found: Found, agent: str, reason: str, *, holder: str | None = None) -> Found:
-        """Say no to a claimed handoff, with a reason of `LONGEST_REASON` characters at most."""
+        """Say no to a claimed handoff, with a reason of `MAX_REASON_LENGTH` characters at most."""
         return await self._move(found, agent, holder, ActionKind.REJECT, reason=reason)
 
     async def needs_input(self, found: Found, agent: str, unmet: Sequence[str], *, holder: str | None = None) -> Found:
-        """Say what a claimed handoff lacks, a sentence each, together of `LONGEST_REASON` characters at most."""
+        """Say what a claimed handoff lacks, a sentence each, together of `MAX_REASON_LENGTH` characters at most."""
         return await self._move(found, agent, holder, ActionKind.NEEDS_INPUT, unmet=list(unmet))
 
     async def return_patch(
@@ -341,8 +341,8 @@ def _warn(why: str) -> None:
 def _excess_of(move: AgentAction, *, stored: bool) -> str | None:
     """Return why a move says or brings more than a run remembers, a workflow reads, or its history takes; or None."""
     said = len(move.reason) + sum(map(len, move.unmet))
-    if said > LONGEST_REASON:
-        return f"what it says has {said:,} characters, and {LONGEST_REASON:,} is the most; say it in short"
+    if said > MAX_REASON_LENGTH:
+        return f"what it says has {said:,} characters, and {MAX_REASON_LENGTH:,} is the most; say it in short"
     over = find_excess({"patch": move.patch}) or find_excess({"report": move.report}, MAX_MESSAGE_VALUES)
     if over is not None:
         return str(over)
@@ -351,7 +351,7 @@ def _excess_of(move: AgentAction, *, stored: bool) -> str | None:
         return None
     return (
         f"patch and report have {size:,} bytes, and {MAX_BYTES:,} is the most that a workflow's history takes; "
-        "put what was produced into an artifact and refer to it"
+        "put the work product into an artifact and refer to it"
     )
 
 

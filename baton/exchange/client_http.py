@@ -26,7 +26,7 @@ from baton.codec.server import has_bearer_token, read_body, serving
 from baton.errors import BatonError, PipelineError
 from baton.exchange.client_external import Found, OutsideAgents
 from baton.exchange.external import LONGEST_LEASE
-from baton.handoff.store_gate import LARGEST_ON_LOOP
+from baton.handoff.store_gate import MAX_BYTES_ON_LOOP
 from baton.wire.json_values import loads_strict
 from baton.wire.records import AgentVersion, Name, OpenRecord, Statement
 
@@ -127,7 +127,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         if body is None:
             return _error(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         try:
-            ask = _ask(body) if len(body) <= LARGEST_ON_LOOP else await asyncio.to_thread(_ask, body)
+            ask = _ask(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(_ask, body)
         except (ValidationError, BatonError, TypeError) as error:
             return _error(400, _fault(error))
         if needed is not None and needed not in ask.model_fields_set:

@@ -140,7 +140,7 @@ class Outside:
         pipeline = self._exchange.pipeline
         baton = pipeline.state.baton.to_json_object()
         given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)
-        contract = pipeline._handoffs.contracted(OutgoingHandoff(spec, given, id), given, kept=False).contract
+        contract = pipeline._handoffs.with_contract(OutgoingHandoff(spec, given, id), given, kept=False).contract
         return {} if contract is None else {"contract": contract}
 
     async def _wait(self, waiting: _Waiting, agent: str, within: timedelta, name: str) -> OutsideResult:

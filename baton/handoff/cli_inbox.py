@@ -1,4 +1,4 @@
-"""`baton inbox`: the handoffs that wait for a person, and the person's word about each."""
+"""`baton inbox`: list and decide the handoffs that wait for a person."""
 
 import asyncio
 import shlex
@@ -39,13 +39,13 @@ from baton.errors import PipelineError
 from baton.handoff.cli_inbox_pages import (
     Balance,
     balance_line,
-    chosen,
-    decided_line,
+    decision_line,
     handoff_card,
+    handoff_names,
     handoff_page,
     inbox_table,
-    named,
-    reason,
+    reason_label,
+    select_handoffs,
 )
 from baton.handoff.client_inbox import open_approvals, run_approvals
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
@@ -55,7 +55,7 @@ from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.runs.client_waiting import answer_of, must_be_answerable, nobody
 from baton.wire.text import quantity
 
-_AT_ONCE = 8
+_CONCURRENCY = 8
 
 HandoffArgument = Annotated[
     str | None,
@@ -86,18 +86,20 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
         waiting = await all_inboxes(client, limit=limit)
         approvals = await open_approvals(client, limit=limit)
     if session.json:
-        rows = [{"kind": "handoff", **one.to_json_object()} for one in waiting]
-        rows += [{"workflow_id": id, **one.model_dump(mode="json")} for id, one in approvals]
+        rows = [{"kind": "handoff", **entry.to_json_object()} for entry in waiting]
+        rows += [{"workflow_id": run_id, **approval.model_dump(mode="json")} for run_id, approval in approvals]
         session.write_json(rows)
         return
-    for workflow_id, asked in approvals:
+    for workflow_id, approval in approvals:
         session.show(
             Text.assemble(
                 plain(workflow_id, "bold"),
-                *(" asks: ", plain(asked.name, "bold yellow"), "  ", (f"since {format_time(asked.since)}", "dim")),
+                " asks: ",
+                plain(approval.name, "bold yellow"),
+                (f"  since {format_time(approval.since)}", "dim"),
             ),
-            *asked_rows(workflow_id, asked),
-            Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(asked.name)} --why '…'"),
+            *asked_rows(workflow_id, approval),
+            Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(approval.name)} --why '…'"),
         )
     if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:
         session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
@@ -105,12 +107,12 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
         session.note("no handoff waits for a person" if approvals else "nothing waits for a person")
         return
     session.show(inbox_table(waiting, datetime.now(UTC)))
-    for told in dict.fromkeys(f"{one.workflow_id}: {one.trouble}" for one in waiting if one.trouble):
-        session.note(told)
-    silent = sorted({one.workflow_id for one in waiting if not one.answered and not one.trouble})
-    if silent:
-        session.note(f"no worker answers for {', '.join(silent)}; shown is what the history tells")
-    if len({one.workflow_id for one in waiting}) >= limit:
+    for trouble in dict.fromkeys(f"{entry.workflow_id}: {entry.trouble}" for entry in waiting if entry.trouble):
+        session.note(trouble)
+    unanswered = sorted({entry.workflow_id for entry in waiting if not entry.answered and not entry.trouble})
+    if unanswered:
+        session.note(f"no worker answers for {', '.join(unanswered)}; showing what the history says")
+    if len({entry.workflow_id for entry in waiting}) >= limit:
         session.note(f"the first {quantity(limit, 'run')}; --limit asks more")
     session.say("baton inbox show RUN", "dim")
 
@@ -125,11 +127,11 @@ async def show(session: Session, run: RunArgument, handoff: HandoffArgument = No
     target = Target.of(run)
     client = await session.client()
     with session.progress("asking the run"):
-        looked = await _look(client, target, handoff)
+        view = await _read_handoff(client, target, handoff)
     if session.json:
-        session.write_json({**looked.one.to_json_object(), "message": looked.message, "baton": looked.baton})
+        session.write_json({**view.entry.to_json_object(), "message": view.message, "baton": view.baton})
         return
-    session.show(handoff_page(looked.one, looked.pending, looked.message, looked.baton))
+    session.show(handoff_page(view.entry, view.pending, view.message, view.baton))
 
 
 CodeOption = Annotated[
@@ -138,8 +140,8 @@ CodeOption = Annotated[
 ]
 
 
-def _decision(action: HandoffAction, help: str) -> Callable[..., None]:
-    """Return the command that decides so about one handoff, or about all that are selected."""
+def _decision_command(action: HandoffAction, help: str) -> Callable[..., None]:
+    """Return the command that decides one handoff, or with --all every selected one."""
 
     async def decide(
         session: Session,
@@ -148,25 +150,25 @@ def _decision(action: HandoffAction, help: str) -> Callable[..., None]:
         why: WhyOption = "",
         who: WhoOption = None,
         yes: YesOption = False,
-        every: AllOption = False,
+        select_all: AllOption = False,
         code: CodeOption = None,
         pipeline: PipelineOption = None,
         limit: LimitOption = 100,
     ) -> None:
-        wanted = _Wanted(action, why, who, yes=yes)
-        target = parse_selection(run, every)
+        request = _Request(action, why, who, yes=yes)
+        target = parse_selection(run, select_all)
         if target is None:
-            await _resolve_all(session, wanted, code, pipeline, limit)
+            await _resolve_all(session, request, code, pipeline, limit)
         elif code or pipeline:
             raise typer.BadParameter("--code and --pipeline select among --all", param_hint="--all")
         else:
-            await _resolve(session, target, handoff, wanted)
+            await _resolve(session, target, handoff, request)
 
     decide.__doc__ = help
     return command(decide)
 
 
-release = _decision(
+release = _decision_command(
     HandoffAction.RELEASE,
     """Declare a safety finding a false alarm; the handoff is audited again with your name.
 
@@ -174,14 +176,14 @@ release = _decision(
     is rejected as before.
     """,
 )
-requeue = _decision(
+requeue = _decision_command(
     HandoffAction.REQUEUE,
     """Send a handoff again as it is; it is judged and audited again.
 
     For example once its receiver was repaired. What is still wrong with it is found again.
     """,
 )
-abandon = _decision(
+abandon = _decision_command(
     HandoffAction.ABANDON,
     """Give up a handoff: its stage fails.
 
@@ -200,13 +202,13 @@ async def edit(
     who: WhoOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Change the baton by a patch, and send what follows from it.
+    """Change the baton by a patch, and send the handoff with it.
 
     The edit is in the run's history with your name and reason. A patch that does not fit the baton is refused
     before anything is decided.
     """
-    wanted = _Wanted(HandoffAction.EDIT, why, who, yes=yes, edit=parse_json_object(patch, "--patch"))
-    await _resolve(session, Target.of(run), handoff, wanted)
+    request = _Request(HandoffAction.EDIT, why, who, yes=yes, edit=parse_json_object(patch, "--patch"))
+    await _resolve(session, Target.of(run), handoff, request)
 
 
 @command
@@ -220,13 +222,13 @@ async def top_up(
     yes: YesOption = False,
 ) -> None:
     """Put money into a run's budget, and send the handoff that waits for it."""
-    wanted = _Wanted(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=parse_usd(usd, "--usd"))
-    await _resolve(session, Target.of(run), handoff, wanted)
+    request = _Request(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=parse_usd(usd, "--usd"))
+    await _resolve(session, Target.of(run), handoff, request)
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What a person wants to decide."""
+class _Request:
+    """A decision as the command line states it."""
 
     action: HandoffAction
     why: str
@@ -242,7 +244,7 @@ class _Wanted:
         resolve_user(self.who)
 
     def decision(self, pending: PendingHandoff) -> HandoffDecision:
-        """Return the decision about a handoff, as the person was shown it."""
+        """Return the decision about a handoff, tied to the wait that the person was shown."""
         try:
             return HandoffDecision(
                 handoff_id=pending.handoff_id,
@@ -258,130 +260,131 @@ class _Wanted:
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """One handoff, and what its run's history has of it."""
+class _HandoffView:
+    """One pending handoff, with its message and baton from the run's history."""
 
-    one: WaitingHandoff
+    entry: WaitingHandoff
     pending: PendingHandoff
-    read: RunHandoffs
+    handoffs: RunHandoffs
 
     @property
     def message(self) -> dict[str, Any] | None:
-        """The message as it was sent last, if the history has it."""
-        return self.read.messages.get(self.pending.handoff_id)
+        """The message as last sent, if the history has it."""
+        return self.handoffs.messages.get(self.pending.handoff_id)
 
     @property
     def baton(self) -> dict[str, Any]:
-        """The baton as it was before the handoff."""
-        return self.read.run.baton.to_json_object()
+        """The baton before the handoff."""
+        return self.handoffs.run.baton.to_json_object()
 
 
-async def _look(client: Client, target: Target, handoff: str | None) -> _Looked:
-    """Return the handoff that is meant."""
+async def _read_handoff(client: Client, target: Target, handoff: str | None) -> _HandoffView:
+    """Return the handoff that the arguments select; exactly one must match."""
     waiting = await run_inbox(client, target.workflow_id, target.run_id)
-    pending = [one.handoff for one in waiting if one.handoff is not None]
-    found = chosen(pending, handoff)
-    if not found:
-        what = f"no handoff {handoff!r}" if handoff else "no handoff"
-        asked = ", ".join([repr(one.name) for one in await run_approvals(client, target.workflow_id, target.run_id)])
-        run = shlex.quote(target.workflow_id)
-        also = f". It waits for approval {asked}: `baton show {run} --asked` shows it" if asked else ""
-        raise PipelineError(
-            f"{target.workflow_id!r} has {what} that waits for a person; waiting: {named(pending)}{also}"
+    pending = [entry.handoff for entry in waiting if entry.handoff is not None]
+    matches = select_handoffs(pending, handoff)
+    if not matches:
+        missing = f"no handoff {handoff!r}" if handoff else "no handoff"
+        approvals = ", ".join(
+            [repr(approval.name) for approval in await run_approvals(client, target.workflow_id, target.run_id)]
         )
-    if len(found) > 1:
-        raise typer.BadParameter(f"several handoffs wait, name one: {named(found)}", param_hint="HANDOFF")
-    [one] = [one for one in waiting if one.handoff is found[0]]
-    return _Looked(one, found[0], await read_handoffs(client, one.workflow_id, one.run_id))
+        run = shlex.quote(target.workflow_id)
+        hint = f". It waits for approval {approvals}: `baton show {run} --asked` shows it" if approvals else ""
+        raise PipelineError(
+            f"{target.workflow_id!r} has {missing} that waits for a person; waiting: {handoff_names(pending)}{hint}"
+        )
+    if len(matches) > 1:
+        raise typer.BadParameter(f"several handoffs wait, name one: {handoff_names(matches)}", param_hint="HANDOFF")
+    [entry] = [entry for entry in waiting if entry.handoff is matches[0]]
+    return _HandoffView(entry, matches[0], await read_handoffs(client, entry.workflow_id, entry.run_id))
 
 
-async def _resolve(session: Session, target: Target, handoff: str | None, wanted: _Wanted) -> None:
-    """Show the handoff, ask once more, and decide."""
-    wanted.check()
+async def _resolve(session: Session, target: Target, handoff: str | None, request: _Request) -> None:
+    """Show the handoff, ask for confirmation, and decide."""
+    request.check()
     client = await session.client()
     with session.progress("asking the run"):
         task_queue = await must_be_answerable(client, target.workflow_id, target.run_id)
-        looked = await _look(client, target, handoff)
-    if not looked.one.answered:
-        raise PipelineError(looked.one.trouble) if looked.one.trouble else nobody(task_queue)
-    decision = wanted.decision(looked.pending)
-    refused = refusal(decision, looked.pending)
-    if refused:
-        raise PipelineError(refused)
-    if wanted.edit is not None:
-        patch_effect(looked.read.run.baton, wanted.edit, looked.read.run.state.stage_rules())
+        view = await _read_handoff(client, target, handoff)
+    if not view.entry.answered:
+        raise PipelineError(view.entry.trouble) if view.entry.trouble else nobody(task_queue)
+    decision = request.decision(view.pending)
+    reason = refusal(decision, view.pending)
+    if reason:
+        raise PipelineError(reason)
+    if request.edit is not None:
+        patch_effect(view.handoffs.run.baton, request.edit, view.handoffs.run.state.stage_rules())
     if not session.json:
-        session.err.print(handoff_card(looked.one, looked.pending, looked.message))
-    question = f"{wanted.action.value.replace('_', ' ')} the handoff to {plain(looked.pending.receiver).plain!r}?"
-    session.confirm(question, yes=wanted.yes)
+        session.err.print(handoff_card(view.entry, view.pending, view.message))
+    question = f"{request.action.value.replace('_', ' ')} the handoff to {plain(view.pending.receiver).plain!r}?"
+    session.confirm(question, yes=request.yes)
     with session.progress("deciding"):
-        decided = await answer_of(
-            client, target.workflow_id, resolve_handoff(client, target.workflow_id, decision, looked.one.run_id)
+        outcome = await answer_of(
+            client, target.workflow_id, resolve_handoff(client, target.workflow_id, decision, view.entry.run_id)
         )
-        balance = await _balance(client, looked, decided.micro_usd) if decided.micro_usd else None
+        balance = await _read_balance(client, view, outcome.micro_usd) if outcome.micro_usd else None
     if session.json:
-        told = {"workflow_id": target.workflow_id, **decided.model_dump(mode="json")}
-        session.write_json(told if balance is None else {**told, "budget": asdict(balance)})
+        output = {"workflow_id": target.workflow_id, **outcome.model_dump(mode="json")}
+        session.write_json(output if balance is None else {**output, "budget": asdict(balance)})
         return
-    session.show(decided_line(looked.pending, decided))
+    session.show(decision_line(view.pending, outcome))
     if balance is not None:
         session.show(balance_line(balance, target.workflow_id))
 
 
-async def _balance(client: Client, looked: _Looked, micro_usd: int) -> Balance:
-    """Return what the budget has after a top-up, and what the handoff still lacks."""
-    run = await read_run(client, looked.one.workflow_id, looked.one.run_id)
-    return Balance(run.ceiling_micro_usd, run.left_micro_usd, max(0, looked.pending.missing_micro_usd - micro_usd))
+async def _read_balance(client: Client, view: _HandoffView, micro_usd: int) -> Balance:
+    """Return the budget after a top-up."""
+    run = await read_run(client, view.entry.workflow_id, view.entry.run_id)
+    return Balance(run.ceiling_micro_usd, run.left_micro_usd, max(0, view.pending.missing_micro_usd - micro_usd))
 
 
-async def _resolve_all(session: Session, wanted: _Wanted, code: str | None, pipeline: str | None, limit: int) -> None:
-    """Show every handoff that is selected and takes the decision, ask once, and decide about each."""
-    wanted.check()
+async def _resolve_all(session: Session, request: _Request, code: str | None, pipeline: str | None, limit: int) -> None:
+    """Show the selected handoffs that allow the decision, ask for confirmation once, and decide each."""
+    request.check()
     client = await session.client()
     with session.progress("asking the runs"):
         selected = [
-            (one, one.handoff)
-            for one in await all_inboxes(client, limit=limit)
-            if one.handoff is not None
-            and one.answered
-            and pipeline in (None, one.pipeline)
-            and (code is None or _spelt(reason(one.handoff)) == _spelt(code))
-            and wanted.action in one.handoff.actions
+            (entry, entry.handoff)
+            for entry in await all_inboxes(client, limit=limit)
+            if entry.handoff is not None
+            and entry.answered
+            and pipeline in (None, entry.pipeline)
+            and (code is None or _normalize_code(reason_label(entry.handoff)) == _normalize_code(code))
+            and request.action in entry.handoff.actions
         ]
     if not selected:
-        raise PipelineError(f"no such handoff waits that takes {wanted.action.value!r}; `baton inbox` lists all")
+        raise PipelineError(f"no selected handoff allows {request.action.value!r}; `baton inbox` lists all")
     if not session.json:
-        session.err.print(inbox_table([one for one, _ in selected], datetime.now(UTC)))
-    verb, count = wanted.action.value.replace("_", " "), quantity(len(selected), "handoff")
-    session.confirm(f"{verb} {count}?", yes=wanted.yes)
-    turn = asyncio.Semaphore(_AT_ONCE)
+        session.err.print(inbox_table([entry for entry, _ in selected], datetime.now(UTC)))
+    verb, count = request.action.value.replace("_", " "), quantity(len(selected), "handoff")
+    session.confirm(f"{verb} {count}?", yes=request.yes)
+    semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def decided(one: WaitingHandoff, pending: PendingHandoff) -> str | None:
-        async with turn:
+    async def resolve(entry: WaitingHandoff, pending: PendingHandoff) -> str | None:
+        async with semaphore:
             try:
-                deciding = resolve_handoff(client, one.workflow_id, wanted.decision(pending), one.run_id)
-                await answer_of(client, one.workflow_id, deciding)
+                resolution = resolve_handoff(client, entry.workflow_id, request.decision(pending), entry.run_id)
+                await answer_of(client, entry.workflow_id, resolution)
             except (PipelineError, RPCError) as error:
                 return str(error)
         return None
 
     with session.progress("deciding"):
-        refused = await asyncio.gather(*(decided(one, pending) for one, pending in selected))
+        refusals = await asyncio.gather(*(resolve(entry, pending) for entry, pending in selected))
     rows = [
-        {"workflow_id": one.workflow_id, "handoff_id": pending.handoff_id, "refused": why}
-        for (one, pending), why in zip(selected, refused, strict=True)
+        {"workflow_id": entry.workflow_id, "handoff_id": pending.handoff_id, "refused": reason}
+        for (entry, pending), reason in zip(selected, refusals, strict=True)
     ]
     if session.json:
         session.write_json(rows)
     else:
-        session.show(plain(f"{quantity(refused.count(None), 'handoff')} decided: {verb}", "green"))
+        session.show(plain(f"{quantity(refusals.count(None), 'handoff')} decided: {verb}", "green"))
     for row in rows:
         if row["refused"]:
             session.say(f"{row['workflow_id']}: {row['refused']}", "red")
-    if any(refused):
+    if any(refusals):
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def _spelt(code: str) -> str:
-    """Return a code in one spelling."""
+def _normalize_code(code: str) -> str:
     return code.upper().replace("-", "_").replace(" ", "_")

@@ -1,7 +1,7 @@
-"""How handoffs that wait for a person look: the list, one on a page, and the text that was found unsafe.
+"""How pending handoffs are rendered: the list, the page of one, and the texts found unsafe.
 
-All of it is text from elsewhere, some of it known to be hostile: control characters are made visible, no markup is
-obeyed, and what stood in the message stands inside the fence that says "data only".
+The content is untrusted and may be hostile: control characters are made visible, markup is not interpreted, and the
+message's text stands inside the fence that marks it as data.
 """
 
 import secrets
@@ -24,12 +24,12 @@ from baton.runs.client_handoffs import text_at, without_envelope
 from baton.wire.money import format_usd
 from baton.wire.text import fence
 
-_LONGEST_EXCERPT = 2_000
-_FEWEST_SIGNS = 8
-_NAME_AT_LEAST = 18
+_MAX_EXCERPT_LENGTH = 2_000
+_MIN_PREFIX_LENGTH = 8
+_MAX_MIN_WIDTH = 18
 
 _OPTIONS = {HandoffAction.TOP_UP: " --usd 5.00", HandoffAction.EDIT: " --patch @fix.json"}
-_DONE = {
+_PAST_TENSE = {
     HandoffAction.RELEASE: "released",
     HandoffAction.TOP_UP: "topped up",
     HandoffAction.REQUEUE: "requeued",
@@ -39,84 +39,84 @@ _DONE = {
 
 
 def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
-    """Return the list of handoffs that wait, a line for each."""
-    longest = max((len(one.workflow_id) for one in waiting), default=0)
-    whole = ("since", "deadline")
-    table = make_table("run", "step", "since", "deadline", "from → to, why", whole=whole, leading=longest)
-    words = [1]
-    for one in waiting:
-        pending = one.handoff
-        between = f"{pending.sender} → {pending.receiver}" if pending else f"? → {one.stage or '?'}"
-        why = Text.assemble(plain(between), ", ", plain(reason(pending) if pending else "unreadable", "red"))
-        words.extend(map(len, why.plain.split()))
+    """Return a table with a row for each pending handoff."""
+    longest_id = max((len(entry.workflow_id) for entry in waiting), default=0)
+    unwrapped = ("since", "deadline")
+    table = make_table("run", "step", "since", "deadline", "from → to, why", whole=unwrapped, leading=longest_id)
+    word_lengths = [1]
+    for entry in waiting:
+        pending = entry.handoff
+        route = f"{pending.sender} → {pending.receiver}" if pending else f"? → {entry.stage or '?'}"
+        why = Text.assemble(plain(route), ", ", plain(reason_label(pending) if pending else "unreadable", "red"))
+        word_lengths.extend(map(len, why.plain.split()))
         table.add_row(
-            plain(one.workflow_id, "bold"),
+            plain(entry.workflow_id, "bold"),
             str(pending.seq) if pending else "?",
             format_age(pending.since, now) if pending else "",
             format_time(pending.until, now) if pending else "",
             why,
         )
-    table.columns[-1].min_width = min(max(words), _NAME_AT_LEAST)
+    table.columns[-1].min_width = min(max(word_lengths), _MAX_MIN_WIDTH)
     return table
 
 
-def reason(pending: PendingHandoff) -> str:
-    """Return why a handoff waits in a word or two: its code, or that its receiver failed."""
+def reason_label(pending: PendingHandoff) -> str:
+    """Return why a handoff waits: its code, or that its receiver failed."""
     if pending.reason is not None:
         return pending.reason.value
     return "receiver failed" if pending.fate is Disposition.ESCALATE else pending.fate.value
 
 
 def handoff_page(
-    one: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
+    entry: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
 ) -> RenderableType:
-    """Return one handoff on a page: why it waits, everything that was found, the message, what can be decided."""
+    """Return the page of one handoff: why it waits, all findings, the message, and the possible decisions."""
     return stack(
-        handoff_card(one, pending, message),
+        handoff_card(entry, pending, message),
         "",
         *_message_rows(message, baton),
         "",
-        *_decision_rows(one, pending),
+        *_decision_rows(entry, pending),
     )
 
 
-def handoff_card(one: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
-    """Return why a handoff waits, with all findings and the texts that were found unsafe."""
+def handoff_card(entry: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
+    """Return why a handoff waits, with all findings and the texts found unsafe."""
     until = f", until {format_time(pending.until)}" if pending.until else ""
     sent = f", sent {pending.attempts} times" if pending.attempts > 1 else ""
     rows: list[RenderableType] = [
         Text.assemble(
-            plain(one.workflow_id, "bold cyan"),
+            plain(entry.workflow_id, "bold cyan"),
             f"  step {pending.seq}: ",
             plain(f"{pending.sender} → {pending.receiver}", "bold"),
         ),
-        Text.assemble(plain(reason(pending), "bold red"), f" ({pending.fate.value}): ", plain(pending.details)),
+        Text.assemble(plain(reason_label(pending), "bold red"), f" ({pending.fate.value}): ", plain(pending.details)),
         plain(f"waits since {format_time(pending.since)}{until}{sent}", "dim"),
         plain(f"handoff {pending.handoff_id}", "dim"),
     ]
     for finding in pending.findings:
-        rows.append(_finding(finding))
+        rows.append(_finding_line(finding))
         text = text_at(message, finding.at) if message and finding.code is Code.SAFETY_VIOLATION else None
         if text is not None:
-            rows.append(Padding(_fenced(text[:_LONGEST_EXCERPT]), (0, 0, 0, 4)))
+            rows.append(Padding(_fenced_block(text[:_MAX_EXCERPT_LENGTH]), (0, 0, 0, 4)))
     return stack(*rows)
 
 
-def decided_line(pending: PendingHandoff, decided: HandoffDecision) -> Text:
+def decision_line(pending: PendingHandoff, decision: HandoffDecision) -> Text:
     """Return what was decided, by whom and why."""
-    why = f": {decided.why}" if decided.why else ""
+    why = f": {decision.why}" if decision.why else ""
     return Text.assemble(
-        (_DONE[decided.action], "red" if decided.action is HandoffAction.ABANDON else "green"),
-        plain(f" the handoff {pending.sender} → {pending.receiver} by {decided.who}{why}"),
+        (_PAST_TENSE[decision.action], "red" if decision.action is HandoffAction.ABANDON else "green"),
+        plain(f" the handoff {pending.sender} → {pending.receiver} by {decision.who}{why}"),
     )
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What a budget has after a top-up.
+    """A budget after a top-up.
 
     Attributes:
-        micro_usd: The budget; None of a run whose budget came with a handoff.
+        micro_usd: The budget; None if it came with a handoff.
         left_micro_usd: What is left of it.
         missing_micro_usd: What the handoff still lacks.
     """
@@ -127,32 +127,35 @@ class Balance:
 
 
 def balance_line(balance: Balance, workflow_id: str) -> Text:
-    """Return the new balance, and whether it is enough."""
-    told = ""
+    """Return the new balance, and whether it suffices."""
+    status = ""
     if balance.micro_usd is not None and balance.left_micro_usd is not None:
-        told = f"the budget is {format_usd(balance.micro_usd)} now, {format_usd(balance.left_micro_usd)} of it left: "
+        status = f"the budget is now {format_usd(balance.micro_usd)}, {format_usd(balance.left_micro_usd)} left: "
     if not balance.missing_micro_usd:
-        return plain(f"{told}enough, the handoff is sent", "green")
-    again = f"baton inbox top-up {shlex.quote(workflow_id)} --usd …"
-    return plain(f"{told}{format_usd(balance.missing_micro_usd)} more is needed: {again}", "yellow")
+        return plain(f"{status}enough, the handoff is sent", "green")
+    command_line = f"baton inbox top-up {shlex.quote(workflow_id)} --usd …"
+    return plain(f"{status}{format_usd(balance.missing_micro_usd)} more is needed: {command_line}", "yellow")
 
 
-def named(waiting: Sequence[PendingHandoff]) -> str:
-    """Return the handoffs that wait in one line, for a message."""
-    return ", ".join(f"{one.handoff_id} (to {one.receiver!r})" for one in waiting) or "none"
+def handoff_names(waiting: Sequence[PendingHandoff]) -> str:
+    """Return pending handoffs in one line, for a message."""
+    return ", ".join(f"{pending.handoff_id} (to {pending.receiver!r})" for pending in waiting) or "none"
 
 
-def chosen(waiting: Sequence[PendingHandoff], handoff: str | None) -> list[PendingHandoff]:
-    """Return the handoffs that a person means."""
-    if handoff is None:
+def select_handoffs(waiting: Sequence[PendingHandoff], handoff_id: str | None) -> list[PendingHandoff]:
+    """Return the pending handoffs with an id or the beginning of one; all by default."""
+    if handoff_id is None:
         return [*waiting]
-    whole = [one for one in waiting if one.handoff_id == handoff]
-    begins = [one for one in waiting if len(handoff) >= _FEWEST_SIGNS and one.handoff_id.startswith(handoff)]
-    return whole or begins
+    exact = [pending for pending in waiting if pending.handoff_id == handoff_id]
+    prefixed = [
+        pending
+        for pending in waiting
+        if len(handoff_id) >= _MIN_PREFIX_LENGTH and pending.handoff_id.startswith(handoff_id)
+    ]
+    return exact or prefixed
 
 
-def _finding(finding: Finding) -> Text:
-    """Return one thing that was found, on a line."""
+def _finding_line(finding: Finding) -> Text:
     where = f" at {finding.at}" if finding.at else ""
     rule = f" [{finding.rule}]" if finding.rule else ""
     return Text.assemble(
@@ -165,28 +168,29 @@ def _finding(finding: Finding) -> Text:
 
 
 def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -> list[RenderableType]:
-    """Return what was handed on, or the baton that it would have been made of."""
+    """Return the message, or the baton if none was sent."""
     if message is None:
         heading = "The message is not in the run's history (it was never sent). Its baton:"
-        return [plain(heading, "bold"), _fenced(json_text(baton))]
+        return [plain(heading, "bold"), _fenced_block(json_text(baton))]
     heading = "The message as it was sent, without its envelope:"
-    return [plain(heading, "bold"), _fenced(json_text(without_envelope(message)))]
+    return [plain(heading, "bold"), _fenced_block(json_text(without_envelope(message)))]
 
 
-def _decision_rows(one: WaitingHandoff, pending: PendingHandoff) -> list[RenderableType]:
-    """Return what can be decided, as commands."""
-    if not one.answered:
-        why = f"{one.trouble}: nothing can be decided from here" if one.trouble else ""
+def _decision_rows(entry: WaitingHandoff, pending: PendingHandoff) -> list[RenderableType]:
+    """Return the possible decisions, as commands."""
+    if not entry.answered:
+        why = f"{entry.trouble}: nothing can be decided from here" if entry.trouble else ""
         return [plain(why or "no worker answers: nothing can be decided until one does", "yellow")]
-    target = shlex.quote(one.workflow_id)
+    target = shlex.quote(entry.workflow_id)
     rows: list[RenderableType] = [plain("What you can decide:", "bold")]
     for action in pending.actions:
-        word = action.value.replace("_", "-")
-        line = f"baton inbox {word} {target} {pending.handoff_id[:_FEWEST_SIGNS]}{_OPTIONS.get(action, '')} --why '…'"
+        command_name = action.value.replace("_", "-")
+        prefix, options = pending.handoff_id[:_MIN_PREFIX_LENGTH], _OPTIONS.get(action, "")
+        line = f"baton inbox {command_name} {target} {prefix}{options} --why '…'"
         rows += [plain(f"  {action.meaning}:", "dim"), Command(f"    {line}", "")]
     return rows
 
 
-def _fenced(text: str) -> Text:
-    """Return ``text`` inside the fence that nothing in it can end, for the terminal."""
+def _fenced_block(text: str) -> Text:
+    """Return text inside a fence that it cannot close."""
     return block(fence(text, secrets.token_hex(8)).rstrip("\n"))

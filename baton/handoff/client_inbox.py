@@ -1,6 +1,7 @@
-"""The inbox over all runs: the handoffs that wait for a person, and what people decide about them."""
+"""The inbox over all runs: pending handoffs, and people's decisions about them."""
 
 import asyncio
+import itertools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,15 +26,15 @@ from baton.wire.names import (
     RESOLVE_HANDOFF,
 )
 
-MOST_RUNS = 100
+MAX_RUNS = 100
 """How many runs are asked unless the caller says otherwise."""
 
-_OPEN = f"{ATTRIBUTE_STATUS} = '%s' AND ExecutionStatus = 'Running'"
+_RUNNING_WITH_STATUS = f"{ATTRIBUTE_STATUS} = '%s' AND ExecutionStatus = 'Running'"
 
-WAITING_RUNS = _OPEN % PipelineStatus.PENDING_HANDOFF.value
+WAITING_RUNS = _RUNNING_WITH_STATUS % PipelineStatus.PENDING_HANDOFF.value
 """The open runs with a handoff that waits for a person, in the server's query language."""
 
-ASKING_RUNS = _OPEN % PipelineStatus.WAITING.value
+ASKING_RUNS = _RUNNING_WITH_STATUS % PipelineStatus.WAITING.value
 """The open runs with an open approval, likewise."""
 
 
@@ -46,10 +47,9 @@ class WaitingHandoff:
         run_id: Its run.
         pipeline: The workflow's type.
         task_id: The task, as the server indexes it.
-        handoff: The handoff; None where neither a worker nor the history tells which one it is.
+        handoff: The handoff; None if neither a worker nor the history could be read.
         stage: The stage that it was to begin, as the server indexes it.
-        answered: Whether the run itself said so; otherwise it is what the history tells, because no worker answers, or
-            none so that it can be read here.
+        answered: Whether the run's worker answered; otherwise the handoff was read from the history.
         trouble: Why the run's answer, or its history, could not be read.
     """
 
@@ -64,11 +64,11 @@ class WaitingHandoff:
 
     @property
     def since(self) -> datetime:
-        """Since when it waits; where that is not known, since long ago."""
+        """Since when it waits; the earliest time if unknown."""
         return self.handoff.since if self.handoff else datetime.min.replace(tzinfo=UTC)
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return it as JSON, with what may be decided."""
+        """Return it as JSON, with the possible decisions."""
         return {
             "workflow_id": self.workflow_id,
             "run_id": self.run_id,
@@ -82,34 +82,34 @@ class WaitingHandoff:
         }
 
 
-async def inbox(client: Client, *, limit: int = MOST_RUNS) -> list[WaitingHandoff]:
-    """Return the handoffs that wait for a person, of all runs, the oldest first.
+async def inbox(client: Client, *, limit: int = MAX_RUNS) -> list[WaitingHandoff]:
+    """Return the pending handoffs of all runs, the oldest first.
 
-    Runs are found in what the server indexes, which may lag behind by a moment, and each is asked itself. Where no
-    worker answers, its history is read instead.
+    Runs come from the server's index, which may lag behind by a moment, and each is queried. If no worker answers,
+    its history is read instead.
 
     Args:
         client: A connected client.
-        limit: How many runs are asked at most.
+        limit: How many runs are queried at most.
 
     Returns:
-        The handoffs; one that was decided meanwhile is not among them.
+        The handoffs, without those decided meanwhile.
 
     Raises:
         BatonError: The namespace lacks Baton's search attributes.
         temporalio.service.RPCError: The server cannot be asked.
     """
-    asking = _Asking(client)
-    found = await asyncio.gather(*(asking.about_or_trouble(run) for run in await _runs(client, limit)))
-    return sorted((one for of_run in found for one in of_run), key=lambda one: one.since)
+    reader = _InboxReader(client)
+    inboxes = await asyncio.gather(*(reader.read_or_trouble(run) for run in await _list_runs(client, limit)))
+    return sorted(itertools.chain.from_iterable(inboxes), key=lambda entry: entry.since)
 
 
-async def open_approvals(client: Client, *, limit: int = MOST_RUNS) -> list[tuple[str, Waiting]]:
-    """Return the open approvals of all runs, each with its workflow, the oldest first; of runs that a worker answers.
+async def open_approvals(client: Client, *, limit: int = MAX_RUNS) -> list[tuple[str, Waiting]]:
+    """Return the open approvals of all runs with a worker, each with its workflow, the oldest first.
 
     Args:
         client: A connected client.
-        limit: How many runs are asked at most.
+        limit: How many runs are queried at most.
 
     Raises:
         BatonError: The namespace lacks Baton's search attributes.
@@ -117,26 +117,25 @@ async def open_approvals(client: Client, *, limit: int = MOST_RUNS) -> list[tupl
     """
     asker = Asker(client)
 
-    async def of(run: Execution) -> list[tuple[str, Waiting]]:
-        return [(run.id, one) for one in await _approvals(asker, run)]
+    async def approvals_of(run: Execution) -> list[tuple[str, Waiting]]:
+        return [(run.id, approval) for approval in await _query_approvals(asker, run)]
 
-    found = await asyncio.gather(*(of(run) for run in await _runs(client, limit, ASKING_RUNS)))
-    return sorted((one for of_run in found for one in of_run), key=lambda one: one[1].since)
+    approvals = await asyncio.gather(*(approvals_of(run) for run in await _list_runs(client, limit, ASKING_RUNS)))
+    return sorted(itertools.chain.from_iterable(approvals), key=lambda item: item[1].since)
 
 
 async def run_approvals(client: Client, workflow_id: str, run_id: str | None = None) -> list[Waiting]:
-    """Return the open approvals of one run; none for a run that has ended, or whose worker does not answer."""
+    """Return the open approvals of one run; none if it has ended or no worker answers."""
     run = await describe(client, workflow_id, run_id)
-    return [] if run.close_time is not None else await _approvals(Asker(client), run)
+    return [] if run.close_time is not None else await _query_approvals(Asker(client), run)
 
 
-async def _approvals(asker: Asker, run: Execution) -> list[Waiting]:
-    """Return the open approvals of a run."""
-    return [one for one in await asker.ask(run, QUERY_WAITING, Waiting) or [] if one.kind == "approval"]
+async def _query_approvals(asker: Asker, run: Execution) -> list[Waiting]:
+    return [waiting for waiting in await asker.ask(run, QUERY_WAITING, Waiting) or [] if waiting.kind == "approval"]
 
 
 async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None) -> list[WaitingHandoff]:
-    """Return the handoffs of one run that wait for a person, the oldest first.
+    """Return the pending handoffs of one run, the oldest first.
 
     Args:
         client: A connected client.
@@ -144,20 +143,20 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
         run_id: Which of its runs; the newest by default.
 
     Returns:
-        The handoffs; none for a run that has ended.
+        The handoffs; none if the run has ended.
 
     Raises:
         HistoryError: No worker answers, and the workflow is not a pipeline, or its payloads cannot be read.
         temporalio.service.RPCError: There is no such run, or the server cannot be asked.
     """
     run = await describe(client, workflow_id, run_id)
-    return [] if run.close_time is not None else await _Asking(client).about(run)
+    return [] if run.close_time is not None else await _InboxReader(client).read(run)
 
 
 async def resolve_handoff(
     client: Client, workflow_id: str, decision: HandoffDecision, run_id: str | None = None
 ) -> HandoffDecision:
-    """Decide about a handoff that waits; who and why are recorded.
+    """Decide a pending handoff; who and why are recorded.
 
     Args:
         client: A connected client.
@@ -166,67 +165,64 @@ async def resolve_handoff(
         run_id: Which of its runs; the newest by default.
 
     Returns:
-        What counts; of a repeated decision the first answer.
+        The decision that counts: the first one, if it was repeated.
 
     Raises:
-        PipelineError: The decision is refused: the handoff does not wait, or not for this, or somebody has decided.
+        PipelineError: The decision is refused: the handoff is not pending, does not allow the action, or is decided.
         temporalio.service.RPCError: There is no such run, or no worker answers.
     """
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
 
-    async def waits() -> bool:
+    async def is_waiting() -> bool:
         pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-        about = next((one for one in pending if one.handoff_id == decision.handoff_id), None)
-        return refusal(decision, about) is None
+        current = next((entry for entry in pending if entry.handoff_id == decision.handoff_id), None)
+        return refusal(decision, current) is None
 
-    return await decided_by_update(handle, RESOLVE_HANDOFF, decision, HandoffDecision, waits)
+    return await decided_by_update(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
 
 
-async def _runs(client: Client, limit: int, which: str = WAITING_RUNS) -> list[Execution]:
-    """Return the runs with something that waits for a person, as the server indexes them."""
+async def _list_runs(client: Client, limit: int, query: str = WAITING_RUNS) -> list[Execution]:
     try:
-        return [run async for run in list_executions(client, which, most=limit)]
+        return [run async for run in list_executions(client, query, most=limit)]
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
             raise BatonError(
-                "the namespace lacks Baton's search attributes, so handoffs that wait cannot be found; `baton doctor "
-                "--fix` adds them, and runs started from then on have them. Of a run that you know, "
-                "`baton inbox show RUN` needs none"
+                "the namespace lacks Baton's search attributes, so pending handoffs cannot be found; `baton doctor "
+                "--fix` adds them for new runs. `baton inbox show RUN` works without them"
             ) from error
         raise
 
 
-class _Asking:
-    """Asks runs what waits; where no worker answers, the history tells."""
+class _InboxReader:
+    """Reads a run's pending handoffs from its worker, or from its history if no worker answers."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._asker = Asker(client)
 
-    async def about(self, run: Execution) -> list[WaitingHandoff]:
-        """Return the handoffs of a run that wait."""
+    async def read(self, run: Execution) -> list[WaitingHandoff]:
         trouble = None
         try:
-            answer = await self._asker.ask(run, QUERY_INBOX, PendingHandoff)
+            pending_handoffs = await self._asker.ask(run, QUERY_INBOX, PendingHandoff)
         except HistoryError as error:
-            answer, trouble = None, str(error)
-        if answer is not None:
-            return [_of(run, one) for one in answer]
-        read = await read_handoffs(self._client, run.id, run.run_id)
-        return [_of(run, one, answered=False, trouble=trouble) for one in read.waiting]
+            pending_handoffs, trouble = None, str(error)
+        if pending_handoffs is not None:
+            return [_waiting_handoff(run, pending) for pending in pending_handoffs]
+        handoffs = await read_handoffs(self._client, run.id, run.run_id)
+        return [_waiting_handoff(run, pending, answered=False, trouble=trouble) for pending in handoffs.waiting]
 
-    async def about_or_trouble(self, run: Execution) -> list[WaitingHandoff]:
-        """Return the handoffs of a run that wait; if they cannot be read, that something does, and the trouble."""
+    async def read_or_trouble(self, run: Execution) -> list[WaitingHandoff]:
+        """Return a run's pending handoffs, or one entry with the trouble if they cannot be read."""
         try:
-            return await self.about(run)
+            return await self.read(run)
         except HistoryError as error:
-            return [_of(run, None, answered=False, trouble=str(error))]
+            return [_waiting_handoff(run, None, answered=False, trouble=str(error))]
 
 
-def _of(
+def _waiting_handoff(
     run: Execution, pending: PendingHandoff | None, *, answered: bool = True, trouble: str | None = None
 ) -> WaitingHandoff:
-    """Return a handoff with its run; an agent that the history does not name is the stage that is indexed."""
+    """Return a handoff with its run; the indexed stage stands for a receiver that the history does not name."""
     stage = label_of(run, ATTRIBUTE_STAGE)
     if pending is not None and pending.receiver == UNKNOWN and stage:
         pending = pending.model_copy(update={"receiver": stage})

@@ -1,7 +1,7 @@
-"""Handoffs that wait for a person: dead letters, spent budgets, escalations; and what the person may decide.
+"""Handoffs that wait for a person (dead letters, spent budgets, escalations), and the possible decisions.
 
-A handoff that was not accepted and cannot be corrected by its sender is neither lost nor tried again by itself: the
-task is `PENDING_HANDOFF`, its baton as it was before the handoff, until somebody decides.
+A rejected handoff that its sender cannot correct is neither lost nor retried: the task is `PENDING_HANDOFF`, with the
+baton before the handoff, until a person decides.
 """
 
 from enum import StrEnum
@@ -12,15 +12,15 @@ from baton.core.verdict import Code, Disposition, Finding
 from baton.wire.records import CompactRecord, Count, Integer, Name, Timestamp
 from baton.wire.text import is_visible
 
-LONGEST_REASON = 10_000
-"""How many characters a reason may have: a run remembers it to its end, and says it again where it fails by it."""
-NOTHING_SAID = "this update takes one decision, an object with who, why and what is decided; found null"
-"""Why a decision that is null is refused: null passes for a value of any type."""
-_LONGEST_NAME, _LONGEST_QUOTED = 200, 60
+MAX_REASON_LENGTH = 10_000
+"""The maximum length of a reason, in characters; a run keeps it to its end."""
+NULL_DECISION = "this update takes one decision, an object with who, why and what is decided; found null"
+"""Why a null decision is refused; the SDK accepts null for any type."""
+_MAX_NAME_LENGTH, _MAX_QUOTE_LENGTH = 200, 60
 
 
 class HandoffAction(StrEnum):
-    """What a person decides about a handoff that waits."""
+    """A person's decision about a pending handoff."""
 
     REQUEUE = "requeue"
     EDIT = "edit"
@@ -30,13 +30,13 @@ class HandoffAction(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What it does, in a sentence without a full stop."""
+        """The action's effect, in a sentence without a full stop."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
     HandoffAction.REQUEUE: "Send it again as it is, for example once its receiver was repaired",
-    HandoffAction.EDIT: "Change the baton by a patch and send what follows from it",
+    HandoffAction.EDIT: "Change the baton by a patch, and send the handoff with it",
     HandoffAction.RELEASE: "The safety finding is a false alarm: send it under my name; it is audited again",
     HandoffAction.TOP_UP: "Put money into the budget and send it",
     HandoffAction.ABANDON: "Give it up: its stage fails, and the pipeline's code continues from there",
@@ -51,15 +51,15 @@ class PendingHandoff(CompactRecord):
         seq: The number of the step that it was to begin.
         sender: Who handed on.
         receiver: Who did not accept, or failed right after accepting.
-        reason: The code of the verdict; absent where the receiver failed.
+        reason: The code of the verdict; absent if the receiver failed.
         fate: What became of it, for example `"dead_letter"`.
         details: The reason in a sentence.
-        findings: Everything that was wrong with it.
+        findings: All findings about it.
         attempts: How often it was sent.
         since: Since when it waits (workflow time).
-        until: When it counts as abandoned.
+        until: When it is abandoned.
         missing_micro_usd: How much the budget lacks for it.
-        only_as_sent: Whether it can only be sent again as it was, because its receiver may have it already.
+        only_as_sent: Whether it can only be sent again unchanged, because its receiver may already have it.
     """
 
     handoff_id: str
@@ -78,12 +78,12 @@ class PendingHandoff(CompactRecord):
 
     @property
     def why(self) -> str:
-        """What became of it and the code, in a few words, such as `dead letter, SAFETY_VIOLATION`."""
+        """Its fate and code, such as `dead letter, SAFETY_VIOLATION`."""
         return f"{self.fate.value.replace('_', ' ')}, {self.reason.value if self.reason else 'receiver failed'}"
 
     @property
     def actions(self) -> tuple[HandoffAction, ...]:
-        """What may be decided about it: a release is for safety findings, a top-up for a spent budget."""
+        """The possible decisions: a release is for safety findings, a top-up for a spent budget."""
         if self.only_as_sent:
             return (HandoffAction.REQUEUE, HandoffAction.ABANDON)
         special = {
@@ -94,17 +94,17 @@ class PendingHandoff(CompactRecord):
 
 
 class HandoffDecision(CompactRecord):
-    """What a person decides about a handoff that waits: the argument of the update `resolve_handoff`.
+    """A person's decision about a pending handoff: the argument of the update `resolve_handoff`.
 
     Attributes:
         handoff_id: The handoff, as the query `inbox` shows it.
         action: What to do.
         who: The person who decides.
         why: Their reason; it is recorded.
-        edit: Of an edit: the patch for the baton.
-        micro_usd: Of a top-up: how much, in millionths of a US dollar.
-        since: Since when the handoff waits, as they were shown it. It may wait again, with another message under the
-            same id: then the decision does not count. Without it the decision is about whatever waits under the id.
+        edit: The patch of an edit.
+        micro_usd: The amount of a top-up, in millionths of a US dollar.
+        since: The `since` of the handoff that the person saw. If the handoff waits again, with another message, the
+            decision is refused. Without it, the decision is about whatever waits under the id.
     """
 
     handoff_id: str
@@ -117,7 +117,7 @@ class HandoffDecision(CompactRecord):
 
     @property
     def content(self) -> dict[str, JsonValue]:
-        """What is recorded of it beside who, what and why: the patch of an edit, the amount of a top-up."""
+        """What is recorded beside who, what and why: the patch of an edit, the amount of a top-up."""
         match self.action:
             case HandoffAction.EDIT:
                 return {"patch": self.edit or {}}
@@ -127,36 +127,36 @@ class HandoffDecision(CompactRecord):
 
 
 def reason_refusal(why: str) -> str | None:
-    """Return why a person's reason cannot be taken, or None."""
-    if len(why) <= LONGEST_REASON:
+    """Return why a person's reason is invalid, or None."""
+    if len(why) <= MAX_REASON_LENGTH:
         return None
-    return f"the reason has {len(why):,} characters, and {LONGEST_REASON:,} is the most; say it in short"
+    return f"the reason has {len(why):,} characters, and {MAX_REASON_LENGTH:,} is the most; shorten it"
 
 
 def name_refusal(who: str) -> str | None:
-    """Return why a person's name cannot be taken, or None: terminals, logs and records show it to others."""
-    if len(who) > _LONGEST_NAME:
-        return f"a person's name is recorded: {_LONGEST_NAME} characters are the most; found {len(who):,}"
+    """Return why a person's name is invalid, or None; terminals, logs and records show it to others."""
+    if len(who) > _MAX_NAME_LENGTH:
+        return f"a person's name is recorded: give {_MAX_NAME_LENGTH} characters at most; found {len(who):,}"
     if is_visible(who) and who.strip():
         return None
-    wanted = "give it in one line, without control characters" if who.strip() else "give one"
-    return f"a person's name is recorded: {wanted}; found {who[:_LONGEST_QUOTED]!a}"
+    advice = "give it in one line, without control characters" if who.strip() else "give one"
+    return f"a person's name is recorded: {advice}; found {who[:_MAX_QUOTE_LENGTH]!a}"
 
 
 def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | None:
-    """Return why a decision cannot count, or None."""
+    """Return why a decision is refused, or None."""
     if pending is None:
         return f"no handoff {decision.handoff_id!r} waits for a person; look at the inbox again"
     if decision.since not in (None, pending.since):
         return (
-            f"handoff {decision.handoff_id!r} was decided about meanwhile, and waits again since "
+            f"handoff {decision.handoff_id!r} was decided meanwhile and has been waiting again since "
             f"{pending.since.isoformat()}, maybe for another reason; look at it again"
         )
     if decision.action not in pending.actions:
         allowed = ", ".join(action.value for action in pending.actions)
-        return f"a handoff with the fate {pending.fate.value!r} takes no {decision.action.value!r}; decide on {allowed}"
-    if unnamed := name_refusal(decision.who):
-        return unnamed
+        return f"a handoff with the fate {pending.fate.value!r} does not allow {decision.action.value!r}; use {allowed}"
+    if reason := name_refusal(decision.who):
+        return reason
     if decision.action is HandoffAction.EDIT and not decision.edit:
         return "an edit needs a patch for the baton"
     if decision.action is HandoffAction.TOP_UP and not decision.micro_usd:

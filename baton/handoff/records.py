@@ -1,8 +1,8 @@
 """The handoff message, schema 2: the signed envelope at every boundary between two agents (EAAPL-MAG006 §5.2).
 
 All eighteen members of the document are required and none has a default, because a default would fill in what a
-sender forgot. What came later is optional, and absent rather than null. The record is one reading of a
-message; signatures are made and verified over the received JSON itself, never over a record that was written again.
+sender forgot. Later members are optional, and absent rather than null. Signatures are made and verified over the
+received JSON, never over this record serialized again.
 """
 
 import copy
@@ -34,12 +34,12 @@ from baton.wire.records import (
 from baton.wire.schemas import published_document
 from baton.wire.text import quantity
 
-MOST_HOPS = 256
-"""The most handoffs of a task."""
-HOPS_LOOKED_AT = 16
-"""How many of the newest handoffs are looked at for repetitions."""
-MOST_REPEATED, MOST_UNCHANGED = 6, 2
-"""How often the same two agents may hand on in the same direction within these, and how often with the same state."""
+MAX_HOPS = 256
+"""The maximum number of handoffs of a task."""
+HOP_WINDOW = 16
+"""How many of the newest handoffs the guard checks for repetitions."""
+MAX_REPEATED_HOPS, MAX_UNCHANGED_HOPS = 6, 2
+"""How often one agent may hand on to another within the window, and how often with the same state."""
 
 
 class Hop(OpenRecord):
@@ -67,28 +67,28 @@ class Trail(OpenRecord):
     hops: Count
     recent: list[Hop]
 
-    def after(self, hop: Hop) -> "Trail":
-        """Return the trail with one more handoff; it never holds more than are looked at."""
-        return Trail(hops=self.hops + 1, recent=[*self.recent, hop][-HOPS_LOOKED_AT:])
+    def with_hop(self, hop: Hop) -> "Trail":
+        """Return the trail with one more handoff, cut to the window."""
+        return Trail(hops=self.hops + 1, recent=[*self.recent, hop][-HOP_WINDOW:])
 
 
-def circling(trail: Trail, hop: Hop) -> str | None:
-    """Return why the next handoff of a chain must not take place, or None."""
-    if trail.hops >= MOST_HOPS:
-        so_far = quantity(trail.hops, "time")
-        return f"the task was handed on {so_far}, at most {MOST_HOPS} are allowed; let a person decide"
-    window = [*trail.recent, hop][-HOPS_LOOKED_AT:]
-    same_way = [one for one in window if (one.sender, one.receiver) == (hop.sender, hop.receiver)]
-    unchanged = sum(1 for one in same_way if one.state == hop.state)
-    if unchanged > MOST_UNCHANGED:
+def loop_reason(trail: Trail, hop: Hop) -> str | None:
+    """Return why the next handoff would be a loop, or None."""
+    if trail.hops >= MAX_HOPS:
+        times = quantity(trail.hops, "time")
+        return f"the task was handed on {times}, at most {MAX_HOPS} are allowed; let a person decide"
+    window = [*trail.recent, hop][-HOP_WINDOW:]
+    similar = [other for other in window if (other.sender, other.receiver) == (hop.sender, hop.receiver)]
+    unchanged = sum(1 for other in similar if other.state == hop.state)
+    if unchanged > MAX_UNCHANGED_HOPS:
         return (
-            f"{hop.sender!r} would hand the same state to {hop.receiver!r} more than {MOST_UNCHANGED} times within "
-            f"{HOPS_LOOKED_AT} handoffs; change it or ask a person"
+            f"{hop.sender!r} would hand the same state to {hop.receiver!r} more than {MAX_UNCHANGED_HOPS} times within "
+            f"{HOP_WINDOW} handoffs; change it or ask a person"
         )
-    if len(same_way) > MOST_REPEATED:
+    if len(similar) > MAX_REPEATED_HOPS:
         return (
-            f"{hop.sender!r} would hand on to {hop.receiver!r} more than {MOST_REPEATED} times within "
-            f"{HOPS_LOOKED_AT} handoffs; ask a person"
+            f"{hop.sender!r} would hand on to {hop.receiver!r} more than {MAX_REPEATED_HOPS} times within "
+            f"{HOP_WINDOW} handoffs; ask a person"
         )
     return None
 
@@ -297,19 +297,19 @@ class Handoff(OpenRecord):
 
 
 def begins_task(message: Mapping[str, Any]) -> bool:
-    """Return whether a message begins a task, and so may come without completed work."""
-    says_so = message.get("initial") is True or message["taskDescription"] == INITIAL
-    return says_so and message["parentHandoffId"] is None
+    """Return whether a message begins a task, and so needs no completed subtasks."""
+    claims_initial = message.get("initial") is True or message["taskDescription"] == INITIAL
+    return claims_initial and message["parentHandoffId"] is None
 
 
 RELEASED = ("2.0",)
-"""Every version that was released, oldest first."""
+"""All released versions, oldest first."""
 CURRENT = RELEASED[-1]
 """The version that this release of Baton writes."""
 
 
 def handoff_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the handoff message, a new object that refers to nothing outside itself."""
+    """Return a copy of the handoff message's JSON Schema, without external references."""
     return copy.deepcopy(_document())
 
 

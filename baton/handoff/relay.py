@@ -1,7 +1,7 @@
-"""Building handoffs, and the relay of a pipeline: who held the baton last, and what brings it to the next stage.
+"""Building handoffs, and the relay of a pipeline, which makes one before each stage.
 
-Pure and cheap, because it runs in workflow code before every stage: ids and times are arguments, and everything
-that it remembers is bounded, whatever the length of the pipeline.
+Pure and cheap, because it runs in workflow code before every stage: ids and times are arguments, and its memory is
+bounded, whatever the length of the pipeline.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ from baton.handoff.records import (
     ToolCall,
     Trail,
     Turn,
-    circling,
+    loop_reason,
 )
 from baton.handoff.sealed import SealError
 from baton.handoff.trace import FOLLOWS, span_after, task_traceparent
@@ -44,16 +44,16 @@ from baton.wire.money import to_usd
 
 @dataclass(frozen=True)
 class AgentState:
-    """What a sender knows when it hands on: the builder's `agentState`.
+    """A sender's state when it hands on: the builder's `agentState`.
 
     Attributes:
-        agent: Who it is.
+        agent: The sender.
         task_id: The task, the same for the whole chain.
         task_description: What the receiver is to do.
-        cost: What the sender was given: spent and left before it began.
-        spend: What the sender itself really cost, retries and compression included.
+        cost: The cost figures that the sender received.
+        spend: The sender's own cost, retries and compression included.
         traceparent: The trace that the handoff belongs to.
-        parent_handoff_id: The handoff that brought it the task, None for the first.
+        parent_handoff_id: The handoff that the sender received, None for the first.
         completed: What is done.
         remaining: What is left to do.
         current_state: The state of the work; the baton is in here.
@@ -61,7 +61,7 @@ class AgentState:
         history_summary: The older turns in short.
         history: The newest turns, word for word.
         tool_calls: Which tools were called.
-        trail: The trail it was handed, for the ping-pong guard; None leaves the guard out.
+        trail: The trail that it received, for the ping-pong guard; None disables the guard.
     """
 
     agent: Sender
@@ -83,15 +83,15 @@ class AgentState:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How a handoff is to be delivered: the optional members that are not the agent's.
+    """How a handoff is delivered: the optional members that do not come from the agent.
 
     Attributes:
-        receivers: Of a fan-out, every receiver; each gets a copy of the same message.
-        audience: The one address that it is meant for.
-        expires_at: From when on it may not be accepted.
+        receivers: All receivers of a fan-out; each gets a copy of the message.
+        audience: The only address that may accept it.
+        expires_at: When it expires.
         personal_data: Personal data, encrypted per subject.
-        initial: Says that the handoff begins a task, which excuses it from having completed subtasks.
-        step: What a pipeline sends along for its own stage.
+        initial: Whether the handoff begins a task, and so needs no completed subtasks.
+        step: What a pipeline sends to its own stage only.
     """
 
     receivers: Sequence[str] = ()
@@ -111,10 +111,10 @@ def build_handoff(
     timestamp: datetime,
     delivery: Delivery | None = None,
 ) -> Handoff:
-    """Return the message that hands a task on; it is not sealed yet."""
+    """Return the message that hands a task on, not yet sealed."""
     delivery = delivery or Delivery()
-    handed = {"currentState": dict(state.current_state), "step": dict(delivery.step or {})}
-    if faults := find_unwritable(handed):
+    content = {"currentState": dict(state.current_state), "step": dict(delivery.step or {})}
+    if faults := find_unwritable(content):
         raise SealError("; ".join(shorten_findings(faults)))
     optional = {
         "receiver_list": list(delivery.receivers) or None,
@@ -125,7 +125,7 @@ def build_handoff(
         "trail": None if state.trail is None else _next_trail(state, state.trail, target),
         "step": None if delivery.step is None else dict(delivery.step),
     }
-    given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
+    members: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
     return Handoff(
         schema_version=CURRENT,
         handoff_id=handoff_id,
@@ -140,17 +140,17 @@ def build_handoff(
         current_state=dict(state.current_state),
         relevant_context=list(state.relevant_context),
         constraints=list(constraints),
-        cost_tracking=after_spending(state.cost, state.spend),
+        cost_tracking=add_spend(state.cost, state.spend),
         conversation_history_summary=state.history_summary,
         conversation_history_verbatim=list(state.history),
         tool_call_history=list(state.tool_calls),
         traceparent=state.traceparent,
-        **given,
+        **members,
     )
 
 
-def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
-    """Return the cost figures after an agent's own cost was deducted."""
+def add_spend(cost: CostTracking, spend: Spend) -> CostTracking:
+    """Return the cost figures with an agent's own cost deducted."""
     if not spend:
         return cost
     return CostTracking(
@@ -164,29 +164,29 @@ def after_spending(cost: CostTracking, spend: Spend) -> CostTracking:
 
 
 def hop_of(sender: str, receiver: str, current_state: Mapping[str, Any], remaining: Iterable[Subtask]) -> Hop:
-    """Return the hop that a handoff is; two hops with the same state and the same work left are the same."""
-    left = [subtask.subtask_id for subtask in remaining]
-    return Hop(sender=sender, receiver=receiver, state=digest({"state": dict(current_state), "left": left}))
+    """Return a handoff's hop, which is equal for equal state and equal remaining work."""
+    remaining_ids = [subtask.subtask_id for subtask in remaining]
+    return Hop(sender=sender, receiver=receiver, state=digest({"state": dict(current_state), "left": remaining_ids}))
 
 
 def _next_trail(state: AgentState, trail: Trail, target: Target) -> Trail:
-    """Return the trail with this handoff, unless the guard ends the chain here."""
+    """Return the trail with this handoff; raise if the guard finds a loop."""
     hop = hop_of(state.agent.agent_id, target.agent_type, state.current_state, state.remaining)
-    if reason := circling(trail, hop):
+    if reason := loop_reason(trail, hop):
         raise RoutingError(reason)
-    return trail.after(hop)
+    return trail.with_hop(hop)
 
 
-COMPLETED_HANDED = 5
-"""How many of the newest finished stages a handoff lists; all of them are in the ledger."""
-TOOL_CALLS_HANDED = 20
+MAX_COMPLETED_SUBTASKS = 5
+"""How many of the newest finished stages a handoff lists; the ledger has all."""
+MAX_TOOL_CALLS = 20
 """How many of the newest tool calls a handoff lists."""
 
 STEP_WORKFLOW = "workflow"
 """The member of `step` that names the workflow whose stage a handoff begins."""
 
-_LONGEST_DESCRIPTION = 200
-_VERSION = "1.0.0"
+_MAX_DESCRIPTION_LENGTH = 200
+_PIPELINE_VERSION = "1.0.0"
 
 
 @dataclass(frozen=True)
@@ -194,15 +194,15 @@ class HandoffTerms:
     """How a pipeline hands on.
 
     Attributes:
-        constraints: Rules of the form `key:value` that go with every handoff.
+        constraints: Rules of the form `key:value` that every handoff carries.
         attempts: How often a handoff that its sender can correct is tried before a person is asked.
-        within: How long a person may take over a handoff that waits; then it counts as abandoned.
-        ask_when_failed: Whether a stage that failed for good waits for a person as well; otherwise it raises
-            in the pipeline's code.
-        expires: After how long a handoff may not be accepted any longer; None for never.
-        compress_above: The share of a receiver's context window that a message may fill before the conversation in it
-            is compressed; above 0, at most 1.
-        verbatim_turns: How many of the newest turns stay word for word then, at least 1.
+        within: How long a pending handoff waits for a person before it is abandoned.
+        ask_when_failed: Whether a stage that failed for good waits for a person; otherwise it raises in the
+            pipeline's code.
+        expires: After how long a handoff expires; None for never.
+        compress_above: The share of a receiver's context window that a message may fill before its conversation is
+            compressed; above 0, at most 1.
+        verbatim_turns: How many of the newest turns stay word for word, at least 1.
 
     Raises:
         ValueError: `compress_above` or `verbatim_turns` is out of its range.
@@ -234,7 +234,7 @@ class Relay:
 
     Attributes:
         sender: Who hands on next.
-        personal_data: What is known of people, encrypted; handed only to stages that declare some.
+        personal_data: Encrypted personal data, sent only to stages that declare some.
     """
 
     def __init__(
@@ -247,47 +247,47 @@ class Relay:
         follows: str | None = None,
     ) -> None:
         self.terms = terms
-        self.sender = Sender(agent_id=pipeline, agent_version=_VERSION, execution_id=execution_id)
+        self.sender = Sender(agent_id=pipeline, agent_version=_PIPELINE_VERSION, execution_id=execution_id)
         self._task_id = task_id
         self._traceparent = traceparent or task_traceparent(task_id)
         self._follows = follows
         self._parent: str | None = None
         self.personal_data: dict[str, JsonValue] = {}
-        self._tool_calls: deque[ToolCall] = deque(maxlen=TOOL_CALLS_HANDED)
-        self._completed: deque[CompletedSubtask] = deque(maxlen=COMPLETED_HANDED)
+        self._tool_calls: deque[ToolCall] = deque(maxlen=MAX_TOOL_CALLS)
+        self._completed: deque[CompletedSubtask] = deque(maxlen=MAX_COMPLETED_SUBTASKS)
 
     @property
-    def begins(self) -> bool:
-        """Whether nothing was handed on yet, so that the next handoff begins the task."""
+    def begins_task(self) -> bool:
+        """Whether the next handoff is the first."""
         return self._parent is None
 
     @property
     def last_span(self) -> str | None:
-        """The span of the last handoff, which whatever begins now follows in the trace; None if there was none."""
+        """The span of the last handoff, which the next span links to; None if there was none."""
         return self._follows if self._parent is None else span_after(self._parent, self.sender.agent_id)
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run needs to know when this one continues as new."""
+        """Return the state that the next run restores after continue-as-new."""
         return {
             "sender": self.sender.to_json_object(),
             "parent": self._parent,
-            "completed": [one.to_json_object() for one in self._completed],
-            "tool_calls": [one.to_json_object() for one in self._tool_calls],
+            "completed": [subtask.to_json_object() for subtask in self._completed],
+            "tool_calls": [call.to_json_object() for call in self._tool_calls],
             "personal_data": self.personal_data,
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
-        """Go on where the run before left off."""
+        """Restore the state of the previous run."""
         self.sender = Sender.from_json_object(carried["sender"])
         self._parent = carried["parent"]
-        self._completed.extend(CompletedSubtask.from_json_object(one) for one in carried["completed"])
-        self._tool_calls.extend(ToolCall.from_json_object(one) for one in carried["tool_calls"])
+        self._completed.extend(CompletedSubtask.from_json_object(subtask) for subtask in carried["completed"])
+        self._tool_calls.extend(ToolCall.from_json_object(call) for call in carried["tool_calls"])
         self.personal_data = dict(carried["personal_data"])
 
     def message(
         self,
         spec: StageSpec,
-        given: StageInput,
+        stage_input: StageInput,
         cost: CostTracking,
         *,
         handoff_id: str,
@@ -296,9 +296,9 @@ class Relay:
         receivers: Sequence[str] = (),
         sender: Sender | None = None,
     ) -> Handoff:
-        """Return the handoff that begins a stage, sent by the stage before it unless another sender is given."""
+        """Return the handoff that begins a stage, by default sent by the previous stage."""
         expires = self.terms.expires
-        goal = str(given.baton.get("goal", spec.name))
+        goal = str(stage_input.baton.get("goal", spec.name))
         state = AgentState(
             agent=sender or self.sender,
             task_id=self._task_id,
@@ -308,31 +308,31 @@ class Relay:
             traceparent=self._traceparent,
             parent_handoff_id=self._parent,
             completed=self._completed,
-            remaining=[Subtask(subtask_id=f"{given.seq}:{spec.name}", description=spec.name)],
-            current_state=given.baton,
-            history_summary=given.summary,
-            history=[Turn.from_json_object(turn) for turn in given.turns],
+            remaining=[Subtask(subtask_id=f"{stage_input.seq}:{spec.name}", description=spec.name)],
+            current_state=stage_input.baton,
+            history_summary=stage_input.summary,
+            history=[Turn.from_json_object(turn) for turn in stage_input.turns],
             tool_calls=self._tool_calls,
         )
         delivery = Delivery(
             receivers=receivers,
             expires_at=None if expires is None else now + expires,
-            initial=self.begins,
+            initial=self.begins_task,
             personal_data=self.personal_data if spec.personal_data and self.personal_data else None,
-            step=self._step(given, workflow_id),
+            step=self._step(stage_input, workflow_id),
         )
         target = Target(agent_type=spec.name, agent_version=f">={spec.version}")
         return build_handoff(
             state, target, self.terms.constraints, handoff_id=handoff_id, timestamp=now, delivery=delivery
         )
 
-    def _step(self, given: StageInput, workflow_id: str | None) -> dict[str, JsonValue]:
-        """Return what goes along for the stage alone."""
-        further = {STEP_WORKFLOW: workflow_id, FOLLOWS: self._follows if self.begins else None}
-        return given.step() | {name: value for name, value in further.items() if value is not None}
+    def _step(self, stage_input: StageInput, workflow_id: str | None) -> dict[str, JsonValue]:
+        """Return the member `step`, for the stage only."""
+        extra = {STEP_WORKFLOW: workflow_id, FOLLOWS: self._follows if self.begins_task else None}
+        return stage_input.step() | {name: value for name, value in extra.items() if value is not None}
 
-    def arrived(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:
-        """Note that a stage has done its work: it hands on next."""
+    def complete_stage(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:
+        """Note that a stage has finished; it hands on next."""
         self.sender = Sender(agent_id=spec.name, agent_version=spec.version, execution_id=handoff_id)
         self._parent = handoff_id
         if returned.personal_data is not None:
@@ -341,17 +341,17 @@ class Relay:
         self._completed.append(
             CompletedSubtask(
                 subtask_id=f"{returned.seq}:{spec.name}",
-                description=_description(spec.name, returned),
+                description=_describe_result(spec.name, returned),
                 result={"changed": [*sorted(returned.baton_patch)], "attempt": returned.attempt},
                 completed_at=at,
             )
         )
 
 
-def _description(name: str, returned: StageReturn) -> str:
-    """Return what a stage did, in its own words if it has any: its first new decision or state."""
+def _describe_result(name: str, returned: StageReturn) -> str:
+    """Return what a stage did: its first new decision or state if it has one, else its name."""
     for member in ("decision_log", "current_state"):
-        said = returned.baton_patch.get(member)
-        if isinstance(said, list) and said and isinstance(said[0], str) and said[0].strip():
-            return f"{name}: {said[0]}"[:_LONGEST_DESCRIPTION]
+        entries = returned.baton_patch.get(member)
+        if isinstance(entries, list) and entries and isinstance(entries[0], str) and entries[0].strip():
+            return f"{name}: {entries[0]}"[:_MAX_DESCRIPTION_LENGTH]
     return name

@@ -1,7 +1,7 @@
-"""Handoffs as bytes, before and after their seal was verified: of different types, so that no code mistakes them.
+"""Handoffs as bytes, before and after their seal was verified: two types, so that code cannot confuse them.
 
 An `UnverifiedHandoff` holds bytes that anybody may have written. Only `baton.handoff.store_signing.open_sealed` makes
-a `VerifiedHandoff`, and it does not survive a trip: as a payload it is bytes again, which read back as unverified.
+a `VerifiedHandoff`; as a payload it becomes bytes again, which are read back as unverified.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from pydantic_core import CoreSchema, core_schema
 from baton.errors import HandoffError
 
 HMAC_SHA256 = "hmac-sha256"
-"""The algorithm of a seal that everybody who can verify it could have made."""
+"""The algorithm of a seal with a shared secret: everybody who can verify it can make it."""
 ED25519 = "ed25519"
-"""The algorithm of a seal that is verified with a public key."""
+"""The algorithm of a seal that a public key verifies."""
 
 SIGNATURE = "signature"
 KEY_ID = "keyId"
@@ -24,12 +24,12 @@ KEY_ID = "keyId"
 class SealError(HandoffError):
     """A message is not sealed, or its seal does not hold; the text is the finding of a SIGNATURE_INVALID verdict.
 
-    It never quotes the message, and it does not tell what the right signature would be.
+    It never quotes the message, nor says what the right signature would be.
     """
 
 
 class _NotFromJson:
-    """What pydantic never makes out of JSON that happens to have its fields."""
+    """A type that pydantic never builds from JSON with its fields."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class _NotFromJson:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedHandoff(_NotFromJson):
-    """A handoff as it was received: nothing is known of it, not even that it is JSON.
+    """A handoff as received; it may not even be JSON.
 
     Attributes:
         raw: The message, byte for byte.
@@ -48,7 +48,7 @@ class UnverifiedHandoff(_NotFromJson):
 
     raw: bytes
 
-    __baton_sealed__: ClassVar[bool] = False  # as a payload it travels as it is, and is never sealed on the way
+    __baton_sealed__: ClassVar[bool] = False  # as a payload it is sent unchanged, never sealed again
 
     def __repr__(self) -> str:
         return f"UnverifiedHandoff({len(self.raw)} bytes)"
@@ -56,11 +56,11 @@ class UnverifiedHandoff(_NotFromJson):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SealedAction(UnverifiedHandoff):
-    """A move of an agent outside as it was received, and what the worker that received it found of its seal.
+    """An outside agent's action as received, and whether its seal holds.
 
     Attributes:
-        raw: The move, byte for byte.
-        fault: Why its seal does not hold; empty if it does, None where the worker has no key to tell.
+        raw: The action, byte for byte.
+        fault: Why its seal does not hold; empty if it does, None if the worker has no key to verify it.
     """
 
     fault: str | None
@@ -72,7 +72,7 @@ class VerifiedHandoff(_NotFromJson):
 
     Attributes:
         raw: The message, byte for byte.
-        message: What strict JSON reads in these bytes, the signature among its members.
+        message: The bytes parsed as strict JSON, with the signature.
         key_id: The key that sealed it.
         algorithm: `"hmac-sha256"` or `"ed25519"`.
     """

@@ -1,8 +1,8 @@
-"""The receiver's gate: what every handoff passes before anybody acts on it, the same for all kinds of receivers.
+"""The receiver's gate: every handoff passes it before a receiver of any kind acts.
 
-The seal is verified over the received bytes, then the message is read; then come its age, its schema, completeness,
-safety and budget, all reported. Whatever the verdict, it is written to the ledger before the caller learns it: a
-handoff whose record could not be written is not accepted and nothing runs.
+The seal is verified over the received bytes, then the message is parsed and its age, schema, completeness, safety and
+budget are checked; all findings are reported. The verdict is written to the ledger before the caller learns it: a
+handoff that cannot be recorded is not accepted.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from baton.exchange.records import reply_to_of
 from baton.handoff.records import handoff_schema
 from baton.handoff.sealed import SealError
 from baton.handoff.store_signing import open_sealed
-from baton.handoff.validation import Check, Receipt, ReceiverRequirements, Scan, stale, validate_handoff
+from baton.handoff.validation import Check, Receipt, ReceiverRequirements, Scan, staleness, validate_handoff
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import AGAIN, LONGEST_NAME, RedactionPolicy, cost_after, handoff_entry, redact, usable_name
@@ -39,12 +39,12 @@ from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, format_digest, loads_strict, sha256
 from baton.wire.schemas import Path, format_pointer
 
-_MOST_ERRORS = 4 * MAX_FINDINGS  # a place can break several rules; a hostile message can break any number
-_MOST_CHECKED = 200  # values whose errors are all listed
-_LONGEST_RULE = 300  # characters; a rule names what a schema lists, and members of the message that it does not know
-_MOST_RULES = 3
-_LONGEST_PATTERN = 80  # characters; a longer one is unreadable
-_VALUE = "a value"
+_MAX_ERRORS = 4 * MAX_FINDINGS  # a place can break several rules; a hostile message can break any number
+_MAX_LISTED_VALUES = 200  # values whose errors are all listed
+_MAX_RULE_LENGTH = 300  # a rule quotes the schema's choices and the message's unknown members
+_MAX_RULES = 3
+_MAX_PATTERN_LENGTH = 80  # a longer one is unreadable
+_VALUE_MASK = "a value"
 
 
 class SchemaGate:
@@ -57,95 +57,90 @@ class SchemaGate:
             validate_formats=True,
             offline=True,
             pattern_options=jsonschema_rs.RegexOptions(),
-            mask=_VALUE,
+            mask=_VALUE_MASK,
         )
 
     def __call__(self, message: Any) -> list[Finding]:
-        """Return what is wrong with a message; nothing, if it is valid."""
-        if (over := find_excess(message, MAX_MESSAGE_VALUES)) is not None:
-            at = format_pointer(over.path)
-            return [Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{at!r} {over.text}")]
+        """Return the findings about a message, none if it is valid."""
+        if (limit_excess := find_excess(message, MAX_MESSAGE_VALUES)) is not None:
+            at = format_pointer(limit_excess.path)
+            return [Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{at!r} {limit_excess.text}")]
         if self._validator.is_valid(message):
             return []
-        places: dict[tuple[str | int, ...], jsonschema_rs.ValidationError] = {}
-        for error in islice(self._errors(message), _MOST_ERRORS):
-            places.setdefault(_place(error), error)
-        return [_finding(place, error) for place, error in islice(places.items(), MAX_FINDINGS)]
+        errors: dict[tuple[str | int, ...], jsonschema_rs.ValidationError] = {}
+        for error in islice(self._errors(message), _MAX_ERRORS):
+            errors.setdefault(_fault_path(error), error)
+        return [_schema_finding(path, error) for path, error in islice(errors.items(), MAX_FINDINGS)]
 
     def _errors(self, message: Any) -> Iterator[jsonschema_rs.ValidationError]:
-        """Yield errors of an invalid message: of a long one the first, and those of its beginning."""
-        beginning, cut = _beginning(message)
-        if not cut:
+        """Yield the errors of an invalid message; of a long one, the first error and those of its beginning."""
+        shortened, cut_paths = _truncate(message)
+        if not cut_paths:
             yield from self._validator.iter_errors(message)
             return
         try:
             self._validator.validate(message)
         except jsonschema_rs.ValidationError as error:
             yield error
-        for further in self._validator.iter_errors(beginning):
-            at = tuple(further.instance_path)
-            if not any(place[: len(at)] == at for place in cut):  # else it may be due to what was cut off
+        for further in self._validator.iter_errors(shortened):
+            path = tuple(further.instance_path)
+            if not any(cut[: len(path)] == path for cut in cut_paths):  # else truncation may have caused it
                 yield further
 
 
-def _beginning(message: Any) -> tuple[Any, list[Path]]:
-    """Return the first values of a message, level by level, and the places of the containers that were cut."""
-    cut: list[Path] = []
-    left = _MOST_CHECKED
-    whole = [message]
-    level: list[tuple[Path, Any, Any, Any]] = [((), message, whole, 0)]
+def _truncate(message: Any) -> tuple[Any, list[Path]]:
+    """Return the first values of a message, level by level, and the paths of the containers that were cut."""
+    cut_paths: list[Path] = []
+    remaining = _MAX_LISTED_VALUES
+    root = [message]
+    level: list[tuple[Path, Any, Any, Any]] = [((), message, root, 0)]
     while level:
-        inner: list[tuple[Path, Any, Any, Any]] = []
+        next_level: list[tuple[Path, Any, Any, Any]] = []
         for path, value, parent, key in level:
             if not isinstance(value, (dict, list)):
                 continue
-            size = min(len(value), left)
-            left -= size
+            size = min(len(value), remaining)
+            remaining -= size
             if size < len(value):
-                cut.append(path)
-            copy: Any = dict(islice(value.items(), size)) if isinstance(value, dict) else value[:size]
-            parent[key] = copy
-            members = copy.items() if isinstance(copy, dict) else enumerate(copy)
-            inner += [((*path, name), one, copy, name) for name, one in members]
-        level = inner
-    return whole[0], cut
+                cut_paths.append(path)
+            shortened: Any = dict(islice(value.items(), size)) if isinstance(value, dict) else value[:size]
+            parent[key] = shortened
+            members = shortened.items() if isinstance(shortened, dict) else enumerate(shortened)
+            next_level += [((*path, name), member, shortened, name) for name, member in members]
+        level = next_level
+    return root[0], cut_paths
 
 
-def _place(error: jsonschema_rs.ValidationError) -> tuple[str | int, ...]:
-    """Return where the fault is; of a missing member, where it should be."""
+def _fault_path(error: jsonschema_rs.ValidationError) -> tuple[str | int, ...]:
+    """Return the path of the fault; of a missing member, where it should be."""
     missing = (error.kind.property,) if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required) else ()
     return (*error.instance_path, *missing)
 
 
-def _finding(place: tuple[str | int, ...], error: jsonschema_rs.ValidationError) -> Finding:
-    """Return the finding of a broken rule."""
-    at = format_pointer(place)
+def _schema_finding(path: tuple[str | int, ...], error: jsonschema_rs.ValidationError) -> Finding:
+    at = format_pointer(path)
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
         return Finding(code=Code.SCHEMA_INVALID, at=at, text=f"{at!r} is missing; send it")
-    rules = [error, *_nearest(error)]
-    text = "; ".join(f"{_named(format_pointer(one.instance_path))}{_rule(one)}" for one in rules)
-    return Finding(code=Code.SCHEMA_INVALID, at=at, text=text)
+    rules = [error, *_closest_errors(error)]
+    return Finding(code=Code.SCHEMA_INVALID, at=at, text="; ".join(map(_render_error, rules)))
 
 
-def _named(at: str) -> str:
-    """Return how a place is called in a sentence."""
-    return repr(at) if at else "the whole"
+def _render_error(error: jsonschema_rs.ValidationError) -> str:
+    """Return a sentence about a schema error: its place, and the rule it breaks."""
+    at, kind = format_pointer(error.instance_path), error.kind
+    place = repr(at) if at else "the whole"
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.FalseSchema):
+        return f"{place} is not allowed here"
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Pattern) and len(kind.pattern) > _MAX_PATTERN_LENGTH:
+        return f"{place} does not have the form that its schema asks for"
+    text = " ".join(error.message.split())[:_MAX_RULE_LENGTH]
+    return f"{place}{text.removeprefix(_VALUE_MASK)}" if text.startswith(f"{_VALUE_MASK} ") else f"{place}: {text}"
 
 
-def _rule(error: jsonschema_rs.ValidationError) -> str:
-    """Return what is wrong at a place, so that the place can stand before it."""
-    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.FalseSchema):
-        return " is not allowed here"
-    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern) and len(error.kind.pattern) > _LONGEST_PATTERN:
-        return " does not have the form that its schema asks for"
-    said = " ".join(error.message.split())[:_LONGEST_RULE]
-    return said.removeprefix(_VALUE) if said.startswith(f"{_VALUE} ") else f": {said}"
-
-
-def _nearest(error: jsonschema_rs.ValidationError) -> list[jsonschema_rs.ValidationError]:
-    """Return what is wrong by the choice that comes nearest, where a schema has several and none fits."""
+def _closest_errors(error: jsonschema_rs.ValidationError) -> list[jsonschema_rs.ValidationError]:
+    """Return the errors of the closest alternative if the schema has several (`anyOf`, `oneOf`)."""
     choices: list[list[jsonschema_rs.ValidationError]] = [*filter(None, getattr(error.kind, "context", None) or ())]
-    return min(choices, key=len)[:_MOST_RULES] if choices else []
+    return min(choices, key=len)[:_MAX_RULES] if choices else []
 
 
 @cache
@@ -155,22 +150,22 @@ def handoff_gate() -> SchemaGate:
 
 
 START = "start"
-"""The kind of record of a first agent's start: no agent handed on to it, so it is not a handoff record."""
-LARGEST_ON_LOOP = 16 * 1024
-"""A longer message, in bytes, is checked in a thread: other activities of the worker continue meanwhile."""
-LONGEST_ERROR = 1_000
-"""How much of what a receiver raised is put on record, in characters."""
-LONGEST_RAW = 64 * 1024
-"""How much of a message that is no JSON is put on record, in bytes."""
+"""The record kind of a task's first message, which no agent handed on."""
+MAX_BYTES_ON_LOOP = 16 * 1024
+"""A longer message is checked in a thread, so that the worker's event loop stays free."""
+MAX_ERROR_LENGTH = 1_000
+"""How many characters of a receiver's error are recorded."""
+MAX_RAW_BYTES = 64 * 1024
+"""How many bytes of a message that is not JSON are recorded."""
 
 
 def now_utc() -> datetime:
-    """Return the time, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
-def addressed_to(audience: str) -> Check:
-    """Return the check that a message names this receiver; sent on to another one, it would be a replay."""
+def audience_check(audience: str) -> Check:
+    """Return the check that a message names this receiver; a message for another one is a replay."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         if message.get("audience") == audience:
@@ -187,7 +182,7 @@ def addressed_to(audience: str) -> Check:
 
 
 def contract_check(clock: Callable[[], datetime]) -> Check:
-    """Return the check of a contract where it is received: that it is whole, and has not expired."""
+    """Return the check that a received contract is valid and has not expired."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         contract = message.get("step", {}).get("contract")
@@ -195,7 +190,7 @@ def contract_check(clock: Callable[[], datetime]) -> Check:
             return []
         now = clock()
         if faults := validate_contract(contract, now=now).findings():
-            return [one.model_copy(update={"at": f"/step/contract{one.at}"}) for one in faults]
+            return [finding.model_copy(update={"at": f"/step/contract{finding.at}"}) for finding in faults]
         return expiry_findings(contract, now)
 
     return check
@@ -206,8 +201,8 @@ class Freshness:
     """How old a handoff may be.
 
     Attributes:
-        max_age: The oldest that is accepted; None leaves it to the message's own `expiresAt`.
-        tolerance: How far ahead of the receiver's clock a sender's may be.
+        max_age: The maximum age; None leaves it to the message's `expiresAt`.
+        tolerance: How far the sender's clock may be ahead of the receiver's.
     """
 
     max_age: timedelta | None = None
@@ -215,12 +210,12 @@ class Freshness:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What the gate makes of a handoff before it is on record.
+class Judgement:
+    """The gate's judgement of a handoff, before it is recorded.
 
     Attributes:
-        verdict: The verdict; no person's release is in it.
-        message: The message as it was read: empty if its seal does not hold.
+        verdict: The verdict, before people's releases.
+        message: The parsed message; empty if its seal does not hold.
         flags: What the safety scan noticed and let pass.
     """
 
@@ -231,15 +226,15 @@ class Judged:
 
 @dataclass(frozen=True)
 class Gate:
-    """Everything a receiver needs in order to answer handoffs.
+    """Answers handoffs for a receiver.
 
     Attributes:
         keyring: Opens seals.
-        ledger: Where each answer is put on record; it must be open.
-        policy: What to make of suspicions.
+        ledger: Records each answer; it must be open.
+        policy: How the safety scan treats suspicions.
         detector: The safety detector.
         freshness: How old a handoff may be.
-        clock: Tells the time.
+        clock: Returns the current time.
         redact: What is recorded as a commitment only, or None; see `Safeguards.redact`.
     """
 
@@ -260,19 +255,19 @@ class Gate:
         task_id: str | None = None,
         further: Iterable[Check] = (),
     ) -> tuple[Receipt, Mapping[str, Any]]:
-        """Answer a handoff, and return the answer once it is on record."""
+        """Answer a handoff: return the receipt once it is recorded, and the message."""
         judge = functools.partial(self.judge, raw, receiver, task_id=task_id, further=further)
-        on_loop = self.detector is detect and len(raw) <= LARGEST_ON_LOOP  # another detector may ask a service
-        judged = judge() if on_loop else await asyncio.to_thread(judge)
-        message = judged.message
+        is_quick = self.detector is detect and len(raw) <= MAX_BYTES_ON_LOOP  # another detector may ask a service
+        judgement = judge() if is_quick else await asyncio.to_thread(judge)
+        message = judgement.message
         at, digest = self.clock(), format_digest(sha256(raw))
-        shown = message or _unread(raw)
-        attempt = _attempt(shown)
-        verdict, released = after_release(judged.verdict, message)
-        chain = task_id or usable_name(shown.get("taskId")) or "unknown"
+        readable = message or _read_unverified(raw)
+        attempt = _attempt(readable)
+        verdict, released_by = after_release(judgement.verdict, message)
+        chain = task_id or usable_name(readable.get("taskId")) or "unknown"
         begins = verdict and message.get("initial") is True and reply_to_of(message) is None
         entry = handoff_entry(
-            self._recorded(shown),
+            self._recordable(readable),
             task_id=chain,
             kind=START if begins else Kind.HANDOFF,
             status=verdict.answer,
@@ -280,32 +275,32 @@ class Gate:
             attempt=attempt,
             reason=None if verdict.reason is None else verdict.reason.value,
             details=verdict.details,
-            actor=released,
+            actor=released_by,
             run_id=run_id,
         )
-        if not message:  # anyone who wrote it chose its id: what really has it is not to be taken for a second one
-            entry = entry.model_copy(update={"event_id": _second_id(entry.event_id, digest)})
+        if not message:  # a forger chose its id: the genuine handoff must not conflict with it
+            entry = entry.model_copy(update={"event_id": _conflict_id(entry.event_id, digest)})
         try:
-            head, again = await self._answer(entry, shown)
+            head, repeated = await self._record_answer(entry, readable)
         except LedgerConflictError:
             verdict = rejected(
                 Code.SIGNATURE_INVALID,
                 "another message with this handoff id was answered before; a handoff is sent again as it was",
                 "/handoffId",
             )
-            second: dict[str, Any] = {"event_id": _second_id(entry.event_id, digest)}
-            second |= {"status": HandoffStatus.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
-            head, again = await self.ledger.append_once(entry.model_copy(update=second))
+            conflict: dict[str, Any] = {"event_id": _conflict_id(entry.event_id, digest)}
+            conflict |= {"status": HandoffStatus.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
+            head, repeated = await self.ledger.append_once(entry.model_copy(update=conflict))
         receipt = Receipt(
-            handoff_id=usable_name(shown.get("handoffId")) or "",
+            handoff_id=usable_name(readable.get("handoffId")) or "",
             task_id=chain,
             digest=digest,
             attempt=attempt,
             verdict=verdict,
-            flags=[*judged.flags] if verdict.valid else [],
+            flags=[*judgement.flags] if verdict.valid else [],
             anchor=head.anchor,
             at=at,
-            again=again,
+            again=repeated,
         )
         return receipt, message
 
@@ -316,27 +311,30 @@ class Gate:
         *,
         task_id: str | None = None,
         further: Iterable[Check] = (),
-    ) -> Judged:
-        """Return what a handoff is worth, without putting anything on record: nothing may follow from it yet."""
+    ) -> Judgement:
+        """Judge a handoff without recording anything; nobody may act on it yet."""
         try:
             message = open_sealed(raw, self.keyring).message
         except SealError as error:
-            return Judged(rejected(Code.SIGNATURE_INVALID, str(error)), {})
-        checks: list[Check] = [self._freshness_check, _personal_check, *further]
+            return Judgement(rejected(Code.SIGNATURE_INVALID, str(error)), {})
+        checks: list[Check] = [self._check_freshness, _check_personal_data, *further]
         if task_id is not None:
             checks.append(_task_check(task_id))
         flags: list[str] = []
-        verdict = validate_handoff(message, receiver, self._scan(flags), check_schema=handoff_gate(), further=checks)
-        return Judged(verdict, message, flags)
+        verdict = validate_handoff(message, receiver, self._scanner(flags), check_schema=handoff_gate(), further=checks)
+        return Judgement(verdict, message, flags)
 
     def unsafe(self, message: Any) -> list[str]:
-        """Return what the safety scan rejects in a message that is not a handoff; none of it quotes the text."""
-        return [f"{one.rule} at {one.at or '/'}" for one in scan(message, self.detector, self.policy).violations]
+        """Return the safety scan's violations in a message that is not a handoff, without quoting it."""
+        return [
+            f"{violation.rule} at {violation.at or '/'}"
+            for violation in scan(message, self.detector, self.policy).violations
+        ]
 
-    async def returned(
+    async def record_return(
         self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
     ) -> ChainHead:
-        """Put on record what a receiver made of a handoff, with its own cost in it."""
+        """Record a receiver's result of a handoff, with its cost."""
         entry = AuditEntry(
             kind="completion",
             task_id=message["taskId"],
@@ -347,12 +345,11 @@ class Gate:
             from_agent=message["toAgent"]["agentType"],
             run_id=run_id,
             cost=cost_after(message, spend),
-            message=self._redacted(dict(answer), message["handoffId"]),
+            message=self._redact(dict(answer), message["handoffId"]),
         )
-        # A run before this one may be on record, and have answered otherwise.
         return await self._append(entry)
 
-    async def failed(
+    async def record_failure(
         self,
         message: Mapping[str, Any],
         error: str,
@@ -362,8 +359,7 @@ class Gate:
         run_id: str | None = None,
         activity_id: str | None = None,
     ) -> None:
-        """Put on record that a receiver failed after it had accepted, and what it had spent."""
-        # Sent again as it was, past a worker that lacked something, it may fail in a run with the same number.
+        """Record that a receiver failed after accepting, and what it had spent."""
         await self._append(
             AuditEntry(
                 kind="completion",
@@ -373,7 +369,7 @@ class Gate:
                 status=f"{FAILED}_{_attempt(message)}",
                 timestamp=self.clock(),
                 from_agent=message["toAgent"]["agentType"],
-                details=error[:LONGEST_ERROR],
+                details=error[:MAX_ERROR_LENGTH],
                 run_id=run_id,
                 cost=cost_after(message, spend) if spend else None,
                 message={"activity": activity_id} if activity_id else {},
@@ -381,67 +377,67 @@ class Gate:
         )
 
     async def record(self, entry: AuditEntry) -> str:
-        """Put anything else on record, and return the head of its chain as a text."""
+        """Record any other entry, and return the anchor of its chain."""
         if self.redact is not None and isinstance(entry.message, dict):
-            entry = entry.model_copy(update={"message": self._redacted(entry.message, entry.event_id)})
+            entry = entry.model_copy(update={"message": self._redact(entry.message, entry.event_id)})
         return (await self._append(entry)).anchor
 
     async def _append(self, entry: AuditEntry) -> ChainHead:
-        """Put an entry on record: beside the one that is there if that has its id and another message."""
+        """Append an entry; if its id is taken by another message, as after a repeated run, under a second id."""
         try:
             return await self.ledger.append(entry)
         except LedgerConflictError:
-            second = _second_id(entry.event_id, format_digest(sha256(entry.message_bytes())))
-            return await self.ledger.append(entry.model_copy(update={"event_id": second}))
+            event_id = _conflict_id(entry.event_id, format_digest(sha256(entry.message_bytes())))
+            return await self.ledger.append(entry.model_copy(update={"event_id": event_id}))
 
-    async def _answer(self, entry: AuditEntry, shown: Mapping[str, Any]) -> Appended:
-        """Put an answer on record, unless it is: also with the commitments of an INDEX key that is retired by now."""
+    async def _record_answer(self, entry: AuditEntry, readable: Mapping[str, Any]) -> Appended:
+        """Record an answer once, recognising one whose commitments were made with a retired INDEX key."""
         try:
             return await self.ledger.append_once(entry)
         except LedgerConflictError:
             for key in self.keyring.all_keys(Purpose.INDEX)[1:]:
-                earlier = self._recorded(shown, key)
+                earlier = self._recordable(readable, key)
                 if earlier != entry.message:
                     with contextlib.suppress(LedgerConflictError):
                         return await self.ledger.append_once(entry.model_copy(update={"message": earlier}))
             raise
 
-    def _recorded(self, shown: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
-        """Return a handoff as it may be recorded, with commitments under an INDEX key, the current one by default."""
-        event = shown.get("handoffId")
-        return self._redacted(recordable(shown, lambda: self._salt(event, key)), event, key)
+    def _recordable(self, readable: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
+        """Return a handoff as recorded, with commitments under an INDEX key, by default the current one."""
+        handoff_id = readable.get("handoffId")
+        return self._redact(recordable(readable, lambda: self._salt(handoff_id, key)), handoff_id, key)
 
-    def _redacted(self, message: dict[str, Any], event: object, key: Key | None = None) -> dict[str, Any]:
-        """Return a message as the data policy lets it be recorded."""
+    def _redact(self, message: dict[str, Any], event_id: object, key: Key | None = None) -> dict[str, Any]:
+        """Return a message with commitments in place of what the data policy redacts."""
         policy = self.redact
         if policy is None:
             return message
-        salt = self._salt(event, key)
+        salt = self._salt(event_id, key)
         return redact(message, policy, lambda at: hmac.digest(salt, at.encode("utf-8", "replace"), "sha256"))
 
-    def _salt(self, event: object, key: Key | None = None) -> bytes:
-        """Return the salt of an event's commitments: it cannot be guessed, and a repeated answer has the same."""
-        named = f"commitment {event}".encode("utf-8", "replace")
-        return hmac.digest((key or self.keyring.current(Purpose.INDEX)).secret, named, "sha256")
+    def _salt(self, event_id: object, key: Key | None = None) -> bytes:
+        """Return the salt of an event's commitments: secret, and the same for a repeated answer."""
+        label = f"commitment {event_id}".encode("utf-8", "replace")
+        return hmac.digest((key or self.keyring.current(Purpose.INDEX)).secret, label, "sha256")
 
-    def _scan(self, flags: list[str]) -> Scan:
-        """Return the safety scan of one message, which leaves in ``flags`` what it notices and lets pass."""
+    def _scanner(self, flags: list[str]) -> Scan:
+        """Return the safety scan of one message; it adds to ``flags`` what it lets pass."""
 
-        def look(message: Any) -> list[Unsafe]:
+        def scan_message(message: Any) -> list[Unsafe]:
             report = scan(message, self.detector, self.policy)
             flags.extend(report.labels)
             return report.violations
 
-        return look
+        return scan_message
 
-    def _freshness_check(self, message: Mapping[str, Any]) -> list[Finding]:
+    def _check_freshness(self, message: Mapping[str, Any]) -> list[Finding]:
         """Return a finding if a message is stale, or from the future."""
-        reason = stale(message, self.clock(), self.freshness.max_age, self.freshness.tolerance)
+        reason = staleness(message, self.clock(), self.freshness.max_age, self.freshness.tolerance)
         return [Finding(code=Code.SIGNATURE_INVALID, text=reason, at="/timestamp")] if reason else []
 
 
 def _task_check(task_id: str) -> Check:
-    """Return the check that a message belongs to the receiver's task: one from another task is a replay."""
+    """Return the check that a message belongs to the receiver's task; a message of another one is a replay."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         if message["taskId"] == task_id:
@@ -451,27 +447,27 @@ def _task_check(task_id: str) -> Check:
     return check
 
 
-def _second_id(event_id: str, digest: str) -> str:
-    """Return the id under which something else of an event that is on record already is recorded as well."""
+def _conflict_id(event_id: str, digest: str) -> str:
+    """Return the second id for another message under an event id that is taken."""
     return f"{event_id[: LONGEST_NAME - 17]}{AGAIN}{digest[7:23]}"
 
 
-def _unread(raw: bytes) -> dict[str, Any]:
-    """Return a message whose seal does not hold, for the record only: read if it can be, else as a text."""
+def _read_unverified(raw: bytes) -> dict[str, Any]:
+    """Return a message whose seal does not hold, for the record only: parsed if it is JSON, else as text."""
     try:
         message = loads_strict(raw)
     except HandoffError:
         message = None
     if isinstance(message, dict):
         return message
-    return {"raw": raw[:LONGEST_RAW].decode("utf-8", "backslashreplace")}
+    return {"raw": raw[:MAX_RAW_BYTES].decode("utf-8", "backslashreplace")}
 
 
-def _personal_check(message: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding if personal data is in clear: it is never in a message, and so never on record."""
+def _check_personal_data(message: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding if personal data is not encrypted: it must never be recorded."""
     if is_payload(message.get("personalDataPayload", {})):
         return []
-    text = "personalDataPayload holds what no vault sealed; seal it with the vault before it is handed on"
+    text = "personalDataPayload is not sealed; seal it with the vault before handing it on"
     return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/personalDataPayload")]
 
 

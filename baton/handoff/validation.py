@@ -1,8 +1,7 @@
 """The receiver's validation of a handoff, the same for a stage, a pipeline and an outside agent.
 
-The seal is verified before anything in here sees the message. Then the schema; and once that holds, completeness,
-destination, safety and budget, all of them, so that a sender learns everything at once. Safety is looked at
-even in a message that breaks the schema, for a malformed injection is one as well.
+The seal is verified before. Validation checks the schema; if it holds, also destination, completeness and budget, and
+reports all findings at once. Safety is scanned even in a message that breaks the schema.
 """
 
 import difflib
@@ -29,25 +28,25 @@ TOLERANCE = timedelta(seconds=60)
 """How far the sender's clock may be ahead of the receiver's."""
 
 
-def stale(message: Mapping[str, Any], now: datetime, max_age: timedelta | None, tolerance: timedelta) -> str | None:
-    """Return why a message may not be accepted now, or None if it may."""
+def staleness(message: Mapping[str, Any], now: datetime, max_age: timedelta | None, tolerance: timedelta) -> str | None:
+    """Return why a message is too old, expired or from the future, or None."""
     if "expiresAt" in message:
         expires = instant(message["expiresAt"])
         if expires is None:
             return "its expiresAt is not a time with an offset from UTC"
         if now >= expires:
             return f"it expired at {message['expiresAt']}, {now - expires} ago"
-    written = instant(message.get("timestamp"))
-    if written is None:
-        return "its timestamp is missing, or no time with an offset from UTC"
-    if written - now > tolerance:
+    sent_at = instant(message.get("timestamp"))
+    if sent_at is None:
+        return "its timestamp is missing, or is not a time with an offset from UTC"
+    if sent_at - now > tolerance:
         return (
-            f"its timestamp {message['timestamp']} is {written - now} in the future, and clocks may differ by "
+            f"its timestamp {message['timestamp']} is {sent_at - now} in the future, and clocks may differ by "
             f"{tolerance}; have a time service set both"
         )
-    if max_age is not None and now - written > max_age:
+    if max_age is not None and now - sent_at > max_age:
         return (
-            f"it was written at {message['timestamp']}, {now - written} ago, and the receiver takes nothing older "
+            f"it was written at {message['timestamp']}, {now - sent_at} ago, and the receiver takes nothing older "
             f"than {max_age}"
         )
     return None
@@ -55,14 +54,14 @@ def stale(message: Mapping[str, Any], now: datetime, max_age: timedelta | None, 
 
 @dataclass(frozen=True)
 class ReceiverRequirements:
-    """What an agent needs of a handoff: its entry in the registry of agents.
+    """An agent's requirements for a handoff: its entry in the registry of agents.
 
     Attributes:
-        agent_type: What kind of agent it is; a handoff's `toAgent.agentType` names it.
+        agent_type: The kind of agent; a handoff's `toAgent.agentType` names it.
         agent_version: Its version, by semver.org.
         state: The members that it needs in `currentState`: names, or JSON pointers such as `/review/score`.
         expects_work: Whether a handoff without completed subtasks is a likely error.
-        schema_version: The version of the message schema that it speaks.
+        schema_version: The version of the message schema that it reads.
 
     Example:
         >>> ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"extractedClauses"})).expects_work
@@ -76,37 +75,37 @@ class ReceiverRequirements:
     schema_version: str = CURRENT
 
     @cached_property
-    def places(self) -> tuple[tuple[str, str], ...]:
-        """What it needs in `currentState`, by name, and where in it that is, as a JSON pointer."""
+    def state_paths(self) -> tuple[tuple[str, str], ...]:
+        """The members that it needs in `currentState`, each with its JSON pointer."""
         return tuple((name, name if name.startswith("/") else format_pointer([name])) for name in sorted(self.state))
 
 
-def choose_receiver(agent_type: str, wanted: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:
-    """Return the newest known agent that fits a target."""
+def choose_receiver(agent_type: str, version_range: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:
+    """Return the newest agent of a type in a range of versions."""
     agents = list(known)
     of_type = {agent.agent_version: agent for agent in agents if agent.agent_type == agent_type}
     if not of_type:
         types = sorted({agent.agent_type for agent in agents})
-        near = difflib.get_close_matches(agent_type, types, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(types) or 'none'}"
+        similar = difflib.get_close_matches(agent_type, types, n=1)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(types) or 'none'}"
         raise RoutingError(f"there is no agent {agent_type!r}; {hint}")
-    fitting = [version for version in newest_first(of_type) if satisfies(version, wanted)]
-    if not fitting:
+    matching = [version for version in newest_first(of_type) if satisfies(version, version_range)]
+    if not matching:
         raise RoutingError(
-            f"no version of {agent_type!r} lies in {wanted!r}; there are {', '.join(newest_first(of_type))}"
+            f"no version of {agent_type!r} is in {version_range!r}; there are {', '.join(newest_first(of_type))}"
         )
-    return of_type[fitting[0]]
+    return of_type[matching[0]]
 
 
-def misdelivery(agent_type: str, wanted: str, receivers: Iterable[str], own: ReceiverRequirements) -> str | None:
-    """Return why a message is not meant for an agent, or None if it is."""
+def misdelivery(agent_type: str, version_range: str, receivers: Iterable[str], own: ReceiverRequirements) -> str | None:
+    """Return why a message is not for an agent, or None if it is."""
     if agent_type != own.agent_type:
         if own.agent_type in receivers:
             return None
         return f"meant for {agent_type!r}, received by {own.agent_type!r}; send it to the agent it names"
-    if not satisfies(own.agent_version, wanted):
+    if not satisfies(own.agent_version, version_range):
         return (
-            f"asks for {agent_type!r} {wanted!r}, received by its version {own.agent_version}; "
+            f"asks for {agent_type!r} {version_range!r}, received by its version {own.agent_version}; "
             "start that version, or widen the range"
         )
     return None
@@ -117,15 +116,15 @@ NO_BUDGET = "No remaining budget"
 INJECTION = "Injection pattern detected in context"
 """The document's own words for three findings."""
 
-_LONGEST_PLACE = 200
+_MAX_PATH_LENGTH = 200
 
 
 Scan = Callable[[Any], Iterable[Unsafe]]
-"""A safety detector: it is given the whole message and names what a receiver must not be given."""
+"""A safety scan of a whole message."""
 Check = Callable[[Mapping[str, Any]], Iterable[Finding]]
-"""A further check of a message whose schema holds, for example against its contract."""
+"""A further check of a message whose schema holds, for example of its contract."""
 SchemaCheck = Callable[[Any], list[Finding]]
-"""A check of a message's shape, such as `baton.handoff.store_gate.handoff_gate()`."""
+"""A check against a schema, such as `baton.handoff.store_gate.handoff_gate()`."""
 
 
 def validate_handoff(
@@ -136,11 +135,11 @@ def validate_handoff(
     check_schema: SchemaCheck,
     further: Iterable[Check] = (),
 ) -> Verdict:
-    """Return a receiver's verdict on a message, with everything that is wrong with it."""
+    """Return a receiver's verdict on a message, with all findings."""
     findings = _version_findings(message, receiver) or check_schema(message)
-    whole = not findings
+    schema_holds = not findings
     findings = [*findings, *_safety_findings(message, scan)]
-    if whole:
+    if schema_holds:
         findings += _routing_findings(message, receiver)
         findings += _completeness_findings(message, receiver)
         findings += budget_findings(message)
@@ -150,15 +149,15 @@ def validate_handoff(
 
 
 def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
-    """Return BUDGET_EXHAUSTED if a message says that nothing is left."""
-    left = message["costTracking"]["costBudgetRemainingUSD"]
-    if to_micro_usd(Decimal(repr(left))) > 0:
+    """Return a finding if a message has no budget left."""
+    remaining = message["costTracking"]["costBudgetRemainingUSD"]
+    if to_micro_usd(Decimal(repr(remaining))) > 0:
         return []
     return [Finding(code=Code.BUDGET_EXHAUSTED, text=NO_BUDGET, at="/costTracking/costBudgetRemainingUSD")]
 
 
 def _version_findings(message: Any, receiver: ReceiverRequirements) -> list[Finding]:
-    """Return a finding for a readable version number that this receiver does not read; others are the schema's."""
+    """Return a finding if the receiver cannot read the version; the schema finds malformed ones."""
     version = message.get("schemaVersion") if isinstance(message, Mapping) else None
     try:
         reason = version_mismatch(version, receiver.schema_version) if isinstance(version, str) else None
@@ -169,54 +168,53 @@ def _version_findings(message: Any, receiver: ReceiverRequirements) -> list[Find
 
 
 def _safety_findings(message: Any, scan: Scan) -> list[Finding]:
-    """Return what the detector names; a place can be a sender's text as well, so it is cut and kept on one line."""
+    """Return the scan's findings; a path can contain the sender's text, so it is one short line."""
     return [
         Finding(
-            code=Code.SAFETY_VIOLATION, text=INJECTION, at=single_line(unsafe.at)[:_LONGEST_PLACE], rule=unsafe.rule
+            code=Code.SAFETY_VIOLATION, text=INJECTION, at=single_line(unsafe.at)[:_MAX_PATH_LENGTH], rule=unsafe.rule
         )
         for unsafe in scan(message)
     ]
 
 
 def _routing_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:
-    """Return why a message is not meant for this receiver."""
-    to = message["toAgent"]
-    reason = misdelivery(to["agentType"], to["agentVersion"], message.get("receiverList", ()), receiver)
+    target = message["toAgent"]
+    reason = misdelivery(target["agentType"], target["agentVersion"], message.get("receiverList", ()), receiver)
     return [Finding(code=Code.ROUTING_ERROR, text=reason, at="/toAgent")] if reason else []
 
 
 def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:
-    """Return what a message lacks of the work and the state that this receiver needs."""
+    """Return findings for missing work and missing state."""
     findings = []
     if receiver.expects_work and not message["completedSubtasks"] and not begins_task(message):
         findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))
-    for name, place in receiver.places:
-        if _at(message["currentState"], place) is None:
+    for name, path in receiver.state_paths:
+        if _value_at(message["currentState"], path) is None:
             text = f"currentState lacks {name!r}, which {receiver.agent_type!r} requires; send it"
-            findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=f"/currentState{place}"))
+            findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=f"/currentState{path}"))
     return findings
 
 
-def _at(value: Any, place: str) -> Any:
-    """Return what stands at a JSON pointer, or None; what is null is not there."""
-    for name in parse_pointer(place):
+def _value_at(value: Any, path: str) -> Any:
+    """Return the value at a JSON pointer; None if it is missing or null."""
+    for name in parse_pointer(path):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 
 class Receipt(CompactRecord):
-    """A receiver's answer to a handoff, after it was written to the ledger.
+    """A receiver's recorded answer to a handoff.
 
     Attributes:
-        handoff_id: The handoff; empty if the message could not be read.
+        handoff_id: The handoff; empty if the message could not be parsed.
         task_id: The task whose audit chain has the answer.
-        digest: The digest of the message's bytes as they were received.
-        attempt: Which attempt of the handoff it is.
+        digest: The digest of the received bytes.
+        attempt: The attempt of the handoff, from 1.
         verdict: Accepted, or why not.
         flags: What the safety scan noticed and let pass, a label each.
-        anchor: The head of the task's audit chain right after the answer was written.
+        anchor: The head of the task's audit chain after the answer.
         at: When the receiver answered, by its own clock.
-        again: Whether the same answer was on record before, as when a stage that failed runs again; not in its JSON.
+        again: Whether the same answer was recorded before, as for a retried stage; not in the JSON.
     """
 
     handoff_id: str

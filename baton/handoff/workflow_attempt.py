@@ -1,7 +1,7 @@
-"""A handoff to a stage on its way: each attempt's activity, what it left behind, and what it waits for.
+"""An outgoing handoff: the activity of each attempt, its failures, and its waits.
 
-A stage that could not begin has not failed: for want of storage it is sent again, and where its worker lacks
-something, the run waits for one that has it, at no cost of history or of the stage's tries.
+A stage that could not begin has not failed. After a storage outage it is sent again; if its worker lacks something,
+the run waits for a worker that has it, without using up history or the stage's attempts.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from baton.pipelines.workflow_handlers import RunHandlers
 from baton.wire.json_values import find_excess
 from baton.wire.names import HANDOFF_REFUSED, WAIT_FOR_WORKER
 
-_REASON_CHARACTERS = 2_000  # it is kept in the memo, which is not meant for more
-_OUTAGES = (LedgerUnavailableError.__name__, ArtifactUnavailableError.__name__)
-_MOST_OUTAGES = 60  # which is an hour; each begins with the stage's own retries
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=1)
-_UNTIL_A_WORKER_HAS_IT = RetryPolicy(initial_interval=timedelta(seconds=0.25), maximum_interval=timedelta(seconds=10))
-_ANSWERS_WITHIN = timedelta(seconds=30)
+_MAX_REASON_LENGTH = 2_000  # it goes into the memo, which should stay small
+_OUTAGE_TYPES = (LedgerUnavailableError.__name__, ArtifactUnavailableError.__name__)
+_MAX_OUTAGES = 60  # about an hour, besides the stage's own retries
+_FIRST_PAUSE, _MAX_PAUSE = timedelta(seconds=5), timedelta(minutes=1)
+_WORKER_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=0.25), maximum_interval=timedelta(seconds=10))
+_WORKER_TIMEOUT = timedelta(seconds=30)
 
 
 class StageExecutionError(StageFailedError):
-    """A stage raised for good, or a child failed.
+    """A stage failed for good, or a child failed.
 
     Attributes:
-        spend: What it had charged by then, in all its runs, as far as it told.
-        is_outage: Whether it did not begin because the ledger could not be written.
-        topped_up_micro_usd: What people had added to the budget of a child.
+        spend: What it reported to have spent, in all its runs.
+        is_outage: Whether it could not begin because storage was down.
+        topped_up_micro_usd: What people had added to a child's budget.
     """
 
     def __init__(self, message: str, spend: Spend, *, is_outage: bool = False, topped_up_micro_usd: int = 0) -> None:
@@ -58,49 +58,49 @@ class StageExecutionError(StageFailedError):
 
 @dataclass
 class OutgoingHandoff:
-    """One handoff on its way: from the sender's checkpoint until a receiver has accepted it.
+    """One handoff, from the sender's checkpoint until a receiver accepts it.
 
     Attributes:
         spec: The receiving stage.
-        given: Its input but for the baton.
-        handoff_id: Names the handoff in all its attempts.
-        receivers: Of a fan-out, all its stages.
+        stage_input: Its input without the baton.
+        handoff_id: The handoff, the same in all attempts.
+        receivers: All stages of a fan-out.
         sent: How often it was sent.
-        asked: How often a person was asked about it.
-        outages: How often its stage could not begin for want of the ledger.
-        rejected: How often it was not accepted and its sender was to correct it.
-        expired: How often its contract had expired when the receiver looked.
-        corrected: What its sender answered meanwhile, to be recorded once the handoff is accepted.
-        message: The message that was sent last.
-        task_queue: Where the receiver's workers listen, or None for the pipeline's own queue.
+        escalations: How often a person was asked about it.
+        outages: How often its stage could not begin because storage was down.
+        rejections: How often it was rejected in a way that its sender can correct.
+        expiries: How often its contract had expired when it was received.
+        corrections: Its sender's corrections, recorded once the handoff is accepted.
+        message: The message sent last.
+        task_queue: The receiver's task queue; None for the pipeline's own.
     """
 
     spec: StageSpec
-    given: StageInput
+    stage_input: StageInput
     handoff_id: str
     receivers: Sequence[str] = ()
     sent: int = 0
-    asked: int = 0
+    escalations: int = 0
     outages: int = 0
-    rejected: int = 0
-    expired: int = 0
-    corrected: list[StageReturn] = field(default_factory=list)
+    rejections: int = 0
+    expiries: int = 0
+    corrections: list[StageReturn] = field(default_factory=list)
     message: Handoff | None = None
     task_queue: str | None = None
 
     @property
     def key(self) -> str:
-        """The name of its reservation in the budget."""
-        return f"{self.given.seq}:{self.spec.name}"
+        """The key of its reservation in the budget."""
+        return f"{self.stage_input.seq}:{self.spec.name}"
 
 
-async def execute(
+async def execute_stage(
     outgoing: OutgoingHandoff, message: StageInput | Handoff, account: BudgetAccount, handlers: RunHandlers
 ) -> StageReturn:
-    """Run the stage's activity, with the retries Temporal makes of it, on a worker that has what it needs."""
-    spec, seq = outgoing.spec, outgoing.given.seq
-    nth = f", attempt {outgoing.sent}" if outgoing.sent > 1 else ""
-    retries, told = _retry_policy(spec.retries), ""
+    """Run the stage's activity with its retries, on a worker that has what it needs."""
+    spec, seq = outgoing.spec, outgoing.stage_input.seq
+    suffix = f", attempt {outgoing.sent}" if outgoing.sent > 1 else ""
+    retries, noted = _retry_policy(spec.retries), ""
     while True:
         try:
             returned: StageReturn | bytes | None = await workflow.execute_activity(
@@ -111,33 +111,33 @@ async def execute(
                 start_to_close_timeout=spec.timeout,
                 heartbeat_timeout=spec.heartbeat,
                 retry_policy=retries,
-                summary=f"step {seq}: {spec.name}{nth}"[:200],
+                summary=f"step {seq}: {spec.name}{suffix}"[:200],
             )
             break
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
-            if refusal := _refusal(error):
+            if refusal := _refusal_of(error):
                 return refusal
-            if (missing := _missing(error, spec.name, seq)) is None:
-                outage = isinstance(error.cause, ApplicationError) and error.cause.type in _OUTAGES
-                why = f"stage {spec.name!r} failed: {reason(error)}"
-                raise StageExecutionError(why, spent(error), is_outage=outage) from error
-            account.charge_unreserved(spec.name, spent(error))
-        if missing.text != told:
-            told = missing.text
-            handlers.note(f"{spec.name!r} waits for a worker that can do it: {told}")
+            if (missing := _missing_of(error, spec.name, seq)) is None:
+                outage = isinstance(error.cause, ApplicationError) and error.cause.type in _OUTAGE_TYPES
+                text = f"stage {spec.name!r} failed: {reason_of(error)}"
+                raise StageExecutionError(text, spend_of(error), is_outage=outage) from error
+            account.charge_unreserved(spec.name, spend_of(error))
+        if missing.text != noted:
+            noted = missing.text
+            handlers.note(f"{spec.name!r} waits for a worker that can do it: {noted}")
         if retries.maximum_attempts:
             retries.maximum_attempts -= missing.tries
         await _wait_for_worker(outgoing, missing, handlers)
-    if not isinstance(returned, StageReturn):  # the SDK takes null and bytes for any type
+    if not isinstance(returned, StageReturn):  # the SDK accepts null and bytes for any type
         found = "null" if returned is None else "bytes"
         raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
     return returned
 
 
 async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers: RunHandlers) -> None:
-    """Wait until a worker that may have what was missing takes the activity that asks for it."""
+    """Wait until a worker has what was missing."""
     name = outgoing.spec.name
     try:
         with handlers.visibility.waiting(PipelineStatus.SUSPENDED, name):
@@ -145,8 +145,8 @@ async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers
                 WAIT_FOR_WORKER,
                 missing,
                 task_queue=outgoing.task_queue,
-                start_to_close_timeout=_ANSWERS_WITHIN,
-                retry_policy=_UNTIL_A_WORKER_HAS_IT,
+                start_to_close_timeout=_WORKER_TIMEOUT,
+                retry_policy=_WORKER_RETRIES,
                 summary=f"step {missing.seq}: {name} waits for a worker"[:200],
             )
     except ActivityError as error:
@@ -158,19 +158,19 @@ async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers
 
 
 async def wait_for_storage(outgoing: OutgoingHandoff, handlers: RunHandlers) -> bool:
-    """Wait before a handoff is sent again whose stage met an outage; return False once that is hopeless."""
+    """Wait before sending a handoff again after an outage; return False after too many."""
     name, nth = outgoing.spec.name, outgoing.outages
-    if nth > _MOST_OUTAGES:
+    if nth > _MAX_OUTAGES:
         return False
     if nth == 1:
         handlers.note(f"{name!r} waits: the ledger or the artifact store cannot be written; see the worker's log")
-    pause = min(_FIRST_PAUSE * 2 ** min(nth - 1, 10), _LONGEST_PAUSE)
-    await workflow.sleep(pause, summary=f"step {outgoing.given.seq}: {name} waits for storage"[:200])
+    pause = min(_FIRST_PAUSE * 2 ** min(nth - 1, 10), _MAX_PAUSE)
+    await workflow.sleep(pause, summary=f"step {outgoing.stage_input.seq}: {name} waits for storage"[:200])
     return True
 
 
-def _missing(error: ActivityError, stage: str, seq: int) -> Missing | None:
-    """Return what the worker lacked that was to run a stage; None where the stage failed otherwise."""
+def _missing_of(error: ActivityError, stage: str, seq: int) -> Missing | None:
+    """Return what the worker lacked for a stage; None if the stage failed otherwise."""
     cause = error.cause
     if not (isinstance(cause, ApplicationError) and cause.type == ConfigurationError.__name__ and cause.details):
         return None
@@ -178,8 +178,8 @@ def _missing(error: ActivityError, stage: str, seq: int) -> Missing | None:
     return Missing(stage=stage, seq=seq, text=cause.message, tries=tries) if isinstance(tries, int) else None
 
 
-def _refusal(error: ActivityError) -> StageReturn | None:
-    """Return what a stage answered that did not accept its handoff; None if it failed otherwise."""
+def _refusal_of(error: ActivityError) -> StageReturn | None:
+    """Return the answer of a stage that rejected its handoff; None if it failed otherwise."""
     if not (isinstance(error.cause, ApplicationError) and error.cause.type == HANDOFF_REFUSED and error.cause.details):
         return None
     answer = error.cause.details[0]
@@ -192,26 +192,26 @@ def _refusal(error: ActivityError) -> StageReturn | None:
     return returned if returned.verdict is not None and not returned.verdict.valid else None
 
 
-def spent(error: FailureError) -> Spend:
-    """Return what a stage or child told that it had spent, before it failed or was lost."""
+def spend_of(error: FailureError) -> Spend:
+    """Return what a stage or child reported to have spent before it failed."""
     cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
         return find_spend(cause.details)
     return find_spend(cause.last_heartbeat_details) if isinstance(cause, ActivityTimeoutError) else Spend()
 
 
-def reason(error: FailureError) -> str:
-    """Return what a stage or child raised, and what that came from where its own words do not say so."""
-    told: list[tuple[str, str]] = []
+def reason_of(error: FailureError) -> str:
+    """Return the error of a stage or child, with its root cause unless the text has it."""
+    causes: list[tuple[str, str]] = []
     cause: BaseException | None = error
     while isinstance(cause, FailureError):
-        if not isinstance(cause, ActivityError | ChildWorkflowError):  # those say only that something failed
-            kind = cause.type if isinstance(cause, ApplicationError) else None  # of a time-out it is a number
-            told.append((kind or type(cause).__name__, cause.message))
+        if not isinstance(cause, ActivityError | ChildWorkflowError):  # these say only that something failed
+            kind = cause.type if isinstance(cause, ApplicationError) else None  # a timeout's type is a number
+            causes.append((kind or type(cause).__name__, cause.message))
         cause = cause.cause
-    (last_kind, text), (first_kind, first_text) = (told[0], told[-1]) if told else (("Failure", str(error)),) * 2
+    (last_kind, text), (first_kind, first_text) = (causes[0], causes[-1]) if causes else (("Failure", str(error)),) * 2
     why = f"{last_kind}: {text}" if first_text in text else f"{last_kind}: {text} (from {first_kind}: {first_text})"
-    return why[:_REASON_CHARACTERS]
+    return why[:_MAX_REASON_LENGTH]
 
 
 def _retry_policy(retries: Retries) -> RetryPolicy:
@@ -221,5 +221,5 @@ def _retry_policy(retries: Retries) -> RetryPolicy:
         backoff_coefficient=retries.factor,
         maximum_interval=max(retries.longest, retries.first, timedelta(milliseconds=1)),
         maximum_attempts=retries.attempts,
-        non_retryable_error_types=[PayloadTooLargeError.__name__],  # its answer would be paid again, and be as large
+        non_retryable_error_types=[PayloadTooLargeError.__name__],  # a retry would cost as much and be as large
     )

@@ -1,6 +1,6 @@
-"""Escalation: a handoff waits for a person, whose decision is put on record and done.
+"""Escalation: a handoff waits for a person, whose decision is recorded, then applied.
 
-Until it is made, the baton is as it was before the handoff.
+Until then, the baton is as it was before the handoff.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from baton.safety.scan import digests_of
 from baton.telemetry.metrics import ROLLBACKS
 from baton.wire.json_values import digest
 
-_Tell = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
+_Record = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
 
-_LONGEST_DETAILS = 1_000
-_LONGEST_SUMMARY = 200
+_MAX_DETAILS_LENGTH = 1_000
+_MAX_SUMMARY_LENGTH = 200
 
 
 class Escalation:
-    """Puts handoffs before a person, and does what the person decides.
+    """Asks a person about handoffs, and applies the decisions.
 
     Attributes:
-        inbox: Where the person finds them.
-        on_record: Whether what becomes of handoffs is put on record; None until a worker has said so.
-        released: Who released what, by its digest: it is let through from then on.
+        inbox: The pending handoffs.
+        on_record: Whether the run's events are recorded; None until a worker has answered.
+        released: Who released which text, by the text's digest; the text passes from then on.
     """
 
     def __init__(
@@ -61,53 +61,53 @@ class Escalation:
         self._account = account
         self._within = within
         self._publish = publish
-        self._asked = 0
+        self._questions = 0
         self._recording: asyncio.Future[None] | None = None
-        self._told: list[dict[str, Any]] = []  # what people decided where the pipeline's code asked, in order
-        self._untold: list[dict[str, Any]] = []  # of an earlier run, until the code asks for it again
+        self._decisions: list[dict[str, Any]] = []  # on questions of the pipeline's code, in order
+        self._decisions_to_replay: list[dict[str, Any]] = []  # of the previous run, until the code asks again
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run needs to know when this one continues as new."""
+        """Return the state that the next run restores after continue-as-new."""
         return {
             "released": {**self.released},
             "on_record": self.on_record,
             "decided": self.inbox.carried(),
-            "asked": self._asked,
-            "told": [*self._told],
+            "asked": self._questions,
+            "told": [*self._decisions],
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
-        """Go on where the run before left off."""
+        """Restore the state of the previous run."""
         self.released = carried.get("released", {})
         self.on_record = carried.get("on_record")
         self.inbox.restore(carried.get("decided", ()))
-        self._asked = carried.get("asked", 0)
-        self._told = [*carried.get("told", ())]
-        self._untold = [*self._told]
+        self._questions = carried.get("asked", 0)
+        self._decisions = [*carried.get("told", ())]
+        self._decisions_to_replay = [*self._decisions]
 
     async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
-        """Wait for a person's decision about a handoff that the pipeline's own code sends; both are on record."""
-        about = digest(pending.model_dump(mode="json", exclude={"since", "until"}))
-        for told in self._untold:
-            if told["about"] == about:
-                self._untold.remove(told)
-                return HandoffDecision.model_validate(told["decision"], strict=False)
+        """Wait for a person's decision about a handoff that the pipeline's code sends, and record both."""
+        key = digest(pending.model_dump(mode="json", exclude={"since", "until"}))
+        for earlier in self._decisions_to_replay:
+            if earlier["about"] == key:
+                self._decisions_to_replay.remove(earlier)
+                return HandoffDecision.model_validate(earlier["decision"], strict=False)
         try:
-            decision = await self._asked_about(pending, within, task_id)
+            decision = await self._await_decision(pending, within, task_id)
         finally:
-            self.inbox.done(pending.handoff_id)  # the pipeline's code sees to it
-        self._told.append({"about": about, "decision": decision.model_dump(mode="json")})
+            self.inbox.mark_done(pending.handoff_id)  # the pipeline's code applies it
+        self._decisions.append({"about": key, "decision": decision.model_dump(mode="json")})
         return decision
 
-    async def _asked_about(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
-        """Wait for the decision about a handoff, on record as soon as anything of the run is."""
+    async def _await_decision(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
+        """Wait for the decision about a handoff; it is recorded unless the run's workers have no ledger."""
         if self.on_record is False:
             return await self.inbox.wait(pending, within)
-        self._asked += 1
-        event_id = f"{pending.handoff_id}.{self._asked}"
+        self._questions += 1
+        event_id = f"{pending.handoff_id}.{self._questions}"
 
-        async def tell(kind: Kind, status: str, details: str, decision: HandoffDecision | None) -> None:
-            event = _event(
+        async def record(kind: Kind, status: str, details: str, decision: HandoffDecision | None) -> None:
+            entry = _audit_entry(
                 kind=kind,
                 task_id=task_id,
                 event_id=event_id,
@@ -115,18 +115,18 @@ class Escalation:
                 details=details,
                 to_agent=pending.receiver,
             )
-            await self._put_on_record(event, pending.seq, decision)
+            await self._record_entry(entry, pending.seq, decision)
 
-        return await _decided_on_record(self.inbox, pending, within, tell)
+        return await _recorded_decision(self.inbox, pending, within, record)
 
-    async def decided(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
-        """Wait for a person to decide about a handoff, and do what they decided; it is to be sent again then."""
+    async def resolve(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
+        """Wait for a person's decision about a handoff, and apply it; on return, the caller sends it again."""
         since = workflow.now()
-        outgoing.asked += 1
-        lack = self._account.shortage(outgoing.spec)
+        outgoing.escalations += 1
+        shortage = self._account.shortage(outgoing.spec)
         pending = PendingHandoff(
             handoff_id=outgoing.handoff_id,
-            seq=outgoing.given.seq,
+            seq=outgoing.stage_input.seq,
             sender=sender,
             receiver=outgoing.spec.name,
             reason=verdict.reason,
@@ -136,20 +136,20 @@ class Escalation:
             attempts=max(outgoing.sent, 1),
             since=since,
             until=since + self._within,
-            missing_micro_usd=0 if lack is None else lack.missing_micro_usd,
+            missing_micro_usd=0 if shortage is None else shortage.missing_micro_usd,
         )
         self._handlers.note(f"handoff to {outgoing.spec.name!r} waits for a person ({fate.value}): {pending.details}")
-        if verdict.reason is not None:  # a receiver that failed was counted when it did
+        if verdict.reason is not None:  # a failed receiver is already counted
             self._handlers.metrics.count(ROLLBACKS, fate)
-        visibility, tell = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
+        visibility, record = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
         try:
             with visibility.waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name):
-                decision = await _decided_on_record(self.inbox, pending, self._within, tell)
+                decision = await _recorded_decision(self.inbox, pending, self._within, record)
         finally:
-            self.inbox.done(pending.handoff_id)  # nothing can come between this and what is done below
+            self.inbox.mark_done(pending.handoff_id)  # no await follows before the decision is applied
             if not self.inbox.pending():
                 visibility.goes_on(outgoing.spec.name)
-        self._obey(outgoing, decision, pending)
+        self._apply(outgoing, decision, pending)
 
     async def record(
         self,
@@ -161,31 +161,31 @@ class Escalation:
         decision: HandoffDecision | None = None,
         spend: Spend | None = None,
     ) -> None:
-        """Put on record what became of a handoff, before anything follows from it; tried until it is there."""
+        """Record what became of a handoff before anything follows from it, retrying until it succeeds."""
         if self.on_record is False:
             return
         cost = None
         if spend and outgoing.message is not None:
             cost = cost_after(outgoing.message.to_json_object(), spend)
-        # Before it is sent, a person may be asked several times for more money: each of these is an event of its own.
-        nth = f".{outgoing.asked}" if outgoing.asked > 1 and not outgoing.sent else ""
-        event = _event(
+        # Before the first sending, a person may be asked several times for a top-up; each is an event.
+        suffix = f".{outgoing.escalations}" if outgoing.escalations > 1 and not outgoing.sent else ""
+        entry = _audit_entry(
             kind=kind,
-            task_id=outgoing.given.task_id,
-            event_id=f"{outgoing.handoff_id}.{outgoing.sent}{nth}",
+            task_id=outgoing.stage_input.task_id,
+            event_id=f"{outgoing.handoff_id}.{outgoing.sent}{suffix}",
             status=status,
             reason=None if reason is None else reason.value,
             details=details,
             to_agent=outgoing.spec.name,
             cost=cost,
         )
-        await self._put_on_record(event, outgoing.given.seq, decision)
+        await self._record_entry(entry, outgoing.stage_input.seq, decision)
 
-    async def approval_on_record(self, decided: Decided, seq: int, task_id: str) -> None:
-        """Put on record what was decided about an approval, before anything follows from it."""
+    async def record_approval(self, decided: Decided, seq: int, task_id: str) -> None:
+        """Record the decision of an approval before anything follows from it."""
         if self.on_record is False:
             return
-        event = _event(
+        entry = _audit_entry(
             kind=Kind.DECISION,
             task_id=task_id,
             event_id=f"approval:{decided.question}",
@@ -195,45 +195,45 @@ class Escalation:
             to_agent=usable_name(decided.approval) or "approval",
             message=decided.model_dump(mode="json", exclude={"approved", "why", "at"}),
         )
-        await self._put_on_record(event, seq)
+        await self._record_entry(entry, seq)
 
-    async def interventions_on_record(self, task_id: str) -> None:
-        """Put on record the roll-backs and the fork that led here."""
+    async def record_interventions(self, task_id: str) -> None:
+        """Record the roll-backs and the fork that led to this run."""
         while self.on_record is not False and self._handlers.interventions:
-            one = self._handlers.interventions.pop(0)
-            event = _event(
+            intervention = self._handlers.interventions.pop(0)
+            entry = _audit_entry(
                 kind=Kind.DECISION,
                 task_id=task_id,
-                event_id=one.id,
-                status=one.action,
-                details=one.why,
-                actor=usable_name(one.who),
-                to_agent=usable_name(one.step) or "step",
-                message={"step": one.step, "from_run_id": one.from_run_id},
+                event_id=intervention.id,
+                status=intervention.action,
+                details=intervention.why,
+                actor=usable_name(intervention.who),
+                to_agent=usable_name(intervention.step) or "step",
+                message={"step": intervention.step, "from_run_id": intervention.from_run_id},
             )
-            await self._put_on_record(event, self._handlers.steps)
+            await self._record_entry(entry, self._handlers.steps)
 
-    async def _put_on_record(self, event: AuditEntry, seq: int, decision: HandoffDecision | None = None) -> None:
-        """Write an event to the ledger, with the person's decision if it is one; it is retried until it is recorded."""
-        decided = {"actor": decision.who, "message": decision.content} if decision else {}
+    async def _record_entry(self, entry: AuditEntry, seq: int, decision: HandoffDecision | None = None) -> None:
+        """Write an entry to the ledger, with the person's decision if there is one, retrying until it succeeds."""
+        decision_members = {"actor": decision.who, "message": decision.content} if decision else {}
         head: str = await workflow.execute_activity(
             RECORD,
-            event.model_copy(update=decided),
+            entry.model_copy(update=decision_members),
             result_type=str,
             start_to_close_timeout=timedelta(seconds=30),
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
-            summary=f"step {seq}: {event.kind} on record"[:_LONGEST_SUMMARY],
+            summary=f"step {seq}: {entry.kind} on record"[:_MAX_SUMMARY_LENGTH],
         )
-        self.on_record = bool(head)  # whether this run's workers keep a ledger at all
+        self.on_record = bool(head)  # empty if the workers have no ledger
 
-    def _obey(self, outgoing: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
-        """Do what a person decided, so that the handoff can be sent again."""
+    def _apply(self, outgoing: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
+        """Apply a decision, so that the handoff can be sent again."""
         self._handlers.note(f"{decision.who} decided on the handoff to {pending.receiver!r}: {decision.action.value}")
         match decision.action:
             case HandoffAction.ABANDON:
                 why = f": {decision.why}" if decision.why else ""
                 raise StageFailedError(
-                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It had been refused: "
+                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It had been rejected: "
                     f"{pending.details}"
                 )
             case HandoffAction.EDIT:
@@ -251,18 +251,19 @@ class Escalation:
                 pass
 
 
-def _event(*, status: str, details: str, **about: Any) -> AuditEntry:
-    """Return what happened just now, for the ledger."""
-    return AuditEntry(status=status.upper(), details=details[:_LONGEST_DETAILS], timestamp=workflow.now(), **about)
+def _audit_entry(*, status: str, details: str, **members: Any) -> AuditEntry:
+    return AuditEntry(status=status.upper(), details=details[:_MAX_DETAILS_LENGTH], timestamp=workflow.now(), **members)
 
 
-async def _decided_on_record(inbox: Inbox, pending: PendingHandoff, within: timedelta, tell: _Tell) -> HandoffDecision:
-    """Wait for a person's decision about a handoff; that it waited, and who decided what and why, is on record."""
-    record = asyncio.ensure_future(tell(Kind.ROLLBACK, pending.fate.value, pending.details, None))
+async def _recorded_decision(
+    inbox: Inbox, pending: PendingHandoff, within: timedelta, record: _Record
+) -> HandoffDecision:
+    """Wait for a person's decision about a handoff, and record the wait and the decision."""
+    rollback = asyncio.ensure_future(record(Kind.ROLLBACK, pending.fate.value, pending.details, None))
     try:
         decision = await inbox.wait(pending, within)
-        await record
-        await tell(Kind.DECISION, decision.action.value, decision.why, decision)
+        await rollback
+        await record(Kind.DECISION, decision.action.value, decision.why, decision)
     finally:
-        record.cancel()
+        rollback.cancel()
     return decision

@@ -1,4 +1,4 @@
-"""The inbox of a pipeline: handoffs that wait for a person, and the update by which the person decides."""
+"""The inbox of a pipeline: pending handoffs, and the update that decides one."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,57 +13,55 @@ from baton.budget.workflow import BudgetAccount
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
-from baton.handoff.pending import NOTHING_SAID, HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.handoff.pending import NULL_DECISION, HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
 DEADLINE = "deadline"
-"""Who decides where no person did in time: the handoff counts as abandoned."""
-MOST_CARRIED_BYTES = 64 * 1024
-"""How much of what was decided, the newest first, a run still knows that continues another one."""
+"""Who decided if no person did in time; the handoff is abandoned."""
+MAX_CARRIED_BYTES = 64 * 1024
+"""The size of the newest decisions that a continued run keeps."""
 
 
 @dataclass
-class _Open:
-    """A handoff that waits."""
-
+class _OpenHandoff:
     pending: PendingHandoff
     decision: HandoffDecision | None = None
 
 
 class Inbox:
-    """The handoffs of a pipeline that wait for a person."""
+    """The pending handoffs of a pipeline, and the decisions about them."""
 
     def __init__(self, state: PipelineState, account: BudgetAccount) -> None:
         self._state = state
         self._account = account
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenHandoff] = {}
         self._closed: dict[str, HandoffDecision] = {}
-        self._undone: dict[str, HandoffDecision] = {}
+        self._unapplied: dict[str, HandoffDecision] = {}
         workflow.set_update_handler(RESOLVE_HANDOFF, self._on_update, validator=self._validate)
         workflow.set_query_handler(QUERY_INBOX, untyped_handler(self.pending))
 
     def pending(self) -> list[PendingHandoff]:
-        """The handoffs that wait for a person, the oldest first."""
-        return [one.pending for one in self._open.values() if one.decision is None]
+        """Return the handoffs that wait for a person, the oldest first."""
+        return [waiting.pending for waiting in self._open.values() if waiting.decision is None]
 
     def has_decision(self, handoff_id: str) -> bool:
-        """Return whether a handoff for which a person was asked was decided about; not if they are asked again."""
-        one = self._open.get(handoff_id)
-        return handoff_id in self._closed if one is None else one.decision is not None
+        """Return whether a handoff was decided, and does not wait again."""
+        waiting = self._open.get(handoff_id)
+        return handoff_id in self._closed if waiting is None else waiting.decision is not None
 
     async def wait(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
-        """Wait for a person's decision; after the deadline the handoff counts as abandoned."""
-        one = self._open[pending.handoff_id] = _Open(pending)
+        """Wait for a person's decision; after the deadline, abandon the handoff."""
+        waiting = self._open[pending.handoff_id] = _OpenHandoff(pending)
         try:
             await workflow.wait_condition(
-                lambda: one.decision is not None,
+                lambda: waiting.decision is not None,
                 timeout=within,
                 timeout_summary=f"step {pending.seq}: deadline of handoff {pending.handoff_id}: {pending.why}",
             )
         except TimeoutError:
-            one.decision = HandoffDecision(
+            waiting.decision = HandoffDecision(
                 handoff_id=pending.handoff_id,
                 action=HandoffAction.ABANDON,
                 who=DEADLINE,
@@ -71,79 +69,78 @@ class Inbox:
             )
         finally:
             del self._open[pending.handoff_id]
-        assert one.decision is not None  # noqa: S101 - the condition above
-        self._closed.pop(pending.handoff_id, None)  # the newest last
-        self._closed[pending.handoff_id] = self._undone[pending.handoff_id] = one.decision
-        return one.decision
+        assert waiting.decision is not None  # noqa: S101 - the condition above
+        self._closed.pop(pending.handoff_id, None)  # so that the newest decision is the last
+        self._closed[pending.handoff_id] = self._unapplied[pending.handoff_id] = waiting.decision
+        return waiting.decision
 
-    def done(self, handoff_id: str) -> None:
-        """Note that what was decided about a handoff is done, or never will be."""
-        self._undone.pop(handoff_id, None)
+    def mark_done(self, handoff_id: str) -> None:
+        """Note that a decision was applied, or never will be."""
+        self._unapplied.pop(handoff_id, None)
 
     def carried(self) -> list[JsonValue]:
-        """Return as JSON what was decided, the newest last, for anyone who asks the run that continues this one."""
+        """Return the newest decisions as JSON, the newest last, for the run that continues this one."""
         newest: list[JsonValue] = []
-        left = MOST_CARRIED_BYTES
-        for one in reversed(self._closed.values()):
-            left -= len(one.model_dump_json().encode())
-            if left < 0:
+        remaining = MAX_CARRIED_BYTES
+        for decision in reversed(self._closed.values()):
+            remaining -= len(decision.model_dump_json().encode())
+            if remaining < 0:
                 break
-            newest.insert(0, one.model_dump(mode="json"))
+            newest.insert(0, decision.model_dump(mode="json"))
         return newest
 
     def restore(self, carried: Iterable[Mapping[str, Any]]) -> None:
-        """Know what was decided in the run before."""
-        told = (HandoffDecision.model_validate(one, strict=False) for one in carried)
-        self._closed = {one.handoff_id: one for one in told}
+        """Restore the decisions of the previous run."""
+        decisions = (HandoffDecision.model_validate(decision, strict=False) for decision in carried)
+        self._closed = {decision.handoff_id: decision for decision in decisions}
 
     def _refusal(self, decision: HandoffDecision) -> str | None:
         """Return why a decision cannot count, or None."""
-        one = self._open.get(decision.handoff_id)
-        is_over = self._is_of_before(decision, one)
-        ended = self._closed.get(decision.handoff_id) if one is None or is_over else one.decision
-        if ended == decision:
+        waiting = self._open.get(decision.handoff_id)
+        is_current = waiting is not None and decision.since in (None, waiting.pending.since)
+        earlier = waiting.decision if waiting is not None and is_current else self._closed.get(decision.handoff_id)
+        if earlier == decision:
             return None
-        if ended is not None and (one is None or one.decision is not None):
+        if earlier is not None and (waiting is None or waiting.decision is not None):
             return (
-                f"{ended.who} decided about handoff {ended.handoff_id!r} already: {ended.action.value}; "
-                "it waits no longer, so look at the run"
+                f"{earlier.who} has already decided handoff {earlier.handoff_id!r}: {earlier.action.value}; "
+                "look at the run"
             )
-        return refusal(decision, None if one is None else one.pending) or self._misfit(decision)
+        return refusal(decision, None if waiting is None else waiting.pending) or self._effect_refusal(decision)
 
-    def _is_of_before(self, decision: HandoffDecision, one: _Open | None) -> bool:
-        """Return whether a decision is about a handoff that waits no longer, or waits again by now."""
-        return one is None or decision.since not in (None, one.pending.since)
-
-    def _misfit(self, decision: HandoffDecision) -> str | None:
-        """Return why a decision does not fit baton or budget as they are now, or will be in a moment; or None."""
-        undone = [*self._undone.values(), *(one.decision for one in self._open.values() if one.decision is not None)]
+    def _effect_refusal(self, decision: HandoffDecision) -> str | None:
+        """Return why a decision does not fit the baton or budget, decisions in progress included; or None."""
+        unapplied = [
+            *self._unapplied.values(),
+            *(waiting.decision for waiting in self._open.values() if waiting.decision is not None),
+        ]
         if decision.action is HandoffAction.EDIT:
-            for other in undone:
+            for other in unapplied:
                 if other.action is HandoffAction.EDIT:
-                    return f"{other.who} has just decided to edit the baton, too; look at it again once that is done"
+                    return f"{other.who} is already editing the baton; look at it again once that is done"
             try:
                 patch_effect(self._state.baton, decision.edit or {}, self._state.stage_rules())
             except PatchError as error:
                 return f"the edit is refused: {error}"
         if decision.action is HandoffAction.TOP_UP:
-            promised = sum(other.micro_usd for other in undone if other.action is HandoffAction.TOP_UP)
-            filled = self._account.budget.remaining_micro_usd + promised + decision.micro_usd
-            if filled > MAX_USD * MICRO_PER_USD:
-                return f"the budget would hold {to_usd(filled)} USD; no handoff can tell of more than {MAX_USD}"
+            promised = sum(other.micro_usd for other in unapplied if other.action is HandoffAction.TOP_UP)
+            total = self._account.budget.remaining_micro_usd + promised + decision.micro_usd
+            if total > MAX_USD * MICRO_PER_USD:
+                return f"the budget would hold {to_usd(total)} USD; a handoff can state {MAX_USD} at most"
         return None
 
     def _validate(self, decision: HandoffDecision | None) -> None:
-        """Refuse an update before it enters the history; the caller gets the reason."""
-        reason = NOTHING_SAID if decision is None else self._refusal(decision)
+        """Reject an update before it enters the history; the caller gets the reason."""
+        reason = NULL_DECISION if decision is None else self._refusal(decision)
         if reason:
             raise ApplicationError(reason, type="DecisionRefused", non_retryable=True)
 
     async def _on_update(self, decision: HandoffDecision) -> HandoffDecision:
-        """Decide about a handoff that waits: {handoff_id, action, who, why, edit, micro_usd}."""
-        one, ended = self._open.get(decision.handoff_id), self._closed.get(decision.handoff_id)
-        # The validator has compared `since`. Here it must not be: where an earlier worker was asked something as the
-        # run's last record was written, the wait began in a later task than in a replay, and so at another time.
-        if one is None or (decision.since is not None and ended == decision):
-            return ended or decision
-        one.decision = one.decision or decision
-        return one.decision
+        """Decide a pending handoff: {handoff_id, action, who, why, edit, micro_usd}."""
+        waiting, earlier = self._open.get(decision.handoff_id), self._closed.get(decision.handoff_id)
+        # Only the validator compares `since`: a query in the task that wrote the last record can start the wait in a
+        # later task than the replay does, and so at another time.
+        if waiting is None or (decision.since is not None and earlier == decision):
+            return earlier or decision
+        waiting.decision = waiting.decision or decision
+        return waiting.decision

@@ -30,7 +30,7 @@ from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.core.streaming import STREAMED
 from baton.errors import ArtifactError, InputError
-from baton.handoff.activity_receive import denied_on_record
+from baton.handoff.activity_receive import record_denied_call
 from baton.handoff.records import Turn
 from baton.handoff.store_gate import Gate, now_utc
 from baton.personal.activity import PersonalDataAccess
@@ -286,7 +286,7 @@ class StageContext(Generic[BatonT]):
     async def _denied(self, tool: str, handoff_id: str, number: int) -> None:
         """Put a denied call on record."""
         if self.parts.gate is not None:
-            await denied_on_record(self.parts.gate, self.given, tool, handoff_id, number)
+            await record_denied_call(self.parts.gate, self.given, tool, handoff_id, number)
 
     @property
     def handoff_id(self) -> str:

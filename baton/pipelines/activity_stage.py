@@ -27,14 +27,14 @@ from baton.core.patching import shorten_findings, undeclared_writes
 from baton.core.stages import Retries, StageSpec, field_set, name_set
 from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
-    accepted,
-    canceled_on_record,
+    answer_handoff,
     expired_return,
-    failed_on_record,
-    gate_of,
-    refusal,
-    refused,
-    returned_on_record,
+    record_cancellation,
+    record_failure,
+    record_return,
+    refusal_error,
+    refused_return,
+    require_gate,
 )
 from baton.handoff.records import ToolCall, Turn
 from baton.handoff.sealed import UnverifiedHandoff
@@ -134,7 +134,7 @@ class Stage(Generic[GivenT, AnswerT]):
         if isinstance(given, UnverifiedHandoff):
             return await self._receive(given)
         if isinstance(given, StageInput) and (expired := expiry_findings(given.contract, current_parts().clock())):
-            raise refusal(expired_return(given, expired))
+            raise refusal_error(expired_return(given, expired))
         return await (self._run(self._context(given)) if isinstance(given, StageInput) else self._function(given))
 
     def __repr__(self) -> str:
@@ -144,26 +144,26 @@ class Stage(Generic[GivenT, AnswerT]):
     async def _receive(self, sealed: UnverifiedHandoff) -> StageReturn:
         """Answer a handoff, and run the function only once its acceptance is on record."""
         parts = current_parts()
-        gate = gate_of(parts.gate)
+        gate = require_gate(parts.gate)
         beat = still_alive
         # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would continue.
         with heartbeats(self.spec.heartbeat, lambda: beat()):
-            receipt, given, message = await accepted(gate, parts.metrics, sealed, self.spec, parts.clock)
+            receipt, given, message = await answer_handoff(gate, parts.metrics, sealed, self.spec, parts.clock)
             if given is None:
-                raise refusal(refused(receipt, self.spec, message))
+                raise refusal_error(refused_return(receipt, self.spec, message))
             try:
                 context = self._context(given)
                 beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
                 returned = await self._work(context)
             except Exception as error:
                 if missing_part(error) is None or find_spend(getattr(error, "details", ())):  # else it did not begin
-                    await failed_on_record(gate, message, error)
+                    await record_failure(gate, message, error)
                 raise
             except asyncio.CancelledError as error:
-                await canceled_on_record(gate, message, given, find_spend(error.args))
+                await record_cancellation(gate, message, given, find_spend(error.args))
                 raise
             # Shielded: what was paid for is recorded also where the run has given this attempt up meanwhile.
-            anchor = await asyncio.shield(returned_on_record(gate, message, returned, receipt.anchor))
+            anchor = await asyncio.shield(record_return(gate, message, returned, receipt.anchor))
         return returned.model_copy(update={"anchor": anchor})
 
     def _context(self, given: StageInput) -> StageContext[Any]:

@@ -132,7 +132,7 @@ class Pipeline:
             self.state,
             self._recorded,
             continue_if_long,
-            partial(self._handoffs.escalation.interventions_on_record, self.task_id),
+            partial(self._handoffs.escalation.record_interventions, self.task_id),
         )
         self._handlers.restore(start)
         self._handoffs.restore(self.carried("handoffs"))
@@ -198,7 +198,7 @@ class Pipeline:
         def accept(returned: StageReturn, base: Baton) -> Outcome:
             self._handlers.visibility.ran(returned.seconds)
             outcome = self.state.record_stage(returned, workflow.now(), base=base)
-            self._handoffs.arrived(outgoing, returned)
+            self._handoffs.complete_stage(outgoing, returned)
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
@@ -267,7 +267,7 @@ class Pipeline:
                 outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
-            self._handoffs.merged(name, outgoing_handoffs, branches)
+            self._handoffs.complete_branches(name, outgoing_handoffs, branches)
         publish(outcome)
         return results_of(outcome)
 
@@ -323,7 +323,7 @@ class Pipeline:
             try:
                 with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
                     decided = await handlers.approvals.wait(question, asking, seq)
-                    await self._handoffs.escalation.approval_on_record(decided, seq, self.task_id)
+                    await self._handoffs.escalation.record_approval(decided, seq, self.task_id)
             finally:
                 if not handlers.approvals.titles():
                     handlers.visibility.goes_on(approval)
@@ -397,7 +397,7 @@ class Pipeline:
         step = name or kind
         seq, past = await self._steps.begin(step, StepKind.CHILD)
         if past is not None:
-            return self._handoffs.learned(PipelineResult.model_validate(past.value))
+            return self._handoffs.merge_personal_data(PipelineResult.model_validate(past.value))
         with self._steps.under_way(StepKind.CHILD, step, seq):
             given = PipelineInput(
                 goal=goal,
@@ -423,7 +423,7 @@ class Pipeline:
             except PatchError as error:
                 raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
         publish(outcome)
-        return self._handoffs.learned(result)
+        return self._handoffs.merge_personal_data(result)
 
     def carried(self, name: str) -> dict[str, Any]:
         """Return what ``carries[name]`` told in the run that this one continues; nothing in a first run."""
@@ -485,7 +485,7 @@ class Pipeline:
             billed=self._account.billed(self.state.spend),
             topped_up_micro_usd=self._account.budget.topped_up_micro_usd,
             output=output,
-            personal_data=self._handoffs.from_child(self._start.personal_data),
+            personal_data=self._handoffs.personal_data_for_parent(self._start.personal_data),
         )
         if faults := find_unwritable(result.output, "output"):
             raise PipelineError(f"what the pipeline returns is refused: {'; '.join(shorten_findings(faults))}")

@@ -15,7 +15,7 @@ from baton.core.inputs import encode_inputs
 from baton.core.messages import Decided, Decision, Waiting
 from baton.core.stages import HasSpec, spec_of
 from baton.errors import ApprovalDeniedError
-from baton.handoff.pending import NOTHING_SAID, name_refusal
+from baton.handoff.pending import NULL_DECISION, name_refusal
 from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, Docket, parse_form
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.json_values import Json, digest
@@ -199,7 +199,7 @@ class Approvals:
 
     def _validate(self, decision: Decision | None) -> None:
         """Refuse an update before it enters the history; the caller gets the reason."""
-        self._refuse(NOTHING_SAID if decision is None else self._docket.refusal(decision, self._digest_now()))
+        self._refuse(NULL_DECISION if decision is None else self._docket.refusal(decision, self._digest_now()))
 
     async def _on_update(self, decision: Decision) -> Decided:
         """Decide about an open approval: {approval, question, digest, approved, who, why, answer, key, signature}."""

@@ -20,7 +20,7 @@ from baton.core.baton import Baton
 from baton.core.history import Spend, find_top_up
 from baton.core.messages import PipelineInput, PipelineResult, StageReturn
 from baton.errors import PatchError, StageFailedError
-from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason, spent
+from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason_of, spend_of
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_visibility import labels
 from baton.wire.json_values import Json
@@ -64,13 +64,13 @@ async def run_stage(
     spec, delivery.task_queue = delivery.spec, task_queue
     findings: list[str] = []
     refusals = 0
-    await handoffs.afford(delivery)
+    await handoffs.reserve(delivery)
     try:
         while refusals < spec.attempts:
             delivery.sent += 1
-            baton, after = handoffs.base(delivery, base())
+            baton, after = handoffs.corrected_base(delivery, base())
             handed, earlier = spec.restrict(baton)
-            message = delivery.given.model_copy(
+            message = delivery.stage_input.model_copy(
                 update={
                     "baton": handed.to_json_object(),
                     "earlier_decisions": earlier,
@@ -79,26 +79,26 @@ async def run_stage(
                     "after": after,
                 }
             )
-            message = handoffs.contracted(delivery, await handoffs.fit(delivery, message, task_queue))
+            message = handoffs.with_contract(delivery, await handoffs.fit(delivery, message, task_queue))
             outgoing = handoffs.message_for(delivery, message)
             await room.take(outgoing)
             try:
                 returned = await handoffs.execute(delivery, outgoing)
             except StageExecutionError as error:
                 handoffs.account.charge(delivery.key, f"{message.attempt} raised", error.spend)
-                await handoffs.failed(delivery, error)
+                await handoffs.handle_failure(delivery, error)
                 continue
             if returned.verdict is None and returned.seq != message.seq:
                 raise StageFailedError(
                     f"stage {spec.name!r} answered for step {returned.seq}, and was asked for step {message.seq}; "
                     "what it was sent has been replaced on the way"
                 )
-            handoffs.answered(returned)
+            handoffs.note_answer(returned)
             if returned.verdict is not None:
-                await handoffs.rejected(delivery, returned.verdict)
+                await handoffs.handle_rejection(delivery, returned.verdict)
                 continue
             handoffs.account.charge(delivery.key, str(returned.attempt), returned.spend)
-            if handoffs.accepted(delivery):
+            if handoffs.record_corrections(delivery):
                 baton = base()[0]  # with what the sender corrected in it
             findings = returned.findings
             if not findings:
@@ -135,7 +135,7 @@ async def run_child(
             raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
         told = error.cause.details if isinstance(error.cause, ApplicationError) else ()
         raise StageExecutionError(
-            f"child {step!r} failed: {reason(error)}", spent(error), topped_up_micro_usd=find_top_up(told)
+            f"child {step!r} failed: {reason_of(error)}", spend_of(error), topped_up_micro_usd=find_top_up(told)
         ) from error
     return result
 

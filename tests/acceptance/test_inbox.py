@@ -374,7 +374,7 @@ class TestDecide:
         code, screen = await answering(operator, "y", *words, meanwhile=requeue())
 
         assert code == 1
-        assert "decided about meanwhile" in " ".join(OUR_OWN.sub("", screen).split())
+        assert "was decided meanwhile" in " ".join(OUR_OWN.sub("", screen).split())
         assert [one.attempts for one in await waiting(handle)] == [2]
         await handle.terminate()
 
@@ -405,7 +405,7 @@ class TestDecide:
             operator.refused("inbox", "top-up", handle.id, "--usd", "-5", *why, code=2),
         )
 
-        assert "takes no 'top_up'; decide on release, requeue, edit, abandon" in money
+        assert "does not allow 'top_up'; use release, requeue, edit, abandon" in money
         assert "goal" in patch[1]
         assert "is not JSON" in " ".join(none.replace("│", " ").split())
         assert "say why" in reason

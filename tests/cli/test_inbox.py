@@ -16,7 +16,7 @@ from baton.cli.output import format_time
 from baton.cli.session import Session
 from baton.client import WaitingHandoff
 from baton.core.verdict import Code, Disposition, Finding
-from baton.handoff.cli_inbox_pages import chosen, decided_line, handoff_page, inbox_table, reason
+from baton.handoff.cli_inbox_pages import decision_line, handoff_page, inbox_table, reason_label, select_handoffs
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.runs.client_handoffs import text_at
 
@@ -137,14 +137,14 @@ class TestChosen:
     )
     def test_an_id_or_its_beginning_names_one(self, named: str | None, found: list[str]) -> None:
         """A few signs could fit by chance."""
-        assert [one.handoff_id for one in chosen(self.BOTH, named)] == found
+        assert [one.handoff_id for one in select_handoffs(self.BOTH, named)] == found
 
 
 class TestReason:
     def test_it_is_the_code_or_what_happened(self) -> None:
         """A receiver that failed has no code."""
-        assert reason(pending()) == "SAFETY_VIOLATION"
-        assert reason(pending(reason=None, fate=Disposition.ESCALATE)) == "receiver failed"
+        assert reason_label(pending()) == "SAFETY_VIOLATION"
+        assert reason_label(pending(reason=None, fate=Disposition.ESCALATE)) == "receiver failed"
 
 
 class TestTextAt:
@@ -177,7 +177,7 @@ class TestPages:
             shown(inbox_table([of_run(one)], NOW)),
             shown(handoff_page(of_run(one), one, message, {})),
             shown(handoff_page(of_run(one), one, None, message)),
-            shown(decided_line(one, decided)),
+            shown(decision_line(one, decided)),
         )
 
         for page in pages:

@@ -220,7 +220,7 @@ class TestRefusedBeforeDispatch:
             ),
             pytest.param(
                 {"stage": "too_new", "registered": True},
-                "no version of 'too_new' lies in '2.0.0'; there are 1.0.0",
+                "no version of 'too_new' is in '2.0.0'; there are 1.0.0",
                 id="another version",
             ),
             pytest.param({"stage": "long_task"}, "is not valid, and nothing was sent", id="a task of 501 characters"),

@@ -99,7 +99,7 @@ class TestUnanswered:
         """The receiver may have the message already, so another one under its id would not be accepted."""
         handle, pending = await unanswered(exchange, f"risk-{uuid.uuid4()}")
         assert pending.actions == (HandoffAction.REQUEUE, HandoffAction.ABANDON)
-        with pytest.raises(PipelineError, match="takes no 'edit'; decide on requeue, abandon"):
+        with pytest.raises(PipelineError, match="does not allow 'edit'; use requeue, abandon"):
             await resolve_handoff(
                 exchange.client, handle.id, decision(pending, "edit", edit={"current_state": ["Other"]})
             )

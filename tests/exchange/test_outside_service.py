@@ -20,7 +20,7 @@ from baton.core.messages import PipelineInput, PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.client_external import OutsideAgents
 from baton.exchange.client_http import outside_app, serve_outside
-from baton.handoff.pending import LONGEST_REASON
+from baton.handoff.pending import MAX_REASON_LENGTH
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.store import Ledger
@@ -404,9 +404,9 @@ class TestOutsideAgents:
 
         with pytest.raises(PipelineError, match="what it says has 1,500,000 characters, and 10,000 is the most"):
             await say(LONG)
-        await say(LONG[:LONGEST_REASON])
+        await say(LONG[:MAX_REASON_LENGTH])
         answer = (await handle.result()).output["answer"]
-        assert answer["reason"] + "".join(answer["unmet"]) == LONG[:LONGEST_REASON]
+        assert answer["reason"] + "".join(answer["unmet"]) == LONG[:MAX_REASON_LENGTH]
 
     async def test_nobody_comes_until_the_deadline(self, exchange: Worker) -> None:
         """The step fails with the reason, and the task is PENDING_HANDOFF (S3-6.3-e)."""

@@ -16,7 +16,7 @@ import rfc8785
 from baton.core.history import Spend
 from baton.core.verdict import Code, Disposition
 from baton.handoff.sealed import ED25519, HMAC_SHA256
-from baton.handoff.store_gate import Gate, addressed_to
+from baton.handoff.store_gate import Gate, audience_check
 from baton.handoff.store_signing import seal
 from baton.handoff.validation import Receipt
 from baton.keys.store_keyring import Keyring
@@ -69,7 +69,7 @@ class Desk:
     path: Path
 
     async def answer(self, raw: bytes, task_id: str | None = TASK_ID) -> tuple[Receipt, Mapping[str, Any]]:
-        here = [addressed_to(ADDRESS)]
+        here = [audience_check(ADDRESS)]
         return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id, further=here)
 
     async def on_record(self, task_id: str = TASK_ID) -> list[AuditRecord]:
@@ -396,7 +396,7 @@ class TestReturned:
         """A run whose answer was lost after it was recorded is repeated, and need not say the same."""
         _, message = await desk.answer(sealed())
         for answer in ("A", "B", "B", "A"):
-            await desk.gate.returned(message, {"output": answer}, Spend(micro_usd=10))
+            await desk.gate.record_return(message, {"output": answer}, Spend(micro_usd=10))
 
         records = (await desk.on_record())[1:]
         assert [one.body["output"] for one in records] == ["A", "B"]

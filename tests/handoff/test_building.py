@@ -24,7 +24,7 @@ from baton.handoff.records import (
     Trail,
     Turn,
 )
-from baton.handoff.relay import AgentState, Delivery, after_spending, build_handoff, hop_of
+from baton.handoff.relay import AgentState, Delivery, add_spend, build_handoff, hop_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
@@ -194,7 +194,7 @@ class TestAfterSpending:
         """Along the whole chain, over the wire at every hop, to the millionth (C-12, S3-9-c, money)."""
         cost = Budget(initial_micro_usd=budget).cost_tracking()
         for spent in costs:
-            cost = CostTracking.from_json(after_spending(cost, Spend(micro_usd=spent)).model_dump_json())
+            cost = CostTracking.from_json(add_spend(cost, Spend(micro_usd=spent)).model_dump_json())
 
             assert cost.spent_micro_usd + cost.remaining_micro_usd == budget
         assert cost.spent_micro_usd == sum(costs)
@@ -203,7 +203,7 @@ class TestAfterSpending:
         """Where binary fractions would leave a trace of money, or of debt (money)."""
         cost = Budget(initial_micro_usd=800_000).cost_tracking()
         for spent in (700_000, 100_000):
-            cost = after_spending(cost, Spend(micro_usd=spent))
+            cost = add_spend(cost, Spend(micro_usd=spent))
 
         assert 0.8 - 0.7 - 0.1 > 0
         assert cost.cost_budget_remaining_usd == 0
@@ -212,8 +212,6 @@ class TestAfterSpending:
     def test_an_overdrawn_budget_is_told_as_it_is(self) -> None:
         """The receiver refuses to execute; the sender's figures stay true (S3-6.1-m)."""
         assert (
-            after_spending(
-                Budget(initial_micro_usd=50_000).cost_tracking(), Spend(micro_usd=80_000)
-            ).remaining_micro_usd
+            add_spend(Budget(initial_micro_usd=50_000).cost_tracking(), Spend(micro_usd=80_000)).remaining_micro_usd
             == -30_000
         )

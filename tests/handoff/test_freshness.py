@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from baton.core.verdict import Code
-from baton.handoff.store_gate import addressed_to
-from baton.handoff.validation import stale
+from baton.handoff.store_gate import audience_check
+from baton.handoff.validation import staleness
 
 NOW = datetime(2026, 6, 12, 10, tzinfo=UTC)
 HERE = "contract_review/score"
@@ -19,7 +19,7 @@ FRESH: dict[str, Any] = {
 
 
 def asked(message: dict[str, Any], *, max_age: timedelta | None = timedelta(hours=1)) -> str | None:
-    return stale(message, NOW, max_age, timedelta(seconds=60))
+    return staleness(message, NOW, max_age, timedelta(seconds=60))
 
 
 class TestStale:
@@ -75,8 +75,8 @@ class TestAddressedTo:
     )
     def test_a_message_for_another_receiver_is_a_replay(self, audience: object) -> None:
         """A sealed message that was taken elsewhere does not count, nor does one for anybody."""
-        [finding] = addressed_to(HERE)(FRESH | {"audience": audience})
+        [finding] = audience_check(HERE)(FRESH | {"audience": audience})
 
         assert finding.code is Code.SIGNATURE_INVALID
-        assert addressed_to(HERE)({}) == [finding]
-        assert addressed_to(HERE)(FRESH) == []
+        assert audience_check(HERE)({}) == [finding]
+        assert audience_check(HERE)(FRESH) == []

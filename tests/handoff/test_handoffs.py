@@ -320,7 +320,7 @@ class TestDeadLetters:
 
         with pytest.raises(WorkflowUpdateFailedError) as raised:
             await resolve(handle, pending, "top_up", micro_usd=5)
-        assert "takes no 'top_up'; decide on release, requeue, edit, abandon" in str(raised.value.cause)
+        assert "does not allow 'top_up'; use release, requeue, edit, abandon" in str(raised.value.cause)
         await resolve(handle, pending, "abandon")
         await failure(handle)
 

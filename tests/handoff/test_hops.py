@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.handoff.records import HOPS_LOOKED_AT, MOST_HOPS, Hop, Trail, circling
+from baton.handoff.records import HOP_WINDOW, MAX_HOPS, Hop, Trail, loop_reason
 
 NOWHERE = Trail(hops=0, recent=[])
 
@@ -16,9 +16,9 @@ def walk(hops: list[Hop]) -> tuple[int, str | None]:
     """Return how many hops take place before the guard ends the chain, and why it does."""
     trail = NOWHERE
     for taken, one in enumerate(hops):
-        if reason := circling(trail, one):
+        if reason := loop_reason(trail, one):
             return taken, reason
-        trail = trail.after(one)
+        trail = trail.with_hop(one)
     return len(hops), None
 
 
@@ -66,17 +66,17 @@ class TestCircling:
         """However agents behave, no chain is longer than the maximum, and the trail never longer than the window."""
         trail = NOWHERE
         for one in hops:
-            if circling(trail, one) is None:
-                trail = trail.after(one)
+            if loop_reason(trail, one) is None:
+                trail = trail.with_hop(one)
 
-        assert trail.hops <= MOST_HOPS
-        assert len(trail.recent) <= HOPS_LOOKED_AT
+        assert trail.hops <= MAX_HOPS
+        assert len(trail.recent) <= HOP_WINDOW
 
 
 class TestTrail:
     def test_it_travels(self) -> None:
         """The guard sees a chain that crosses pipelines, because the trail is in the message."""
-        trail = NOWHERE.after(hop("a", "b")).after(hop("b", "c"))
+        trail = NOWHERE.with_hop(hop("a", "b")).with_hop(hop("b", "c"))
 
         assert Trail.from_json_object(trail.to_json_object()) == trail
         assert trail.to_json_object()["hops"] == 2

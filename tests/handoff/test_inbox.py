@@ -275,7 +275,7 @@ class TestResolveHandoff:
         handle = await spending(worker)
         [pending] = await waiting(handle)
 
-        with pytest.raises(PipelineError, match="no handoff can tell of more than 1000000000"):
+        with pytest.raises(PipelineError, match="a handoff can state 1000000000 at most"):
             await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=10**15))
         assert await waiting(handle) == [pending]
         await abandon(worker.client, handle, pending)
@@ -302,7 +302,7 @@ class TestResolveHandoff:
             [again] = await waiting(handle)
 
         bobs = decision(pending, "release", who="bob", since=pending.since)
-        with pytest.raises(PipelineError, match="decided about meanwhile, and waits again since"):
+        with pytest.raises(PipelineError, match="decided meanwhile and has been waiting again since"):
             await resolve_handoff(worker.client, handle.id, bobs)
         assert await resolve_handoff(worker.client, handle.id, anns) == anns  # she lost the answer, and asks again
         assert await waiting(handle) == [again]
@@ -314,7 +314,7 @@ class TestResolveHandoff:
     @pytest.mark.parametrize(
         ("action", "further", "said"),
         [
-            pytest.param("top_up", {"micro_usd": 5}, "takes no 'top_up'", id="money for a dead letter"),
+            pytest.param("top_up", {"micro_usd": 5}, "does not allow 'top_up'", id="money for a dead letter"),
             pytest.param("edit", {}, "needs a patch", id="an edit without a patch"),
             pytest.param("release", {"who": "Ann\nSmith"}, "in one line", id="a name that cannot be recorded"),
             pytest.param("release", {"who": "\x9b2Kann"}, "in one line", id="a name that steers a terminal"),

@@ -36,7 +36,7 @@ class TestChooseReceiver:
             pytest.param(
                 "risk-scoring-agent",
                 ">=1.11 <2",
-                r"lies in '>=1\.11 <2'; there are 2\.0\.0-rc\.1, 1\.10\.0, 1\.9\.0, 1\.4\.0",
+                r"is in '>=1\.11 <2'; there are 2\.0\.0-rc\.1, 1\.10\.0, 1\.9\.0, 1\.4\.0",
                 id="too old",
             ),
             pytest.param("summary-agent", "^0.2", r"there are 0\.3\.0", id="too new"),

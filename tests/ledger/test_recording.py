@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.core.messages import StageReturn
-from baton.handoff.activity_receive import failed_on_record, returned_on_record
+from baton.handoff.activity_receive import record_failure, record_return
 from baton.handoff.store_gate import Gate
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
@@ -44,8 +44,8 @@ async def test_a_stage_that_has_run_does_not_fail_for_want_of_the_key_that_signs
         write_file(file, KeyFile(tuple(one for one in keys if one.purpose is not Purpose.SIGN)), replace=True)
         monkeypatch.setattr(keyring, "_LOOK_AGAIN_SECONDS", -1.0)
 
-        assert await returned_on_record(guarded.gate, message, returned, receipt.anchor) == receipt.anchor
-        await failed_on_record(guarded.gate, message, ValueError("down"))
+        assert await record_return(guarded.gate, message, returned, receipt.anchor) == receipt.anchor
+        await record_failure(guarded.gate, message, ValueError("down"))
 
     assert "what score returned is not on record: the keyring has no current key to sign" in caplog.text
     assert "that a stage failed is not on record: the keyring has no current key to sign" in caplog.text

@@ -82,7 +82,7 @@ class TestRedact:
 
     async def test_answers_and_decisions_are_without_it_too(self, gate: Gate) -> None:
         """What a stage returned, and the patch by which a person edited (S3-6.2-b)."""
-        await gate.returned(MESSAGE, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend())
+        await gate.record_return(MESSAGE, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend())
         at = datetime(2026, 11, 21, tzinfo=UTC)
         edit = {"patch": {"work_scope": [NAME]}}
         entry = AuditEntry(kind=Kind.DECISION, task_id=TASK_ID, event_id="e", status="EDIT", timestamp=at, message=edit)

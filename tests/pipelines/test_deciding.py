@@ -13,7 +13,7 @@ from baton.client import decide, read_run, roll_back
 from baton.core.history import StepKind
 from baton.core.messages import Decided, Decision, PipelineInput
 from baton.errors import PipelineError
-from baton.handoff.pending import LONGEST_REASON
+from baton.handoff.pending import MAX_REASON_LENGTH
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE, RESOLVE_HANDOFF
@@ -279,7 +279,7 @@ class TestReasons:
         """Who sent an update is told, and the operators of a signal; the gate still waits."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        no = Decision(approval="release manager", approved=False, who="ann", why="x" * (LONGEST_REASON + 1))
+        no = Decision(approval="release manager", approved=False, who="ann", why="x" * (MAX_REASON_LENGTH + 1))
 
         if by_signal:
             await handle.signal(DECIDE, no)

@@ -98,7 +98,7 @@ async def test_of_two_people_one_is_told_what_the_other_decided(client: Client) 
 
     [counts] = [one for one in told if isinstance(one, HandoffDecision)]
     [refused] = [one for one in told if isinstance(one, PipelineError)]
-    said = f"{counts.who} decided about handoff {first.handoff_id!r} already: {counts.action.value}"
+    said = f"{counts.who} has already decided handoff {first.handoff_id!r}: {counts.action.value}"
     assert str(refused).startswith(said)
     async with served(client, queue):
         with pytest.raises(PipelineError, match=said):
@@ -122,7 +122,7 @@ async def test_money_that_is_promised_counts(client: Client, safeguards: Safegua
 
     [counts] = [one for one in told if isinstance(one, HandoffDecision)]
     [refused] = [one for one in told if isinstance(one, PipelineError)]
-    assert "no handoff can tell of more than 1000000000" in str(refused)
+    assert "a handoff can state 1000000000 at most" in str(refused)
     async with served(client, queue):
         [other] = await waiting(handle, 1)
         await resolve_handoff(client, handle.id, decision(other, "requeue"))
@@ -145,7 +145,7 @@ async def test_an_edit_is_not_made_over_one_that_is_under_way(client: Client) ->
 
     [counts] = [one for one in told if isinstance(one, HandoffDecision)]
     [refused] = [one for one in told if isinstance(one, PipelineError)]
-    assert "constraints" in str(refused) or f"{counts.who} has just decided" in str(refused)
+    assert "constraints" in str(refused) or f"{counts.who} is already editing" in str(refused)
     async with served(client, queue):
         await waiting(handle, 2)
         assert (await handle.query(QUERY_BATON))["constraints"] == [counts.who]
@@ -164,7 +164,7 @@ async def test_a_run_that_continued_as_new_still_knows_what_was_decided(client: 
     assert (await newest.describe()).run_id != handle.result_run_id
 
     assert await resolve_handoff(client, handle.id, wanted) == wanted
-    with pytest.raises(PipelineError, match=f"ann decided about handoff {pending.handoff_id!r} already: release"):
+    with pytest.raises(PipelineError, match=f"ann has already decided handoff {pending.handoff_id!r}: release"):
         await resolve_handoff(client, handle.id, decision(pending, "abandon", who="bob"))
     await approve(client, newest)
     await newest.result()

@@ -120,7 +120,7 @@ def relayed() -> dict[str, Any]:
     task, first, second = (f"7c9e6679-7425-40de-944b-e07fc1f90ae{number}" for number in range(3))
     relay = Relay("Delivery", task, first, HandoffTerms(constraints=("returnJSON:true",)))
     plan, test = StageSpec("plan"), StageSpec("test")
-    relay.arrived(plan, StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["Use JWT"]}), first, AT)
+    relay.complete_stage(plan, StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["Use JWT"]}), first, AT)
     given = StageInput(stage="test", seq=2, task_id=task, baton=BATON.to_json_object())
     cost = Budget(initial_micro_usd=400_000).cost_tracking()
     message = relay.message(test, given, cost, handoff_id=second, now=AT).to_json_object()
