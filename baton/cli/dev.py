@@ -38,9 +38,9 @@ from baton.ledger.cli_sources import (
     KeysOption,
     LedgerOption,
     NameOption,
+    find_witness,
     ledger_name,
     ledger_place,
-    witness_of,
 )
 from baton.personal.cli import vault_place
 from baton.personal.store import Vault, VaultOptions
@@ -141,7 +141,7 @@ def make_evidence(
     options = LedgerOptions(name=own_name, signer=public_keys.signer, artifacts=session.parts.artifacts, create=False)
 
     def read_anchors() -> tuple[Sequence[ChainHead], Sequence[Any]]:
-        anchors = Anchors.of(witness_of(None))
+        anchors = Anchors.of(find_witness(None))
         return anchors.heads, anchors.checkpoints
 
     return Evidence(lambda: Ledger(place, options), own_name, public_keys.public, public_keys.as_jwks, read_anchors)

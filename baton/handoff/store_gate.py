@@ -29,7 +29,7 @@ from baton.handoff.store_signing import open_sealed
 from baton.handoff.validation import Check, Receipt, ReceiverRequirements, Scan, staleness, validate_handoff
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
-from baton.ledger.entries import AGAIN, LONGEST_NAME, RedactionPolicy, cost_after, handoff_entry, redact, usable_name
+from baton.ledger.entries import AGAIN, MAX_NAME_LENGTH, RedactionPolicy, cost_after, handoff_entry, redact, usable_name
 from baton.ledger.records import FAILED, AuditEntry, Kind, LedgerConflictError
 from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
@@ -449,7 +449,7 @@ def _task_check(task_id: str) -> Check:
 
 def _conflict_id(event_id: str, digest: str) -> str:
     """Return the second id for another message under an event id that is taken."""
-    return f"{event_id[: LONGEST_NAME - 17]}{AGAIN}{digest[7:23]}"
+    return f"{event_id[: MAX_NAME_LENGTH - 17]}{AGAIN}{digest[7:23]}"
 
 
 def _read_unverified(raw: bytes) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Chains and their heads: what a signature covers, what an anchor holds, and the proof that a chain is whole.
+"""Hash chains, their heads and anchors, and the verification of one chain.
 
-A hash chain alone shows neither that its end was cut off nor that all of it was written again. So each append
-gives a **head**, which the ledger signs and the caller keeps somewhere else (in the run's history): an
-**anchor**. What was never anchored and never signed is reported as such, not as valid.
+A hash chain alone shows neither that its end was cut off nor that all of it was rewritten. So each append returns a
+**head**, which the ledger signs. The caller stores it elsewhere (in the run's history) as an **anchor**. Records that
+were neither anchored nor signed are reported as unverified, not as valid.
 """
 
 import base64
@@ -20,18 +20,18 @@ from baton.wire.json_values import format_digest, pae, parse_digest
 from baton.wire.records import CamelRecord, Count, Digest
 
 CANCELED = "CANCELED"
-"""The status of a roll-back that tells what a stage had charged until nothing waited for it."""
+"""The status of a roll-back with the cost of a canceled stage."""
 _HEAD = "baton/audit-head/v1"
 
 
 class ChainHead(CamelRecord):
-    """The end of a task's chain after an append: its holder can tell later whether the chain still has it.
+    """The end of a task's chain after an append; it proves later whether the chain was cut or rewritten.
 
     Attributes:
         ledger: The ledger's name.
         task_id: The task.
-        sequence: How many records the chain had.
-        record_hash: The hash of the last of them.
+        sequence: The number of records in the chain.
+        record_hash: The hash of the last record.
         key_id: The key that signed, or None.
         signature: Base64url without padding, or None.
     """
@@ -45,7 +45,7 @@ class ChainHead(CamelRecord):
 
     @classmethod
     def of(cls, record: AuditRecord) -> "ChainHead":
-        """Return the head of a chain that ends with ``record``."""
+        """Return the head of the chain whose last record is ``record``."""
         link = record.link
         return cls.at(
             link.ledger, link.task_id, link.sequence, record.hash, record.members.get("keyId"), record.signature
@@ -53,28 +53,28 @@ class ChainHead(CamelRecord):
 
     @classmethod
     def at(
-        cls, ledger: str, task_id: str, sequence: int, hashed: bytes, key_id: str | None, signature: bytes | None
+        cls, ledger: str, task_id: str, sequence: int, record_hash: bytes, key_id: str | None, signature: bytes | None
     ) -> "ChainHead":
-        """Return the head with this record hash and signature."""
+        """Return a head from raw bytes."""
         return cls(
             ledger=ledger,
             task_id=task_id,
             sequence=sequence,
-            record_hash=format_digest(hashed),
+            record_hash=format_digest(record_hash),
             key_id=key_id,
             signature=None if signature is None else to_base64url(signature),
         )
 
     @classmethod
     def from_anchor(cls, ledger: str, task_id: str, anchor: str) -> "ChainHead":
-        """Return the head that a short `anchor` stands for; of the ledger ``ledger`` if it names none."""
-        place, _, name = anchor.partition("@")
-        sequence, _, digest = place.partition(":")
+        """Parse an `anchor`; ``ledger`` is used if it names no ledger."""
+        location, _, name = anchor.partition("@")
+        sequence, _, digest = location.partition(":")
         return cls(ledger=name or ledger, task_id=task_id, sequence=int(sequence), record_hash=digest)
 
     @property
     def anchor(self) -> str:
-        """The head in a short text for a workflow's history: the sequence, the hash and the ledger's name."""
+        """The short form for a workflow's history: sequence, hash and ledger name."""
         return f"{self.sequence}:{self.record_hash}@{self.ledger}"
 
     @property
@@ -84,7 +84,7 @@ class ChainHead(CamelRecord):
 
 
 class SignatureCheck(StrEnum):
-    """What a keyring says of a signature; only `GOOD` counts."""
+    """The result of checking a signature against a keyring; only `GOOD` is valid."""
 
     GOOD = "good"
     BAD = "bad"
@@ -93,7 +93,7 @@ class SignatureCheck(StrEnum):
 
 
 class Claim(NamedTuple):
-    """What a signature claims."""
+    """A signature to check: the key, the signed bytes, and the time of signing."""
 
     key_id: str
     statement: bytes
@@ -102,10 +102,10 @@ class Claim(NamedTuple):
 
 
 class HeadVerifier(Protocol):
-    """The public keys that heads and checkpoints are verified with, the retired ones among them."""
+    """The public keys that verify heads and checkpoints, including retired keys."""
 
     def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
-        """Return what each signature is worth, in order."""
+        """Check each signature, in order."""
 
 
 class HeadSigner(HeadVerifier, Protocol):
@@ -113,7 +113,7 @@ class HeadSigner(HeadVerifier, Protocol):
 
     @property
     def key_id(self) -> str:
-        """The id under which verifiers find the public key."""
+        """The id of the public key for verifiers."""
 
     def sign(self, statement: bytes) -> bytes:
         """Return the signature over ``statement``."""
@@ -123,17 +123,17 @@ class Verdict(StrEnum):
     """The result of verifying a chain, a whole ledger or a bundle."""
 
     VALID = "valid"
-    """Every record is proved, by a signature or an anchor, and each chain's end was compared with something outside."""
+    """A signature or an anchor proves every record, and each chain's end matches an anchor or checkpoint."""
     UNANCHORED = "valid, completeness not checked"
-    """Every record is proved; whether records behind them were cut off was not compared with anything outside."""
+    """Every record is proved, but no anchor or checkpoint shows whether later records were cut off."""
     UNVERIFIED = "unverified"
-    """Nothing contradicts, but nothing proves it either: no key was given, or the end is unsigned."""
+    """No contradiction and no proof: no key was given, or the end is unsigned."""
     INVALID = "invalid"
-    """Something was changed, removed, added, moved or forged; the first bad record is named."""
+    """A record was changed, removed, added, moved or forged; the first bad record is named."""
 
 
 class Flaw(StrEnum):
-    """What is wrong with a chain, by its first bad record."""
+    """The flaw of a chain's first bad record."""
 
     HEADER = "header"
     MESSAGE = "message"
@@ -157,20 +157,20 @@ class Flaw(StrEnum):
 _REASONS = {
     Flaw.MESSAGE: "its message is not the one that was recorded",
     Flaw.PLACE: "it was recorded for another task or in another ledger",
-    Flaw.SEQUENCE: "a record with another number stands in its place: one was removed, added or moved",
-    Flaw.LINK: "it does not continue the record before it: one of the two is not the one that was recorded",
+    Flaw.SEQUENCE: "it has another number than its place in the chain: a record was removed, added or moved",
+    Flaw.LINK: "it does not continue the record before it: one of the two was changed",
     Flaw.TIME: "it claims to be older than the record before it",
-    Flaw.INDEX: "the ledger's index says something else than the record itself",
-    Flaw.ANCHOR: "an anchor knows another record of this number",
-    Flaw.REPEATED: "its event is on record already",
-    Flaw.SIGNATURE: "its header names a key, and its signature was removed",
-    Flaw.KEY: "it has a signature and names no key",
+    Flaw.INDEX: "the ledger's index contradicts the record",
+    Flaw.ANCHOR: "an anchor has another record with this number",
+    Flaw.REPEATED: "its event is already on record",
+    Flaw.SIGNATURE: "its header names a key, but its signature was removed",
+    Flaw.KEY: "it has a signature, but names no key",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One flaw: the record it was found at, and a sentence about it."""
+    """A flaw, the number of the bad record, and the reason in words."""
 
     flaw: Flaw
     sequence: int
@@ -178,20 +178,20 @@ class Finding:
 
 
 class ChainReport(CamelRecord):
-    """What the verification of one chain found; true only if it is valid.
+    """The result of verifying one chain; true only if it is valid.
 
     Attributes:
         verdict: The verdict.
         ledger: The ledger's name.
         task_id: The task.
-        records: How many records were proved to hang together, from the first.
-        sequence: The first bad record, or the first one that nothing proves; None if there is none.
-        flaw: What is wrong with it.
-        reason: The same in words.
-        head: The head of what hangs together; None of an empty chain.
+        records: How many records, from the first, form an unbroken chain.
+        sequence: The first bad or unproved record, or None.
+        flaw: The flaw of that record.
+        reason: The flaw in words.
+        head: The head of the unbroken chain; None if it is empty.
         signed_through: The last record that a verified signature covers; 0 for none.
-        anchored_through: The last record that was compared with an anchor or a checkpoint from outside: records
-            cut off behind it would not be noticed.
+        anchored_through: The last record that matches an anchor or an external checkpoint; a cut after it
+            goes unnoticed.
     """
 
     verdict: Verdict
@@ -211,7 +211,7 @@ class ChainReport(CamelRecord):
 
 @dataclass(slots=True, eq=False)  # a whole ledger is verified with one of these for each task
 class ChainWalk:
-    """One chain during verification, record by record; it keeps a few hashes and no records."""
+    """One chain during verification, record by record; it keeps hashes, not records."""
 
     ledger: str
     task_id: str
@@ -222,17 +222,17 @@ class ChainWalk:
     signature: bytes | None = None
     key_id: str | None = None
     events: set[int] = field(default_factory=set)
-    anchored: int = 0  # the last record that was compared with something outside
-    proved: int = 0  # the last record that a checkpoint proves
-    signed: int = 0  # the last record whose signature was verified
-    signs: bool = False  # whether any record has a signature
-    unsigned: int = 0  # the first record without a signature that nothing else proves
+    anchored_through: int = 0  # the last record that matches an anchor or an external checkpoint
+    checkpointed_through: int = 0  # the last record that a checkpoint proves
+    signed_through: int = 0  # the last record whose signature was verified
+    has_signatures: bool = False
+    first_unsigned: int = 0  # the first record without a signature that nothing else proves
 
     def __post_init__(self) -> None:
         self.hash = ChainLink.genesis(self.ledger, self.task_id).record_hash
 
     def step(self, record: AuditRecord) -> Finding | None:
-        """Advance to ``record``; if something is wrong with it, return that and stay."""
+        """Advance to ``record``, or return its flaw and stay."""
         sequence = self.sequence + 1
         if record.absence is not None:
             return Finding(Flaw.GONE if record.lost else Flaw.MISSING, sequence, record.absence)
@@ -241,22 +241,22 @@ class ChainWalk:
         except ValueError as error:
             return Finding(Flaw.HEADER, sequence, f"its header cannot be read: {error}")
         event = hash(event_key(members))
-        flaw = self._flaw(record, members, sequence) or (Flaw.REPEATED if event in self.events else None)
+        flaw = self._find_flaw(record, members, sequence) or (Flaw.REPEATED if event in self.events else None)
         if flaw is not None:
             return Finding(flaw, sequence, _REASONS[flaw])
         self.events.add(event)
         if sequence in self.anchors:
-            self.anchored = sequence
-        elif record.signature is None and not self.unsigned:
-            self.unsigned = sequence
-        self.signs = self.signs or record.signature is not None
+            self.anchored_through = sequence
+        elif record.signature is None and not self.first_unsigned:
+            self.first_unsigned = sequence
+        self.has_signatures = self.has_signatures or record.signature is not None
         self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
         self.signature, self.key_id = record.signature, members.get("keyId")
         return None
 
-    def _flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:
-        """Return the first thing that is wrong with the record as the next one of this chain."""
-        if (flaw := own_flaw(record, members)) is not None:
+    def _find_flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:
+        """Return the record's first flaw as the next record of this chain."""
+        if (flaw := find_record_flaw(record, members)) is not None:
             return flaw
         if members["taskId"] != self.task_id or members["ledger"] != self.ledger:
             return Flaw.PLACE
@@ -270,60 +270,60 @@ class ChainWalk:
             return Flaw.ANCHOR
         return None
 
-    def covered(self, *, outside: bool) -> None:
-        """Note that a checkpoint covers the chain as far as it was walked, one that was kept outside or not."""
-        self.proved, self.unsigned = self.sequence, 0
+    def mark_covered(self, *, outside: bool) -> None:
+        """Mark the records so far as covered by a checkpoint; ``outside`` if it is stored outside the ledger."""
+        self.checkpointed_through, self.first_unsigned = self.sequence, 0
         if outside:
-            self.anchored = self.sequence
+            self.anchored_through = self.sequence
 
     @property
     def claim(self) -> Claim | None:
-        """What the signature of the current record claims; None without one."""
+        """The signature of the current record, to be checked; None if unsigned."""
         if self.signature is None or self.key_id is None:
             return None
         statement = head_statement(self.ledger, self.task_id, self.sequence, self.hash, self.key_id)
         return Claim(self.key_id, statement, self.signature, datetime.fromisoformat(self.recorded_at))
 
     def end(self, verifier: HeadVerifier | None) -> Finding | None:
-        """Return what is wrong with the chain's end, or not proved about the chain."""
+        """Return the flaw of the chain's end, or the first unproved record."""
         last = max(self.anchors, default=0)
         if last > self.sequence:
-            found = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all is gone"
-            reason = f"an anchor knows {last} records, and the chain {found}"
+            ending = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all are gone"
+            reason = f"an anchor covers {last} records, but the chain {ending}"
             return Finding(Flaw.TRUNCATED, self.sequence + 1, reason)
         if not self.sequence:
-            return Finding(Flaw.EMPTY, 1, "there are no records, and no anchor that knows of any")
-        proved = max(self.signed, self.proved, self.anchored)
+            return Finding(Flaw.EMPTY, 1, "there are no records, and no anchor covers any")
+        proved = max(self.signed_through, self.checkpointed_through, self.anchored_through)
         if proved < self.sequence:
             remedy = "give the public keys" if verifier is None else "give an anchor that covers them"
             return Finding(Flaw.UNSIGNED, proved + 1, f"nothing proves the records from here on; {remedy}")
-        if verifier is not None and self.signs and self.unsigned:
-            reason = "it is not signed, and others of its task are: who can write and has no key may have added it"
-            return Finding(Flaw.UNSIGNED, self.unsigned, reason)
+        if verifier is not None and self.has_signatures and self.first_unsigned:
+            reason = "it is unsigned, but others of its task are signed: a writer without a key may have added it"
+            return Finding(Flaw.UNSIGNED, self.first_unsigned, reason)
         return None
 
     @property
     def head(self) -> ChainHead | None:
-        """The head of what was walked."""
+        """The head of the chain so far."""
         if not self.sequence:
             return None
         return ChainHead.at(self.ledger, self.task_id, self.sequence, self.hash, self.key_id, self.signature)
 
 
 def signature_finding(claim: Claim, sequence: int, check: SignatureCheck) -> Finding | None:
-    """Return what is wrong with a record's signature; None of a good one."""
+    """Return the finding for a record's signature, or None if it is good."""
     if check is SignatureCheck.GOOD:
         return None
     reason = f"its signature by the key {claim.key_id!r} does not count: {check.value}"
     if check is SignatureCheck.UNKNOWN_KEY:
         reason += " (if keys were rotated since you got yours, get the public keys again)"
     elif check is SignatureCheck.RETIRED_KEY:
-        reason += f" (or the clock of who wrote it was ahead: it says {claim.at.isoformat()})"
+        reason += f" (or its writer's clock was ahead: it says {claim.at.isoformat()})"
     return Finding(Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY, sequence, reason)
 
 
-def own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
-    """Return what is wrong with a record whose header has ``members``, whatever chain it is in."""
+def find_record_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
+    """Return the flaw of a record on its own, regardless of its chain."""
     if members["messageHash"] != "sha256:" + hashlib.sha256(record.message).hexdigest():
         return Flaw.MESSAGE
     if record.claimed_hash is not None and record.claimed_hash != record.hash:
@@ -336,7 +336,7 @@ def own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
 
 
 def head_statement(ledger: str, task_id: str, sequence: int, record_hash: bytes, key_id: str | None) -> bytes:
-    """Return the bytes that the signature of a head is over."""
+    """Return the bytes that a head's signature covers."""
     members = {
         "keyId": key_id,
         "ledger": ledger,
@@ -344,27 +344,29 @@ def head_statement(ledger: str, task_id: str, sequence: int, record_hash: bytes,
         "sequence": sequence,
         "taskId": task_id,
     }
-    return pae(_HEAD, to_json(members))  # in order and without fractions, this is RFC 8785
+    return pae(_HEAD, to_json(members))  # sorted and without fractions this is RFC 8785
 
 
 def anchors_by_task(anchors: Iterable[ChainHead], ledger: str) -> dict[str, dict[int, bytes]]:
-    """Return the hashes that heads know, by task and sequence; heads of other ledgers are left out."""
-    found: dict[str, dict[int, bytes]] = {}
+    """Return the record hashes of heads by task and sequence, without heads of other ledgers."""
+    hashes: dict[str, dict[int, bytes]] = {}
     for head in anchors:
         if head.ledger == ledger and head.sequence:
-            known = found.setdefault(head.task_id, {})
-            wanted = parse_digest(head.record_hash)
-            known[head.sequence] = wanted if known.get(head.sequence, wanted) == wanted else b""
-    return found
+            task_hashes = hashes.setdefault(head.task_id, {})
+            record_hash = parse_digest(head.record_hash)
+            # Heads that contradict each other match no record.
+            agree = task_hashes.get(head.sequence, record_hash) == record_hash
+            task_hashes[head.sequence] = record_hash if agree else b""
+    return hashes
 
 
 def to_base64url(data: bytes) -> str:
-    """Return bytes as base64url without padding."""
+    """Encode bytes as base64url without padding."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def from_base64url(text: str) -> bytes:
-    """Return the bytes of base64url without padding."""
+    """Decode base64url without padding."""
     data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if to_base64url(data) != text:
         raise ValueError("it is not base64url without padding")

@@ -1,4 +1,4 @@
-"""`baton audit`: a task's records, their verification, evidence bundles, and the upkeep of ledger and vault."""
+"""`baton audit`: traces, verification, evidence bundles, and maintenance of ledger and vault."""
 
 import os
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from baton.ledger.cli_sources import (
     LedgerOption,
     NameOption,
     RunOption,
-    bundle_of,
-    heads_of_run,
-    heads_of_runs,
+    find_bundle,
+    find_task,
+    find_witness,
     ledger_name,
     ledger_place,
-    opened,
-    task_of,
-    witness_of,
+    open_ledger,
+    read_heads,
+    read_run_heads,
 )
 from baton.ledger.entries import TaskCost, Trace
 from baton.ledger.evidence import EvidenceReport
@@ -55,24 +55,24 @@ _STYLES = {
     Verdict.INVALID: "bold red",
 }
 _UNANCHORED = (
-    "  records cut off behind these would not be noticed; `audit verify` takes what was kept outside (--anchors, --run)"
+    "  records cut off after these would not be noticed; give `audit verify` anchors from outside (--anchors, --run)"
 )
-_NAME_AT_LEAST = 18
-_NAMED = 3  # tasks of a bundle
-_UNSIGNED = "  not signed as a whole: who passed it on can have left out whole chains"
+_MIN_NAME_WIDTH = 18
+_MAX_NAMED = 3  # tasks of a bundle
+_UNSIGNED = "  the bundle is not signed: whole chains may be missing"
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
 
 def chain_page(report: ChainReport) -> RenderableType:
-    """Return the verdict on a task's chain, and what it rests on."""
+    """Return the verdict on a task's chain, and what proves it."""
     proved = [f"signed through {report.signed_through}"] if report.signed_through else []
     proved += [f"anchored through {report.anchored_through}"] if report.anchored_through else []
     facts = [quantity(report.records, "record"), *proved]
     return stack(
-        _title(report.verdict, f"task {report.task_id}"),
+        _render_title(report.verdict, f"task {report.task_id}"),
         plain("  " + " · ".join(facts), "dim"),
         plain(f"  record {report.sequence or report.records}: {report.reason}") if report.reason else None,
-        _unanchored(report.verdict, report.records - report.anchored_through, "record"),
+        _render_unanchored(report.verdict, report.records - report.anchored_through, "record"),
     )
 
 
@@ -81,95 +81,95 @@ def ledger_page(report: LedgerReport, where: str) -> RenderableType:
     facts = [quantity(report.records, "record"), quantity(report.tasks, "task")]
     if report.checkpointed_through:
         facts.append(f"checkpoint at {report.checkpointed_through:,}")
-    more = report.flaws - len(report.flawed)
+    unlisted = report.flaws - len(report.flawed)
     return stack(
-        _title(report.verdict, f"ledger {report.ledger} in {where}"),
+        _render_title(report.verdict, f"ledger {report.ledger} in {where}"),
         plain("  " + " · ".join(facts), "dim"),
-        plain("  it has no records, and nothing that knows of any") if not report.records else None,
+        plain("  no records, and no anchor or checkpoint covers any") if not report.records else None,
         *(plain(f"  {reason}") for reason in report.reasons),
-        *(_flawed(one) for one in report.flawed),
-        plain(f"  and {quantity(more, 'task')} more", "dim") if more else None,
-        _unanchored(report.verdict, report.unanchored, "task"),
+        *(_render_flaw(chain) for chain in report.flawed),
+        plain(f"  and {quantity(unlisted, 'task')} more", "dim") if unlisted else None,
+        _render_unanchored(report.verdict, report.unanchored, "task"),
     )
 
 
 def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
-    """Return the verdict on a bundle, with the tasks that it is of: its name may say another one."""
-    vouched = [f"signed by key {report.signed_by}"] if report.signed_by else []
-    made = [f"made {format_time(report.created_at)}"] if report.created_at else []
-    others = report.tasks - _NAMED
-    named = ", ".join(report.task_ids[:_NAMED]) + (f" and {quantity(others, 'task')} more" if others > 0 else "")
-    proved = [f"{quantity(len(report.witnessed), 'task')} proved to stand in a checkpoint"] if report.witnessed else []
+    """Return the verdict on a bundle, with its tasks, which the file's name may not tell."""
+    signed = [f"signed by key {report.signed_by}"] if report.signed_by else []
+    created = [f"created {format_time(report.created_at)}"] if report.created_at else []
+    unlisted = report.tasks - _MAX_NAMED
+    more = f" and {quantity(unlisted, 'task')} more" if unlisted > 0 else ""
+    tasks = ", ".join(report.task_ids[:_MAX_NAMED]) + more
+    proved = [f"{quantity(len(report.witnessed), 'task')} covered by a checkpoint"] if report.witnessed else []
     return stack(
         ledger_page(report, file),
-        plain(f"  of {named}") if named else None,
-        plain("  " + " · ".join([*made, *vouched, *proved]), "dim") if made else None,
+        plain(f"  tasks: {tasks}") if tasks else None,
+        plain("  " + " · ".join([*created, *signed, *proved]), "dim") if created else None,
         plain(_UNSIGNED, "yellow") if report.verdict is not Verdict.INVALID and not report.signed_by else None,
     )
 
 
 def trace_page(trace: Trace) -> RenderableType:
-    """Return everything that happened to a task, on a page."""
+    """Return a task's records, cost and output."""
     table = make_table("#", "recorded", "what", "spent", "from → to, why", right=("#", "spent"), whole=("recorded",))
-    names = [name for header in trace.headers for name in _who(header).split(" ")]
-    table.columns[4].min_width = min(max(map(len, names), default=0), _NAME_AT_LEAST)
-    began = trace.headers[0].recorded_at if trace.headers else None
+    names = [name for header in trace.headers for name in _render_parties(header).split(" ")]
+    table.columns[4].min_width = min(max(map(len, names), default=0), _MIN_NAME_WIDTH)
+    start = trace.headers[0].recorded_at if trace.headers else None
     for header in trace.headers:
-        why = " ".join(one for one in (header.reason, _first_line(header.details)) if one)
+        reason = " ".join(part for part in (header.reason, _first_line(header.details)) if part)
         table.add_row(
             str(header.sequence),
-            format_time(header.recorded_at, began),
-            _what(header),
+            format_time(header.recorded_at, start),
+            _render_event(header),
             format_usd(header.cost.spent_micro_usd) if header.cost else "",
-            stack(*(plain(one) for one in (_who(header), why) if one)),
+            stack(*(plain(line) for line in (_render_parties(header), reason) if line)),
         )
     output = trace.output
     return stack(
         chain_page(trace.report),
-        plain(f"  begun {format_time(began)}", "dim") if began else None,
+        plain(f"  started {format_time(start)}", "dim") if start else None,
         "",
         table,
         "",
-        _cost(trace.cost),
+        _render_cost(trace.cost),
         *(plain(f"! {finding}", "yellow") for finding in trace.cost.findings),
         None if output is None else Text.assemble(("Output: ", "bold"), plain(json_text(output, lines=True))),
     )
 
 
-def _title(verdict: Verdict, what: str) -> Text:
+def _render_title(verdict: Verdict, subject: str) -> Text:
     first, comma, rest = verdict.value.partition(",")
-    return Text.assemble((f"{first.upper()}{comma}{rest}", _STYLES[verdict]), "  ", plain(what, "bold"))
+    return Text.assemble((f"{first.upper()}{comma}{rest}", _STYLES[verdict]), "  ", plain(subject, "bold"))
 
 
-def _unanchored(verdict: Verdict, count: int, what: str) -> RenderableType | None:
+def _render_unanchored(verdict: Verdict, count: int, unit: str) -> RenderableType | None:
     if verdict is not Verdict.UNANCHORED:
         return None
-    ends = "the last" if what == "record" else "the end of"
+    ends = "the last" if unit == "record" else "the end of"
     was = "was" if count == 1 else "were"
-    found = f"  {ends} {quantity(count, what)} {was} not compared with anything outside"
-    return stack(plain(found, "yellow"), plain(_UNANCHORED, "yellow"))
+    message = f"  {ends} {quantity(count, unit)} {was} not compared with anything outside the ledger"
+    return stack(plain(message, "yellow"), plain(_UNANCHORED, "yellow"))
 
 
-def _flawed(report: ChainReport) -> Text:
+def _render_flaw(report: ChainReport) -> Text:
     where = f"  task {report.task_id}, record {report.sequence}: "
     return Text.assemble(plain(where, _STYLES[report.verdict]), plain(report.reason or ""))
 
 
-def _what(header: AuditHeader) -> Text:
+def _render_event(header: AuditHeader) -> Text:
     attempt = f", attempt {header.attempt}" if header.attempt > 1 else ""
     return Text.assemble(
         plain(f"{header.kind} "), plain(header.status, _STATUSES.get(header.status, "")), plain(attempt, "dim")
     )
 
 
-def _who(header: AuditHeader) -> str:
-    """Return who handed to whom, or who decided."""
-    hop = " → ".join(one for one in (header.from_agent, header.to_agent) if one)
+def _render_parties(header: AuditHeader) -> str:
+    """Return sender and receiver, and the person who decided."""
+    hop = " → ".join(agent for agent in (header.from_agent, header.to_agent) if agent)
     return f"{hop} by {header.actor}".strip() if header.actor else hop
 
 
-def _cost(cost: TaskCost) -> RenderableType:
-    """Return what the task cost and who spent it."""
+def _render_cost(cost: TaskCost) -> RenderableType:
     by_agent = ", ".join(f"{agent} ${amount.normalize():f}" for agent, amount in cost.by_agent.items() if amount)
     so_far = "" if cost.complete else " so far"
     tokens = f", {cost.prompt_tokens:,} tokens read, {cost.completion_tokens:,} written" if cost.prompt_tokens else ""
@@ -204,24 +204,27 @@ async def trace(
     keys: KeysOption = None,
     anchors: AnchorsOption = None,
 ) -> None:
-    """Tell everything that happened to a task, from the ledger.
+    """Show the history of a task from the ledger.
 
-    Which agent handed what to which, in the chain's order, what was rejected and why, what it cost, and what
-    came out. With --json every record comes with its whole message. The exit code is 1 if the chain is not
-    whole; the records before the first bad one are shown then.
+    It lists the handoffs in the chain's order, rejections with their reasons, the cost, and the output. With --json
+    every record includes its message. If the chain is invalid, the exit code is 1 and only the records before the
+    first bad one are shown.
     """
-    known, kept = Keys.of(keys), Anchors.of(witness_of(anchors))
-    async with opened(session, ledger, name) as open_ledger:
-        task_id = await task_of(session, open_ledger, task)
+    loaded_keys, loaded_anchors = Keys.of(keys), Anchors.of(find_witness(anchors))
+    async with open_ledger(session, ledger, name) as audit_ledger:
+        task_id = await find_task(session, audit_ledger, task)
         with session.progress("reading the records"):
-            found = await open_ledger.trace(
-                task_id, verifier=known.public, anchors=kept.heads, checkpoints=kept.checkpoints
+            result = await audit_ledger.trace(
+                task_id,
+                verifier=loaded_keys.public,
+                anchors=loaded_anchors.heads,
+                checkpoints=loaded_anchors.checkpoints,
             )
     if session.json:
-        session.write_json(found.to_json_object())
+        session.write_json(result.to_json_object())
     else:
-        session.show(trace_page(found))
-    if found.report.verdict is Verdict.INVALID:
+        session.show(trace_page(result))
+    if result.report.verdict is Verdict.INVALID:
         raise typer.Exit(ExitCode.FAILURE)
 
 
@@ -248,30 +251,28 @@ async def verify(
 ) -> None:
     """Verify a task, the whole ledger, or an evidence bundle.
 
-    Every signature is verified, and that nothing on record was changed, added or moved. Whether records were cut off
-    only shows by comparison with what was kept outside the ledger: the heads in the histories of runs, which are
-    read from the server if one answers, and --anchors. A bundle is verified offline: with the public keys and
-    --anchors, without ledger and server. Exit codes: 0 if every record is proved and each chain's end was compared
-    (valid); 4 if an end was not compared (valid, completeness not checked; --allow-unanchored makes it 0); 4 if
-    nothing proves a record (unverified); 1 if something is wrong, and the first bad record is named (invalid).
-    With --run the task is the run's, if none is named.
+    It verifies every signature, and that no record was changed, added or moved. Only a comparison with anchors
+    outside the ledger shows whether records were cut off: the heads in the histories of runs, read from the server
+    if it answers, and --anchors. A bundle is verified offline, with the public keys and --anchors. Exit codes: 0 if
+    every record is proved and each chain's end was compared (valid); 4 if an end was not compared (valid,
+    completeness not checked; --allow-unanchored makes it 0) or a record is not proved (unverified); 1 if a record is
+    bad (invalid). With --run the task defaults to the run's.
     """
     if ((target or run) is None) is not everything:
-        raise typer.BadParameter("name a task, a bundle or --run, or else say --all", param_hint="TASK|BUNDLE")
-    bundle = bundle_of(target) if target is not None else None
-    kept_in = anchors if bundle is not None else witness_of(anchors)
-    known, file, of_run = Keys.of(keys), Anchors.of(kept_in), None
-    kept = file
+        raise typer.BadParameter("name a task, a bundle or --run, or use --all", param_hint="TASK|BUNDLE")
+    bundle = find_bundle(target) if target is not None else None
+    anchors_file = anchors if bundle is not None else find_witness(anchors)
+    loaded_keys, loaded_anchors, run_task = Keys.of(keys), Anchors.of(anchors_file), None
     if run is not None:
-        of_run, heads = await heads_of_run(session, run, ledger_name(name))
-        target, kept = target or of_run, file.with_heads(heads)
+        run_task, heads = await read_run_heads(session, run, ledger_name(name))
+        target, loaded_anchors = target or run_task, loaded_anchors.with_heads(heads)
     elif everything and not no_runs:
-        kept = file.with_heads(await heads_of_runs(session, ledger_name(name)))
+        loaded_anchors = loaded_anchors.with_heads(await read_heads(session, ledger_name(name)))
     report, page = (
-        _verified_bundle(bundle, ledger_name(name), known, kept)
+        _verify_bundle(bundle, ledger_name(name), loaded_keys, loaded_anchors)
         if bundle is not None
-        else await _verified_ledger(
-            session, target, known, kept, ledger, name, of_run, runs=run is None and not no_runs
+        else await _verify_ledger(
+            session, target, loaded_keys, loaded_anchors, ledger, name, run_task, runs=run is None and not no_runs
         )
     )
     if session.json:
@@ -298,66 +299,65 @@ async def export(
     name: NameOption = None,
     keys: KeysOption = None,
 ) -> None:
-    """Write the evidence of a task into one file.
+    """Write an evidence bundle, which others can verify without the ledger.
 
-    Others check that file without the ledger. It holds the records as they are stored, the signed heads, a
-    signed checkpoint with the proofs that these records stand in it, and the public keys for reading. A keyring
-    at hand signs the bundle as a whole.
+    It contains the records as stored, the signed heads, a signed checkpoint with inclusion proofs, and the public
+    keys for information. The keyring of this machine, if any, signs the bundle.
     """
     if bool(task) is everything:
-        raise typer.BadParameter("name the tasks, or say --all", param_hint="TASK|RUN")
-    refuse_overwrite(output, force, "--output")  # what was given to others is kept
-    known = Keys.of(keys)
-    async with opened(session, ledger, name, signer=known.signer) as open_ledger:
-        tasks = None if everything else [await task_of(session, open_ledger, one) for one in task or []]
+        raise typer.BadParameter("name the tasks, or use --all", param_hint="TASK|RUN")
+    refuse_overwrite(output, force, "--output")
+    loaded_keys = Keys.of(keys)
+    async with open_ledger(session, ledger, name, signer=loaded_keys.signer) as audit_ledger:
+        tasks = None if everything else [await find_task(session, audit_ledger, named) for named in task or []]
         with session.progress("writing the bundle"):
-            manifest = await open_ledger.export(output, tasks, keys=known.as_jwks, verifier=known.public)
-    about = {"file": str(output), "ledger": manifest.ledger, "records": manifest.records, "tasks": tasks}
+            manifest = await audit_ledger.export(output, tasks, keys=loaded_keys.as_jwks, verifier=loaded_keys.public)
+    summary = {"file": str(output), "ledger": manifest.ledger, "records": manifest.records, "tasks": tasks}
     if session.json:
-        session.write_json(about)
+        session.write_json(summary)
         return
     session.show(f"{output}: {quantity(manifest.records, 'record')} of the ledger {manifest.ledger!r}")
     session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
 
 
-Verified = tuple[ChainReport | LedgerReport, RenderableType]
+Verification = tuple[ChainReport | LedgerReport, RenderableType]
 
 
-def _verified_bundle(bundle: Path, ledger: str, known: Keys, kept: Anchors) -> Verified:
+def _verify_bundle(bundle: Path, ledger: str, keys: Keys, anchors: Anchors) -> Verification:
     report = verify_bundle(
-        bundle, verifier=known.public, ledger=ledger, anchors=kept.heads, checkpoints=kept.checkpoints
+        bundle, verifier=keys.public, ledger=ledger, anchors=anchors.heads, checkpoints=anchors.checkpoints
     )
     return report, bundle_page(report, str(bundle))
 
 
-async def _verified_ledger(
+async def _verify_ledger(
     session: Session,
     target: str | None,
-    known: Keys,
-    kept: Anchors,
+    keys: Keys,
+    anchors: Anchors,
     ledger: str | None,
     name: str | None,
-    of_run: str | None,
+    run_task: str | None,
     *,
     runs: bool,
-) -> Verified:
-    """Return the report on a task's chain, or on the whole ledger if none is named, and its page."""
-    async with opened(session, ledger, name) as open_ledger:
+) -> Verification:
+    """Verify a task's chain, or the whole ledger without a ``target``; return the report and its page."""
+    async with open_ledger(session, ledger, name) as audit_ledger:
         if target is not None:
-            task_id = target if kept.knows(target) else await task_of(session, open_ledger, target)
-            if of_run not in (None, task_id):
-                raise LedgerError(f"the run is one of task {of_run!r}, whose heads tell nothing of task {task_id!r}")
+            task_id = target if anchors.has_task(target) else await find_task(session, audit_ledger, target)
+            if run_task not in (None, task_id):
+                raise LedgerError(f"the run is of task {run_task!r}, so its heads tell nothing of task {task_id!r}")
             if runs:
-                kept = kept.with_heads(await heads_of_runs(session, ledger_name(name), task_id))
-            chain = await open_ledger.verify(
-                task_id, verifier=known.public, anchors=kept.heads, checkpoints=kept.checkpoints
+                anchors = anchors.with_heads(await read_heads(session, ledger_name(name), task_id))
+            chain = await audit_ledger.verify(
+                task_id, verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
             )
             return chain, chain_page(chain)
         with session.progress("verifying the ledger"):
-            whole = await open_ledger.verify_all(
-                verifier=known.public, anchors=kept.heads, checkpoints=kept.checkpoints
+            report = await audit_ledger.verify_all(
+                verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
             )
-        return whole, ledger_page(whole, open_ledger.where)
+        return report, ledger_page(report, audit_ledger.where)
 
 
 @command
@@ -372,10 +372,10 @@ async def migrate(
         typer.Option("--keeper", metavar="ROLE", help="The role that makes checkpoints and archives."),
     ] = None,
 ) -> None:
-    """Make or upgrade the tables of a ledger in Postgres, as its owner.
+    """Create or upgrade the tables of a ledger in Postgres, as its owner.
 
-    The roles get their rights, and every other right is taken from them. A ledger in a file is migrated when it is
-    opened. Doing it again changes nothing, and several may do it at once.
+    The roles get the rights they need and lose all others. A ledger in a file is migrated when it is opened. The
+    command is idempotent, and safe to run concurrently.
     """
     where = ledger_place(ledger)
     if isinstance(where, Path):
@@ -401,32 +401,29 @@ async def checkpoint(
     session: Session,
     witness: Annotated[
         Path | None,
-        typer.Option("--witness", metavar="FILE", dir_okay=False, help="Append it to this file of anchors as well."),
+        typer.Option("--witness", metavar="FILE", dir_okay=False, help="Also append it to this anchor file."),
     ] = None,
-    unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="Cover records that claim no signature as well.")
-    ] = False,
+    unsigned: Annotated[bool, typer.Option("--unsigned", help="Cover unsigned records too.")] = False,
     ledger: LedgerOption = None,
     name: NameOption = None,
 ) -> None:
     """Make a signed checkpoint of the whole ledger, to keep outside it.
 
-    Make one regularly, and keep it with --witness: then `baton audit verify --all --anchors FILE`
-    also notices that a whole chain is gone. The ledger is verified first. A checkpoint that does not continue the
-    witness's last one is refused, and so is one over a record whose signature does not count, or that has none: what
-    a checkpoint covers counts as proved.
+    Make one regularly and store it with --witness: then `baton audit verify --all --anchors FILE` also detects the
+    loss of a whole chain. The ledger is verified first. The command fails if the checkpoint does not continue the
+    witness's last one, or if a record has no valid signature, because a checkpoint proves every record it covers.
     """
-    known = Keys.of(None)
-    signer = known.signer
+    keys = Keys.of(None)
+    signer = keys.signer
     if signer is None:
-        raise LedgerError("a checkpoint is signed, and there are no keys to sign it; set BATON_KEYS to the keyring")
-    async with opened(session, ledger, name, signer=signer) as open_ledger:
-        made = await open_ledger.checkpoint(AnchorFile(witness) if witness else None, unsigned=unsigned)
+        raise LedgerError("a checkpoint needs a signing key, but there is no keyring; set BATON_KEYS to the keyring")
+    async with open_ledger(session, ledger, name, signer=signer) as audit_ledger:
+        result = await audit_ledger.checkpoint(AnchorFile(witness) if witness else None, unsigned=unsigned)
     if session.json:
-        session.write_json(made.model_dump(mode="json"))
+        session.write_json(result.model_dump(mode="json"))
     else:
-        kept = f", kept in {witness}" if witness else ""
-        session.show(f"{quantity(made.size, 'record')} under {made.root}{kept}")
+        note = f", stored in {witness}" if witness else ""
+        session.show(f"{quantity(result.size, 'record')} under {result.root}{note}")
 
 
 @command
@@ -438,27 +435,27 @@ async def archive(
     ledger: LedgerOption = None,
     name: NameOption = None,
 ) -> None:
-    """Move old records to the cold tier, where they are read as before.
+    """Move old records to the cold tier: compressed segments in the artifact store.
 
-    It is made of compressed segments in the artifact store; verifying and exporting know them too.
+    Traces, verification and exports still include them.
     """
     if isinstance(session.parts.artifacts, MemoryArtifactStore):
         raise typer.BadParameter(
             "records moved to memory would be lost; name a folder or a bucket", param_hint="--artifacts"
         )
-    async with opened(session, ledger, name) as open_ledger:
+    async with open_ledger(session, ledger, name) as audit_ledger:
         with session.progress("moving records"):
-            flawed, moved = await _moved(open_ledger, timedelta(days=older_than))
-    records = sum(one.records for one in moved)
+            flawed, segments = await _move_to_cold(audit_ledger, timedelta(days=older_than))
+    records = sum(segment.records for segment in segments)
     if session.json:
-        session.write_json({"records": records, "segments": [asdict(one) for one in moved]})
+        session.write_json({"records": records, "segments": [asdict(segment) for segment in segments]})
     else:
-        session.show(f"{quantity(records, 'record')} moved, in {quantity(len(moved), 'segment')}")
+        session.show(f"{quantity(records, 'record')} moved, in {quantity(len(segments), 'segment')}")
     if flawed is not None:
         raise flawed
 
 
-async def _moved(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsError | None, Sequence[Segment]]:
+async def _move_to_cold(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsError | None, Sequence[Segment]]:
     try:
         return None, await ledger.move_to_cold(older_than)
     except FlawedRecordsError as error:
@@ -467,10 +464,9 @@ async def _moved(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsEr
 
 @command
 async def rewrap(session: Session, vault: VaultOption = None) -> None:
-    """Wrap the keys of personal data again, after a rotation.
+    """Wrap the keys of personal data with the current wrapping key.
 
-    Run it after `baton keys rotate wrap`. The key that wrapped them before is needed no more then, and can be
-    removed. No personal data is touched.
+    Run it after `baton keys rotate wrap`. Then the old wrapping key can be removed. No personal data is changed.
     """
     file = vault_place(vault)
     async with Vault(file, Keyring.find_out(os.environ), VaultOptions(create=False)) as opened_vault:
@@ -478,4 +474,4 @@ async def rewrap(session: Session, vault: VaultOption = None) -> None:
     if session.json:
         session.write_json({"vault": str(file), "rewrapped": count})
     else:
-        session.show(f"{file}: {quantity(count, 'key')} wrapped again")
+        session.show(f"{file}: {quantity(count, 'key')} rewrapped")

@@ -1,4 +1,4 @@
-"""Where `baton audit` looks: the ledger, the keys that prove it, and what was kept outside of it."""
+"""The inputs of `baton audit`: the ledger, the keys, and the anchors outside the ledger."""
 
 import asyncio
 import json
@@ -30,14 +30,14 @@ from baton.wire.names import ATTRIBUTE_TASK
 from baton.wire.text import quantity
 
 DEFAULT_LEDGER = ".baton/ledger.db"
-"""Where worker.py keeps the ledger, too, unless told otherwise."""
+"""The default ledger, of worker.py too."""
 DEFAULT_NAME = LedgerOptions().name
 DEFAULT_WITNESS = ".baton/witness.jsonl"
-"""Where `baton dev` has its worker keep checkpoints."""
+"""The witness file of the worker of `baton dev`."""
 
 _PANEL = "Ledger"
-_MOST_RUNS = 100_000
-_AT_ONCE = 8  # histories that are read at a time
+_MAX_RUNS = 100_000
+_MAX_CONCURRENT = 8  # histories
 
 LedgerOption = Annotated[
     str | None,
@@ -97,38 +97,38 @@ RunOption = Annotated[
 
 @dataclass(frozen=True)
 class Anchors:
-    """What was kept outside the ledger: it shows what is missing at its end."""
+    """Heads and checkpoints from outside the ledger, which show what is missing at its end."""
 
     heads: tuple[ChainHead, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
 
     @classmethod
     def of(cls, file: Path | None) -> "Anchors":
-        """Return what an anchor file holds; nothing without one."""
+        """Read an anchor file; without a file there are none."""
         if file is None:
             return cls()
-        kept = AnchorFile(file)
-        return cls(tuple(kept.heads()), tuple(kept.checkpoints()))
+        anchors = AnchorFile(file)
+        return cls(tuple(anchors.heads()), tuple(anchors.checkpoints()))
 
     def with_heads(self, heads: Iterable[ChainHead]) -> "Anchors":
-        """Return these and more heads."""
+        """Return the anchors with more heads."""
         return replace(self, heads=(*self.heads, *heads))
 
-    def knows(self, task_id: str) -> bool:
-        """Return whether a head of this task was kept: the ledger must have it then."""
+    def has_task(self, task_id: str) -> bool:
+        """Return whether there is a head of this task, which the ledger must have then."""
         return any(head.task_id == task_id for head in self.heads)
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys at hand."""
+    """The public keys, and the signer, if any."""
 
     public: PublicKeys | None = None
     signer: HeadSigner | None = None
 
     @classmethod
     def of(cls, file: Path | None, environment: Mapping[str, str] = os.environ) -> "Keys":
-        """Return the public keys of a file, or else those of this machine's keyring; none is made for it."""
+        """Return the public keys of a file, or of this machine's keyring, if it exists."""
         if file is not None:
             try:
                 return cls(PublicKeys.from_json(file.read_bytes()))
@@ -136,42 +136,42 @@ class Keys:
                 raise LedgerError(f"{str(file)!r}: {error}") from error
         if not Keyring.is_at_hand(environment, KEYS_FOLDER):
             return cls()
-        ring = Keyring.find_out(environment, KEYS_FOLDER)
-        public = ring.public()
-        return cls(public, ring.signer()) if len(public) else cls()
+        keyring = Keyring.find_out(environment, KEYS_FOLDER)
+        public = keyring.public()
+        return cls(public, keyring.signer()) if len(public) else cls()
 
     @property
     def as_jwks(self) -> list[dict[str, Any]]:
-        """The public keys as a bundle carries them."""
+        """The public keys for a bundle."""
         return list(json.loads(self.public.to_json())["keys"]) if self.public else []
 
 
 @asynccontextmanager
-async def opened(
+async def open_ledger(
     session: Session, ledger: str | None, name: str | None, *, signer: HeadSigner | None = None, create: bool = False
 ) -> AsyncIterator[Ledger]:
     """Open the ledger that the options and the environment name."""
     options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.parts.artifacts, create=create)
     try:
-        found = Ledger(ledger_place(ledger), options)
+        opening = Ledger(ledger_place(ledger), options)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ledger") from error
-    async with found as open_now:
-        yield open_now
+    async with opening as opened:
+        yield opened
 
 
-def bundle_of(named: str) -> Path | None:
-    """Return the file that is meant, or None where a name is a task's or a run's."""
-    path = Path(named)
+def find_bundle(name: str) -> Path | None:
+    """Return the bundle, or None if this is the name of a task or run."""
+    path = Path(name)
     if path.is_file():
         return path
     if path.suffix == ".zst":
-        raise LedgerError(f"there is no bundle {named!r}; `baton audit export` writes one")
+        raise LedgerError(f"there is no bundle {name!r}; `baton audit export` writes one")
     return None
 
 
 def ledger_place(ledger: str | None) -> Path | str:
-    """Return where the ledger is, a file or a URL: the option, the environment variable, or the default."""
+    """Return the ledger's path or URL: the option, the environment variable, or the default."""
     where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
     return where if is_url(where) else Path(where)
 
@@ -181,94 +181,96 @@ def ledger_name(name: str | None) -> str:
     return name or os.environ.get("BATON_LEDGER_NAME") or DEFAULT_NAME
 
 
-async def task_of(session: Session, ledger: Ledger, named: str) -> str:
-    """Return the task that is meant by a task id or by the workflow id of a run."""
-    if await ledger.head(named) is not None:
-        return named
-    unknown = f"the ledger at {ledger.where!r} has no records of task {named!r}"
+async def find_task(session: Session, ledger: Ledger, name: str) -> str:
+    """Return the task with this id, or of the run with this workflow id."""
+    if await ledger.head(name) is not None:
+        return name
+    problem = f"the ledger at {ledger.where!r} has no records of task {name!r}"
     try:
-        task_id = await _task_of_run(await session.client(), Target.of(named))
+        task_id = await _find_run_task(await session.client(), Target.of(name))
     except (BatonError, RPCError) as error:
-        why = "no server answers that could know a run of this name" if isinstance(error, ServerError) else str(error)
-        raise LedgerError(f"{unknown}; {why}") from error
+        reason = "no server answers, so it cannot be looked up as a run" if isinstance(error, ServerError) else error
+        raise LedgerError(f"{problem}; {reason}") from error
     if task_id is None or await ledger.head(task_id) is None:
-        raise LedgerError(f"{unknown}, and none of the run {named!r}; check the id, and --ledger")
+        raise LedgerError(f"{problem} and none of a run {name!r}; check the id, and --ledger")
     return task_id
 
 
-def witness_of(anchors: Path | None) -> Path | None:
+def find_witness(anchors: Path | None) -> Path | None:
     """Return the anchor file: the option, the environment variable, or the default if that file exists."""
     if anchors is not None:
         return anchors
-    named = os.environ.get("BATON_WITNESS")
-    file = Path(named or DEFAULT_WITNESS)
-    return file if named or file.exists() else None
+    configured = os.environ.get("BATON_WITNESS")
+    file = Path(configured or DEFAULT_WITNESS)
+    return file if configured or file.exists() else None
 
 
-async def heads_of_runs(session: Session, ledger: str, task_id: str | None = None) -> list[ChainHead]:
-    """Return the heads in the histories of all runs that the server still has, or of those of one task."""
+async def read_heads(session: Session, ledger: str, task_id: str | None = None) -> list[ChainHead]:
+    """Return the heads in the histories of all runs on the server, or of one task's runs."""
     try:
         client = await session.client()
-        runs = await list_runs(client, RunFilter(task=task_id, children=True), _MOST_RUNS)
+        runs = await list_runs(client, RunFilter(task=task_id, children=True), _MAX_RUNS)
         with session.progress(f"reading the histories of {quantity(len(runs), 'run')}"):
-            many = asyncio.Semaphore(_AT_ONCE)
-            found = await asyncio.gather(*(_heads_of(client, run, ledger, many) for run in runs))
+            semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
+            results = await asyncio.gather(*(_read_listed_heads(client, run, ledger, semaphore) for run in runs))
     except (BatonError, RPCError) as error:
-        why = "no server answers" if isinstance(error, ServerError) else str(error)
-        session.note(f"{why}, so nothing was compared with the heads in the histories of runs")
+        reason = "no server answers" if isinstance(error, ServerError) else str(error)
+        session.note(f"{reason}, so the heads in the histories of runs were not compared")
         return []
-    if len(runs) == _MOST_RUNS:
-        session.note(f"only the heads in the histories of the newest {_MOST_RUNS:,} runs were compared")
-    if unread := found.count(None):
-        session.note(f"{quantity(unread, 'run')} could not be read, and the heads in their histories were not compared")
-    return [head for heads in found for head in heads or ()]
+    if len(runs) == _MAX_RUNS:
+        session.note(f"only the heads in the histories of the newest {_MAX_RUNS:,} runs were compared")
+    if unread_runs := results.count(None):
+        session.note(
+            f"{quantity(unread_runs, 'run')} could not be read, so the heads in their histories were not compared"
+        )
+    return [head for heads in results for head in heads or ()]
 
 
-async def _heads_of(client: Client, run: ListedRun, ledger: str, many: asyncio.Semaphore) -> list[ChainHead] | None:
-    async with many:
+async def _read_listed_heads(
+    client: Client, run: ListedRun, ledger: str, semaphore: asyncio.Semaphore
+) -> list[ChainHead] | None:
+    async with semaphore:
         try:
             record = await read_run(client, run.workflow_id, run.run_id)
             task_id = record.task_id or run.task_id
-            return heads_of(ledger, task_id, record.anchors) if task_id is not None else []
-        except HistoryError:  # not a pipeline, or deleted meanwhile
+            return parse_anchors(ledger, task_id, record.anchors) if task_id is not None else []
+        except HistoryError:  # not a pipeline, or already deleted
             return []
-        except BatonError:  # encrypted with keys that are not here, or with anchors that are none
+        except BatonError:  # encrypted with other keys, or with malformed anchors
             return None
 
 
-async def heads_of_run(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:
-    """Return the task of a run, and the heads that the gates of its stages left in its history."""
+async def read_run_heads(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:
+    """Return the task of a run, and the heads in its history."""
     target = Target.of(run)
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-        task_id = record.task_id or await _labelled(client, target)
+        task_id = record.task_id or await _read_task_label(client, target)
     if task_id is None:
-        raise LedgerError(f"the run {run!r} does not tell its task; verify the task with --anchors instead")
-    return task_id, heads_of(ledger, task_id, record.anchors)
+        raise LedgerError(f"the run {run!r} has no task id; verify the task with --anchors instead")
+    return task_id, parse_anchors(ledger, task_id, record.anchors)
 
 
-def heads_of(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHead]:
-    """Return the heads that the anchors of one task stand for."""
+def parse_anchors(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHead]:
+    """Parse the anchors of one task."""
     try:
         return [ChainHead.from_anchor(ledger, task_id, anchor) for anchor in anchors]
     except ValueError as error:
-        raise LedgerError(
-            f"what was kept of task {task_id!r} is not an anchor of a chain: N:sha256:… is expected"
-        ) from error
+        raise LedgerError(f"an anchor of task {task_id!r} is malformed; expected N:sha256:…") from error
 
 
-async def _task_of_run(client: Client, target: Target) -> str | None:
-    """Return the task of a run: by its label, or, where a client without Baton gave it none, by its history."""
-    task_id = await _labelled(client, target)
+async def _find_run_task(client: Client, target: Target) -> str | None:
+    """Return the task of a run from its label, or from its history if a client without Baton started it."""
+    task_id = await _read_task_label(client, target)
     if task_id is not None:
         return task_id
     try:
         return (await read_run(client, target.workflow_id, target.run_id)).task_id
-    except HistoryError:  # no pipeline
+    except HistoryError:  # not a pipeline
         return None
 
 
-async def _labelled(client: Client, target: Target) -> str | None:
-    """Return the task that a run is labelled with, if the server indexes that."""
+async def _read_task_label(client: Client, target: Target) -> str | None:
+    """Return the task in a run's search attribute, if the server has it."""
     return label_of(await describe(client, target.workflow_id, target.run_id), ATTRIBUTE_TASK)

@@ -1,12 +1,12 @@
-"""The ledger's entries, made of what happened, and a task's trace and cost, read from its verified records alone.
+"""The entries of the ledger, and a task's trace and cost as its verified records show them.
 
-A rejected message may be anything, and must be recorded all the same. So nothing here trusts it: a member that is
-missing or of a wrong type is left out of the header, and stands in the message as it came.
+A rejected message is recorded too, and it may hold anything. So a member that is missing or of a wrong type is left
+out of the header; the message keeps it unchanged.
 
-A record is hashed for ever, so what may have to be erased never enters it in clear. In its place stands a
-**commitment**, an HMAC under a random salt that is kept elsewhere: who has salt and value can prove what
-was recorded; without the salt no one can test a guess, which a bare hash of an e-mail address would allow.
-Erasing the salt (or the key of a ciphertext) changes no byte of any record (EAAPL-MAG006 §12.3).
+A record is hashed forever, so personal data never enters it in clear. A **commitment** replaces it: an HMAC under a
+random salt that is stored elsewhere. With the salt and the value anybody can prove what was recorded. Without the
+salt nobody can test a guess, which a plain hash of an e-mail address would allow. Erasing the salt (or the key of a
+ciphertext) changes no byte of any record (EAAPL-MAG006 §12.3).
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from baton.wire.schemas import format_pointer, parse_pointer
 
 PERSONAL_DATA = "/personalDataPayload"
 """Where a handoff message carries personal data (§12.3)."""
-FEWEST_SALT_BYTES = 16
+MIN_SALT_BYTES = 16
 
 _COMMITMENT = "baton/commitment/v1"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -45,9 +45,9 @@ class RedactionPolicy:
     """Which members of a message hold personal data.
 
     Attributes:
-        fields: JSON pointers (RFC 6901); a `*` stands for every member or item. An object that one leads to
-            is redacted member by member, so that each can have a data subject of its own.
-        is_sealed: Whether a value is ciphertext of the vault and may stay as it is; by default nothing is.
+        fields: JSON pointers (RFC 6901); `*` matches every member or item. An object is redacted member by
+            member, so that each member can have its own data subject.
+        is_sealed: Whether a value is ciphertext of the vault and may stay; by default none is.
     """
 
     fields: frozenset[str] = frozenset({PERSONAL_DATA})
@@ -55,90 +55,89 @@ class RedactionPolicy:
 
 
 def redact(message: dict[str, Any], policy: RedactionPolicy, salt: Callable[[str], bytes]) -> dict[str, Any]:
-    """Return ``message`` with a commitment in place of each value that the policy names; each place has its salt."""
-    copy: dict[str, Any] = _copied(message)
-    for holder, name, pointer in list(_targets(copy, policy)):
-        holder[name] = {"commitment": commitment(pointer, salt(pointer), holder[name])}
-    return copy
+    """Replace each value that the policy names with a commitment; ``salt`` returns the salt for a pointer."""
+    redacted: dict[str, Any] = _copy_json(message)
+    for parent, key, pointer in list(_find_clear_values(redacted, policy)):
+        parent[key] = {"commitment": commitment(pointer, salt(pointer), parent[key])}
+    return redacted
 
 
 def in_clear(message: dict[str, Any], policy: RedactionPolicy) -> list[str]:
-    """Return the pointers at which a message still holds personal data in clear; it must not be recorded then."""
-    return [pointer for _, _, pointer in _targets(message, policy)]
+    """Return the pointers to personal data in clear; a message with any must not be recorded."""
+    return [pointer for _, _, pointer in _find_clear_values(message, policy)]
 
 
 def may_be_in_clear(message: bytes, policy: RedactionPolicy) -> bool:
-    """Return whether a message may have a member that the policy names: most need no parsing to see that none has."""
+    """Return whether a message may have a member that the policy names, without parsing it."""
     names = [name for field in policy.fields for name in parse_pointer(field)[:1]]
-    if "*" in names or b"\\u" in message or b"\\/" in message:  # an escape may spell a name otherwise
+    if "*" in names or b"\\u" in message or b"\\/" in message:  # an escape can hide a name
         return True
     return any(json.dumps(name, ensure_ascii=False).encode() in message for name in names)
 
 
 def commitment(pointer: str, salt: bytes, value: Any) -> str:
     """Return the commitment to a value at its place."""
-    if len(salt) < FEWEST_SALT_BYTES:
-        raise ValueError(f"a salt of {len(salt)} bytes can be guessed: take {FEWEST_SALT_BYTES} random ones")
-    placed = rfc8785.dumps({"at": pointer, "value": value})
-    return format_digest(hmac.digest(salt, pae(_COMMITMENT, placed), hashlib.sha256))
+    if len(salt) < MIN_SALT_BYTES:
+        raise ValueError(f"a salt of {len(salt)} bytes can be guessed: use {MIN_SALT_BYTES} random bytes")
+    preimage = rfc8785.dumps({"at": pointer, "value": value})
+    return format_digest(hmac.digest(salt, pae(_COMMITMENT, preimage), hashlib.sha256))
 
 
 def is_commitment(value: Any) -> bool:
-    """Return whether a value is a commitment and nothing else."""
+    """Return whether a value is exactly a commitment."""
     return (
         isinstance(value, dict) and value.keys() == {"commitment"} and bool(_DIGEST.fullmatch(str(value["commitment"])))
     )
 
 
-def _targets(message: Any, policy: RedactionPolicy) -> Iterator[tuple[Any, Any, str]]:
-    """Yield the holder, the name in it, and the pointer of each value that is still in clear."""
+def _find_clear_values(message: Any, policy: RedactionPolicy) -> Iterator[tuple[Any, Any, str]]:
+    """Yield the parent, the key in it, and the pointer of each value in clear."""
     for field in sorted(policy.fields):
-        for holder, name, pointer in _at(message, parse_pointer(field), ""):
-            value = holder[name]
+        for parent, key, pointer in _resolve_pointer(message, parse_pointer(field), ""):
+            value = parent[key]
             if isinstance(value, dict) and not _is_safe(value, policy):
-                inner = [(value, member, pointer + format_pointer([member])) for member in value]
+                places = [(value, member, pointer + format_pointer([member])) for member in value]
             else:
-                inner = [(holder, name, pointer)]
-            yield from (found for found in inner if not _is_safe(found[0][found[1]], policy))
+                places = [(parent, key, pointer)]
+            yield from (place for place in places if not _is_safe(place[0][place[1]], policy))
 
 
-def _at(holder: Any, path: list[str], pointer: str) -> Iterator[tuple[Any, Any, str]]:
-    """Yield every place that a pointer leads to."""
+def _resolve_pointer(parent: Any, path: list[str], pointer: str) -> Iterator[tuple[Any, Any, str]]:
+    """Yield every place that a pointer matches."""
     if not path:
         return
-    head, *rest = path
-    if isinstance(holder, dict):
-        names: list[Any] = list(holder) if head == "*" else [head] if head in holder else []
-    elif isinstance(holder, list):
-        names = [place for place in range(len(holder)) if head in ("*", str(place))]
+    first, *rest = path
+    if isinstance(parent, dict):
+        keys: list[Any] = list(parent) if first == "*" else [first] if first in parent else []
+    elif isinstance(parent, list):
+        keys = [index for index in range(len(parent)) if first in ("*", str(index))]
     else:
         return
-    for name in names:
-        here = pointer + format_pointer([name])
+    for key in keys:
+        child_pointer = pointer + format_pointer([key])
         if rest:
-            yield from _at(holder[name], rest, here)
+            yield from _resolve_pointer(parent[key], rest, child_pointer)
         else:
-            yield holder, name, here
+            yield parent, key, child_pointer
 
 
 def _is_safe(value: Any, policy: RedactionPolicy) -> bool:
-    """Return whether a value tells nothing about anybody."""
+    """Return whether a value reveals nothing."""
     return value in (None, {}, []) or is_commitment(value) or policy.is_sealed(value)
 
 
-def _copied(value: Any) -> Any:
-    """Return a deep copy of JSON."""
+def _copy_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _copied(inner) for name, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+        return {name: _copy_json(item) for name, item in value.items()}
+    return [_copy_json(item) for item in value] if isinstance(value, list) else value
 
 
-LONGEST_NAME = 255
-_LONGEST_WORKFLOW_ID = 200  # Temporal takes 1,000 characters, the ledger 255 with the run behind it
+MAX_NAME_LENGTH = 255
+_MAX_WORKFLOW_ID_LENGTH = 200  # Temporal accepts 1,000 characters; the ledger 255, with the run id
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 AGAIN = "#"
-"""Behind an event's id: something else of an event that is on record already, with the beginning of its digest."""
-LONGEST_DETAILS = 16_000
+"""Separates an event id from the digest that marks another message for an event that is already on record."""
+MAX_DETAILS_LENGTH = 16_000
 
 
 def handoff_entry(
@@ -154,7 +153,7 @@ def handoff_entry(
     actor: str | None = None,
     run_id: str | None = None,
 ) -> AuditEntry:
-    """Return the entry of a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2)."""
+    """Return the entry for a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2)."""
     return AuditEntry(
         kind=kind,
         task_id=task_id,
@@ -162,10 +161,10 @@ def handoff_entry(
         attempt=attempt,
         status=status,
         timestamp=timestamp,
-        from_agent=usable_name(_inner(message, "fromAgent", "agentId")),
-        to_agent=usable_name(_inner(message, "toAgent", "agentType")),
+        from_agent=usable_name(_get_member(message, "fromAgent", "agentId")),
+        to_agent=usable_name(_get_member(message, "toAgent", "agentType")),
         reason=reason,
-        details=details if details is None else details[:LONGEST_DETAILS],
+        details=details if details is None else details[:MAX_DETAILS_LENGTH],
         actor=actor,
         run_id=run_id,
         cost=cost_of(message),
@@ -182,7 +181,7 @@ def erasure_entry(
     timestamp: datetime,
     actor: str | None = None,
 ) -> AuditEntry:
-    """Return the entry, in one task's chain, of the erasure of a data subject (§12.3)."""
+    """Return the entry for the erasure of a data subject, in the chain of one task (§12.3)."""
     return AuditEntry(
         kind=Kind.ERASURE,
         task_id=task_id,
@@ -195,13 +194,13 @@ def erasure_entry(
 
 
 def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
-    """Return what `costTracking` of a handoff message says, or None if it says nothing that can be read."""
+    """Return the `costTracking` of a handoff message, or None if it is missing or malformed."""
     try:
         tracking = message["costTracking"]
         tokens = tracking["tokenSpent"]
         return AuditCost(
-            spent_micro_usd=_micro(tracking["costSpentSoFarUSD"]),
-            remaining_micro_usd=_micro(tracking["costBudgetRemainingUSD"]),
+            spent_micro_usd=_parse_amount(tracking["costSpentSoFarUSD"]),
+            remaining_micro_usd=_parse_amount(tracking["costBudgetRemainingUSD"]),
             prompt_tokens=tokens["prompt"],
             completion_tokens=tokens["completion"],
         )
@@ -210,18 +209,18 @@ def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
 
 
 def cost_after(message: Mapping[str, Any], spend: Spend) -> AuditCost | None:
-    """Return the figures of a handoff after its receiver's own cost, or None if it says none that can be read."""
+    """Return a handoff's cost plus what its receiver spent, or None if the handoff states no valid cost."""
     cost = cost_of(message)
     return None if cost is None else cost_with(cost, spend)
 
 
 def cost_with(cost: AuditCost, spend: Spend) -> AuditCost:
-    """Return the figures of a task after somebody's own cost."""
-    left = cost.remaining_micro_usd
+    """Return a task's cost plus one agent's spend."""
+    remaining = cost.remaining_micro_usd
     return cost.model_copy(
         update={
             "spent_micro_usd": cost.spent_micro_usd + spend.micro_usd,
-            "remaining_micro_usd": None if left is None else left - spend.micro_usd,
+            "remaining_micro_usd": None if remaining is None else remaining - spend.micro_usd,
             "own_micro_usd": spend.micro_usd,
             "own_prompt_tokens": spend.prompt_tokens,
             "own_completion_tokens": spend.completion_tokens,
@@ -231,37 +230,37 @@ def cost_with(cost: AuditCost, spend: Spend) -> AuditCost:
     )
 
 
-def _micro(amount: Any) -> int:
+def _parse_amount(amount: Any) -> int:
     if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
         raise TypeError("an amount of money is a number")
     return to_micro_usd(Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount))
 
 
-def _inner(message: Mapping[str, Any], outer: str, member: str) -> Any:
-    holder = message.get(outer)
-    return holder.get(member) if isinstance(holder, dict) else None
+def _get_member(message: Mapping[str, Any], name: str, member: str) -> Any:
+    value = message.get(name)
+    return value.get(member) if isinstance(value, dict) else None
 
 
 def run_name(workflow_id: str, run_id: str | None = None) -> str:
-    """Return the name under which a header tells a workflow, and its run: who starts one may choose any id."""
-    shown = _CONTROL.sub("\ufffd", workflow_id[:_LONGEST_WORKFLOW_ID])
-    return shown if run_id is None else f"{shown}/{run_id}"
+    """Return the name of a workflow, and of its run, for a header: shortened, without control characters."""
+    name = _CONTROL.sub("\ufffd", workflow_id[:_MAX_WORKFLOW_ID_LENGTH])
+    return name if run_id is None else f"{name}/{run_id}"
 
 
 def usable_name(value: Any) -> str | None:
-    """Return a value that can stand in a header as a name, or None: the sender may have put anything there."""
-    usable = isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+    """Return a sender's value if it is a valid name for a header, or None."""
+    usable = isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH and value.isprintable()
     return value if usable else None
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A task's records in order, with the report on their verification; look at that first.
+    """A task's records in order, with the report on their verification; check the report first.
 
     Attributes:
         task_id: The task.
         records: The whole chain, flawed records included.
-        report: Whether the chain is whole.
+        report: Whether the chain is complete and unchanged.
     """
 
     task_id: str
@@ -270,32 +269,32 @@ class Trace:
 
     @property
     def linked(self) -> Sequence[AuditRecord]:
-        """The records that hang together from the first: those before the first bad one."""
+        """The records before the first bad one."""
         return self.records[: self.report.records]
 
     @cached_property
     def headers(self) -> tuple[AuditHeader, ...]:
-        """What the headers of the `linked` records say."""
+        """The headers of the `linked` records."""
         return tuple(record.fields for record in self.linked)
 
     @property
     def handoffs(self) -> list[AuditRecord]:
-        """The handoffs that were accepted: one for each boundary that the task crossed."""
+        """The accepted handoffs: one for each boundary that the task crossed."""
         return [record for record, header in self._with_headers() if _is_accepted(header)]
 
     @cached_property
     def cost(self) -> "TaskCost":
-        """What the task cost, and which agent spent it."""
+        """The task's cost, by agent."""
         return task_cost(self.headers)
 
     @property
     def output(self) -> Any:
-        """The final output: what was returned last; None while nothing is, and where the last agent failed."""
-        ends = [(record, header) for record, header in self._with_headers() if header.kind == Kind.COMPLETION]
-        return ends[-1][0].body if ends and not ends[-1][1].status.startswith(FAILED) else None
+        """The final output; None while there is none, and if the last agent failed."""
+        completions = [(record, header) for record, header in self._with_headers() if header.kind == Kind.COMPLETION]
+        return completions[-1][0].body if completions and not completions[-1][1].status.startswith(FAILED) else None
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the trace as JSON: the report, the cost, and each record's header and message in order."""
+        """Return the report, the cost, and each record's header and message in order."""
         return {
             "taskId": self.task_id,
             "report": self.report.model_dump(mode="json", exclude_none=True),
@@ -330,12 +329,11 @@ class TaskCost(CamelRecord):
     Attributes:
         micro_usd: The total, in millionths of a US dollar.
         prompt_tokens: All tokens sent to models.
-        completion_tokens: All tokens that models answered with.
+        completion_tokens: All tokens in the models' answers.
         shares: The same by record, in order.
-        complete: Whether the last agent's own cost is in it, because what it returned, or spent until it was lost, is
-            on record.
-        findings: What does not add up, a sentence each: a record that says more than the shares add up to, or a budget
-            that changed, unless it grew and a person's top-up is on record.
+        complete: Whether the last agent's own cost is included: its completion or its loss is on record.
+        findings: What does not add up, one sentence each: a record that states more than the sum of the shares, or a
+            budget that changed without a person's top-up on record.
     """
 
     micro_usd: int = 0
@@ -352,7 +350,7 @@ class TaskCost(CamelRecord):
 
     @property
     def by_agent(self) -> dict[str, Decimal]:
-        """Each agent's own cost in US dollars; what no agent is named for is left out."""
+        """Each agent's own cost in US dollars; shares without an agent are left out."""
         micro: dict[str, int] = {}
         for share in self.shares:
             if share.agent is not None:
@@ -361,24 +359,24 @@ class TaskCost(CamelRecord):
 
 
 def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
-    """Return what a task has cost, from the headers of its chain in order."""
+    """Return the cost of a task from the headers of its chain in order."""
     records = list(records)
-    known, stated = _Amounts(0, 0, 0), dict[tuple[str, int, str | None], _Amounts]()
-    shares, findings, most = [], _budget_findings(records), 0
+    total, recorded_own = _Amounts(0, 0, 0), dict[tuple[str, int, str | None], _Amounts]()
+    shares, findings, most_spent = [], _budget_findings(records), 0
     for record in records:
         cost = record.cost
-        repeated = not _is_work(record) and AGAIN in record.event_id  # says what the first one said
+        repeated = not _is_work(record) and AGAIN in record.event_id  # states the cost of the first one
         if cost is None or repeated or (record.kind == Kind.HANDOFF and record.status == HandoffStatus.REJECTED):
             continue
-        sending = (_event(record), _attempt(record), record.run_id)
-        before = stated.get(sending, _Amounts(0, 0, 0))
-        own = _own(cost)
-        if own is None:
-            added = _Amounts.of(max(0, now - so_far) for now, so_far in zip(_spent(cost), known, strict=True))
+        attempt_key = (_event(record), _attempt(record), record.run_id)
+        previous_own = recorded_own.get(attempt_key, _Amounts(0, 0, 0))
+        own_cost = _own(cost)
+        if own_cost is None:
+            added = _Amounts.of(max(0, new - old) for new, old in zip(_spent(cost), total, strict=True))
         else:
-            added = _Amounts.of(max(0, now - earlier) for now, earlier in zip(own, before, strict=True))
+            added = _Amounts.of(max(0, new - old) for new, old in zip(own_cost, previous_own, strict=True))
             if _is_work(record):
-                stated[sending] = _Amounts.of(map(max, own, before))
+                recorded_own[attempt_key] = _Amounts.of(map(max, own_cost, previous_own))
         shares.append(
             CostShare(
                 sequence=record.sequence,
@@ -388,12 +386,13 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
                 completion_tokens=added.completion_tokens,
             )
         )
-        known, most = _Amounts.of(map(sum, zip(known, added, strict=True))), max(most, cost.spent_micro_usd)
-    if most > known.micro_usd:
+        total = _Amounts.of(map(sum, zip(total, added, strict=True)))
+        most_spent = max(most_spent, cost.spent_micro_usd)
+    if most_spent > total.micro_usd:
         findings.append(
-            f"the shares add up to {to_usd(known.micro_usd)} USD, and a record says that {to_usd(most)} USD were spent"
+            f"the shares add up to {to_usd(total.micro_usd)} USD, but a record says {to_usd(most_spent)} USD were spent"
         )
-    return TaskCost(**known._asdict(), shares=tuple(shares), complete=_is_complete(records), findings=tuple(findings))
+    return TaskCost(**total._asdict(), shares=tuple(shares), complete=_is_complete(records), findings=tuple(findings))
 
 
 class _Amounts(NamedTuple):
@@ -419,7 +418,7 @@ def _own(cost: AuditCost) -> _Amounts | None:
 
 
 def _is_work(record: AuditHeader) -> bool:
-    """Return whether a record says what an agent or a model did: a return, a failure, a loss, or a summary."""
+    """Return whether a record states the spend of an agent or a model: a completion, failure, loss or summary."""
     return record.kind in (Kind.COMPLETION, Kind.SUMMARY) or _is_loss(record)
 
 
@@ -428,53 +427,55 @@ def _is_loss(record: AuditHeader) -> bool:
 
 
 def _event(record: AuditHeader) -> str:
-    """Return the id of the event that a record is of; that of a roll-back is its handoff's and the attempt."""
+    """Return the id of a record's event; a roll-back's id is its handoff's id and the attempt."""
     event_id = record.event_id.partition(AGAIN)[0]
     return event_id.rpartition(".")[0] if record.kind == Kind.ROLLBACK else event_id
 
 
 def _attempt(record: AuditHeader) -> int:
-    """Return which attempt of the handoff a return is of; a failure has that in its status, a roll-back in its id."""
-    nth = record.status.partition(f"{FAILED}_")[2]
+    """Return the attempt that a record belongs to; a failure has it in its status, a roll-back in its id."""
+    number = record.status.partition(f"{FAILED}_")[2]
     if record.kind == Kind.ROLLBACK:
-        nth = record.event_id.partition(AGAIN)[0].rpartition(".")[2]
-    return int(nth) if nth.isdecimal() else record.attempt
+        number = record.event_id.partition(AGAIN)[0].rpartition(".")[2]
+    return int(number) if number.isdecimal() else record.attempt
 
 
 def _is_complete(records: Sequence[AuditHeader]) -> bool:
-    """Return whether the last record is a return, and all who were handed to with the last agent returned or failed."""
-    counted = [
-        one
-        for one in records
-        if one.cost is not None
-        and one.kind != Kind.SUMMARY
-        and not (one.kind == Kind.HANDOFF and (one.status == HandoffStatus.REJECTED or AGAIN in one.event_id))
+    """Return whether the last agent, and every agent that received a handoff from the same sender, has ended."""
+    cost_records = [
+        record
+        for record in records
+        if record.cost is not None
+        and record.kind != Kind.SUMMARY
+        and not (record.kind == Kind.HANDOFF and (record.status == HandoffStatus.REJECTED or AGAIN in record.event_id))
     ]
-    if not counted or not _is_work(counted[-1]):
+    if not cost_records or not _is_work(cost_records[-1]):
         return False
-    returned = {_event(one) for one in records if one.kind == Kind.COMPLETION or _is_loss(one)}
-    begun = {_event(record): record for record in counted if not _is_work(record)}
-    last = begun.get(_event(counted[-1]))  # None: a completion of the task itself
+    finished = {_event(record) for record in records if record.kind == Kind.COMPLETION or _is_loss(record)}
+    handoffs = {_event(record): record for record in cost_records if not _is_work(record)}
+    last = handoffs.get(_event(cost_records[-1]))  # None: a completion of the task itself
     return last is None or all(
-        event in returned
-        for event, record in begun.items()
+        event in finished
+        for event, record in handoffs.items()
         if (record.from_agent, record.run_id) == (last.from_agent, last.run_id)
     )
 
 
 def _budget_findings(records: Sequence[AuditHeader]) -> list[str]:
-    """Return where a run's budget shrank, or grew though no person's top-up is on record."""
-    found, budgets, topped_up = [], dict[str | None, int](), False
+    """Return where a run's budget shrank, or grew without a person's top-up on record."""
+    findings, budgets, topped_up = [], dict[str | None, int](), False
     for record in records:
         topped_up = topped_up or (record.kind, record.status) == (Kind.DECISION, _TOP_UP)
         cost = record.cost
         if cost is None or cost.remaining_micro_usd is None or record.status == HandoffStatus.REJECTED:
             continue
-        new = cost.spent_micro_usd + cost.remaining_micro_usd
-        old = budgets.setdefault(record.run_id, new)
-        if new < old or (new > old and not topped_up):
-            found.append(f"record {record.sequence}: the budget changed from {to_usd(old)} to {to_usd(new)} USD")
-        if new > old:
+        budget = cost.spent_micro_usd + cost.remaining_micro_usd
+        previous = budgets.setdefault(record.run_id, budget)
+        if budget < previous or (budget > previous and not topped_up):
+            findings.append(
+                f"record {record.sequence}: the budget changed from {to_usd(previous)} to {to_usd(budget)} USD"
+            )
+        if budget > previous:
             topped_up = False
-        budgets[record.run_id] = new
-    return found
+        budgets[record.run_id] = budget
+    return findings

@@ -1,4 +1,4 @@
-"""Evidence files: records of a ledger as lines of text that anybody can check with a public key and no ledger."""
+"""Evidence files: records of a ledger as lines of text, verifiable with public keys and without the ledger."""
 
 import binascii
 import hashlib
@@ -24,7 +24,7 @@ from baton.ledger.chain import (
 )
 from baton.ledger.proof import (
     EMPTY_ROOT,
-    MOST_REPORTED,
+    MAX_REPORTED,
     Checkpoint,
     LedgerReport,
     LedgerWalk,
@@ -44,14 +44,14 @@ _INDEX_LINE = re.compile(
 
 
 class InclusionProof(CamelRecord):
-    """The proof that a record stands in the ledger at a checkpoint, without the other tasks' records.
+    """The proof that a checkpoint covers a record, without the other tasks' records.
 
     Attributes:
         task_id: The record's task.
         sequence: Its place in the task's chain.
         index: Its place among all records of the ledger, from 0.
         size: The checkpoint's size.
-        path: The hashes that lead to the checkpoint's root (RFC 6962 §2.1.1).
+        path: The hashes up to the checkpoint's root (RFC 6962 §2.1.1).
     """
 
     task_id: Identifier
@@ -62,18 +62,18 @@ class InclusionProof(CamelRecord):
 
 
 class Manifest(CamelRecord):
-    """What an evidence file says of itself; all of it is checked against its records.
+    """The manifest of an evidence file; verification checks it against the records.
 
     Attributes:
         format: `"baton.evidence/1"` or `"baton.segment/1"`.
         ledger: The ledger's name.
         created_at: When the file was made.
-        records: How many records it has.
-        index: The digest of all their index lines, which name each record by its hash.
-        heads: The heads of the tasks that were asked for; none in a file of the whole ledger.
+        records: The number of records.
+        index: The digest of all index lines, which contain each record's hash.
+        heads: The heads of the exported tasks; none in a file of the whole ledger.
         checkpoints: Signed checkpoints of the ledger.
-        proofs: That the heads' chains stand in one of these checkpoints.
-        keys: Public keys as JWKs, for reading: trust is in keys that the verifier already has.
+        proofs: The proofs that these checkpoints cover the heads.
+        keys: Public keys as JWKs, for information only: a verifier trusts its own keys.
     """
 
     format: Literal["baton.evidence/1", "baton.segment/1"]
@@ -88,18 +88,18 @@ class Manifest(CamelRecord):
 
     @property
     def line(self) -> bytes:
-        """The manifest as its file holds it."""
+        """The manifest's line in the file."""
         return rfc8785.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
 class EvidenceReport(LedgerReport):
-    """What the verification of an evidence file found, beyond what a `LedgerReport` says.
+    """The result of verifying an evidence file: a `LedgerReport` with what the manifest adds.
 
     Attributes:
-        created_at: When the file says it was made; None if it has no manifest.
+        created_at: The manifest's time of creation; None without a manifest.
         signed_by: The key whose signature over the manifest is good, or None.
-        witnessed: The tasks that are proved to stand in a checkpoint of the whole ledger.
-        task_ids: The tasks that it has records of, in the order of their first; the first `MOST_REPORTED` of them.
+        witnessed: The tasks proved to be covered by a checkpoint of the whole ledger.
+        task_ids: The first `MAX_REPORTED` tasks, in the order of their first records.
     """
 
     created_at: Instant | None = None
@@ -110,7 +110,7 @@ class EvidenceReport(LedgerReport):
 
 @dataclass(frozen=True)
 class EvidenceFile:
-    """An evidence file that is being read; nothing of it is verified yet."""
+    """An unverified evidence file during reading."""
 
     manifest: Manifest
     signature: dict[str, Any]
@@ -122,41 +122,41 @@ class EvidenceFile:
         """Read the manifest of an evidence file."""
         rest = iter(lines)
         try:
-            line, signed = next(rest, b""), next(rest, b"")
+            line, signature_line = next(rest, b""), next(rest, b"")
             if not line:
                 raise ValueError("it is empty")
             manifest = Manifest.model_validate_json(line)
-            signature = loads_strict(signed)
+            signature = loads_strict(signature_line)
             if manifest.line != line or not isinstance(signature, dict):
                 raise ValueError("its manifest is not in canonical form")
         except (ValidationError, ValueError, HandoffError, EvidenceError) as error:
-            raise EvidenceError(f"it is not a file of {BUNDLE!r} or {SEGMENT!r}: {_first_fault(error)}") from error
+            raise EvidenceError(f"it is not a {BUNDLE!r} or {SEGMENT!r} file: {_describe_error(error)}") from error
         return cls(manifest, signature, rest)
 
     def records(self) -> Iterator[AuditRecord]:
         """Yield the records, once."""
-        lines, unhexed, see = self._lines, binascii.unhexlify, self._index.update
+        lines, unhexlify, update_index = self._lines, binascii.unhexlify, self._index.update
         for number, line in enumerate(lines, 1):
-            see(line)
-            about = _INDEX_LINE.fullmatch(line)
+            update_index(line)
+            match = _INDEX_LINE.fullmatch(line)
             header, message = next(lines, None), next(lines, None)
-            # Of hexadecimal digits two make a byte: a pattern that counts them takes thrice the time.
-            if about is None or header is None or message is None or len(about[3] or b"") % 2:
-                raise EvidenceError(f"record {number} of the file is torn")
-            record_hash, position, signature = about.groups()
-            signed = None if signature is None else unhexed(signature)
-            yield AuditRecord(header, message, signed, int(position), unhexed(record_hash))
+            # The length is checked here: a pattern that counts pairs of digits takes three times as long.
+            if match is None or header is None or message is None or len(match[3] or b"") % 2:
+                raise EvidenceError(f"record {number} of the file is truncated")
+            record_hash, position, signature = match.groups()
+            signature_bytes = None if signature is None else unhexlify(signature)
+            yield AuditRecord(header, message, signature_bytes, int(position), unhexlify(record_hash))
 
     @property
     def index(self) -> str:
-        """The digest of the index lines that were read so far."""
+        """The digest of the index lines read so far."""
         return format_digest(self._index.digest())
 
 
 def pack(manifest: Manifest, records: Iterable[AuditRecord], signer: HeadSigner | None = None) -> Iterator[bytes]:
-    """Yield an evidence file, in pieces of whole lines with their line breaks."""
+    """Yield an evidence file in chunks of whole lines."""
     yield manifest.line + b"\n"
-    yield _signed(manifest.line, signer) + b"\n"
+    yield _sign_manifest(manifest.line, signer) + b"\n"
     for record in records:
         yield record_lines(record)
 
@@ -164,19 +164,19 @@ def pack(manifest: Manifest, records: Iterable[AuditRecord], signer: HeadSigner 
 def record_lines(record: AuditRecord) -> bytes:
     """Return the three lines of a record, with their line breaks."""
     if record.absence is not None:
-        raise EvidenceError(f"record {record.position} is not at hand: {record.absence}")
+        raise EvidenceError(f"record {record.position} is missing: {record.absence}")
     index = index_line(record.hash, record.position, record.signature)
     return b"%s\n%s\n%s\n" % (index, record.header, record.message)
 
 
 def index_line(record_hash: bytes, position: int, signature: bytes | None) -> bytes:
-    """Return the first line of a record: what the ledger's index says of it."""
-    signed = None if signature is None else signature.hex()
-    return to_json({"hash": format_digest(record_hash), "position": position, "signature": signed})
+    """Return the first line of a record: its hash, position and signature."""
+    signature_hex = None if signature is None else signature.hex()
+    return to_json({"hash": format_digest(record_hash), "position": position, "signature": signature_hex})
 
 
 def index_digest(lines: Iterable[bytes]) -> str:
-    """Return the digest, for a manifest, of index lines."""
+    """Return the digest of index lines for a manifest."""
     return format_digest(hashlib.sha256(b"".join(lines)).digest())
 
 
@@ -188,27 +188,31 @@ def verify_evidence(
     anchors: Iterable[ChainHead] = (),
     checkpoints: Iterable[Checkpoint] = (),
 ) -> EvidenceReport:
-    """Return whether an evidence file is whole and genuine, with public keys only and without the ledger."""
+    """Verify that an evidence file is complete and genuine, with public keys and without the ledger.
+
+    1. The manifest's signature. 2. The records, like those of a ledger. 3. Their number and index lines.
+    4. The heads of the manifest. 5. The inclusion proofs.
+    """
     try:
         file = EvidenceFile.open(lines)
     except EvidenceError as error:
-        return _unreadable(ledger or "", str(error))
+        return _make_unreadable_report(ledger or "", str(error))
     manifest = file.manifest
     reasons = [] if ledger in (None, manifest.ledger) else [f"it is of the ledger {manifest.ledger!r}, not {ledger!r}"]
-    signed_by = _signed_by(file, verifier, reasons)  # 1.
-    # The tree over a part of the ledger is not the ledger's: only a whole one can be held against checkpoints.
-    whole = not manifest.heads
-    kept = list(checkpoints)
+    signed_by = _find_signer(file, verifier, reasons)  # 1.
+    # Checkpoints cover the tree of the whole ledger, so records of a few tasks cannot be compared with them.
+    whole_ledger = not manifest.heads
+    external = list(checkpoints)
     tasks = {head.task_id for head in manifest.heads}
     walk = LedgerWalk(
         manifest.ledger,
         verifier=verifier,
-        anchors=[head for head in anchors if whole or head.task_id in tasks],
-        checkpoints=kept if whole else (),
-        claimed=manifest.checkpoints if whole else (),
+        anchors=[head for head in anchors if whole_ledger or head.task_id in tasks],
+        checkpoints=external if whole_ledger else (),
+        claimed=manifest.checkpoints if whole_ledger else (),
     )
-    roots = _trusted_roots(manifest, kept, verifier, reasons)
-    outside = {one.size for one in kept if one.ledger == manifest.ledger}
+    roots = _trusted_roots(manifest, external, verifier, reasons)
+    external_sizes = {checkpoint.size for checkpoint in external if checkpoint.ledger == manifest.ledger}
     proofs = {(proof.task_id, proof.sequence): proof for proof in manifest.proofs}
     witnessed = []
     try:
@@ -218,34 +222,37 @@ def verify_evidence(
             if chain is not None and proof is not None and proof.size in roots:  # 5.
                 if _is_included(record, proof, roots[proof.size]):
                     witnessed.append(proof.task_id)
-                    chain.covered(outside=proof.size in outside)
+                    chain.mark_covered(outside=proof.size in external_sizes)
                 else:
-                    reasons.append(f"task {proof.task_id!r} does not stand in the checkpoint at {proof.size} records")
+                    reasons.append(f"the checkpoint at {proof.size} records does not cover task {proof.task_id!r}")
     except EvidenceError as error:
         reasons.append(str(error))
-    reasons += _contradictions(file, walk)  # 3.-4.
-    found = walk.finish()
-    about = dict(found) | {"reasons": (*reasons, *found.reasons)} | ({"verdict": Verdict.INVALID} if reasons else {})
+    reasons += _compare_with_manifest(file, walk)  # 3.-4.
+    ledger_report = walk.finish()
+    fields = (
+        dict(ledger_report)
+        | {"reasons": (*reasons, *ledger_report.reasons)}
+        | ({"verdict": Verdict.INVALID} if reasons else {})
+    )
     return EvidenceReport(
-        **about,
+        **fields,
         created_at=manifest.created_at,
         signed_by=signed_by,
         witnessed=tuple(witnessed),
-        task_ids=tuple(walk.task_ids[:MOST_REPORTED]),
+        task_ids=tuple(walk.task_ids[:MAX_REPORTED]),
     )
 
 
-def _signed(line: bytes, signer: HeadSigner | None) -> bytes:
-    """Return the line with the signature over the manifest."""
+def _sign_manifest(line: bytes, signer: HeadSigner | None) -> bytes:
     if signer is None:
         return b"{}"
-    key_id = signer.key_id  # first: a signer that follows rotations settles on its key here
+    key_id = signer.key_id  # before signing: a signer that follows rotations chooses its key here
     signature = to_base64url(signer.sign(pae(_MANIFEST, line)))
     return rfc8785.dumps({"keyId": key_id, "signature": signature})
 
 
-def _signed_by(file: EvidenceFile, verifier: HeadVerifier | None, reasons: list[str]) -> str | None:
-    """Return the key that signed the manifest; a signature that does not count is a reason."""
+def _find_signer(file: EvidenceFile, verifier: HeadVerifier | None, reasons: list[str]) -> str | None:
+    """Return the key that signed the manifest; add to ``reasons`` why a signature is not valid."""
     if not file.signature or verifier is None:
         return None
     manifest = file.manifest
@@ -262,20 +269,24 @@ def _signed_by(file: EvidenceFile, verifier: HeadVerifier | None, reasons: list[
 
 
 def _trusted_roots(
-    manifest: Manifest, kept: list[Checkpoint], verifier: HeadVerifier | None, reasons: list[str]
+    manifest: Manifest, external: list[Checkpoint], verifier: HeadVerifier | None, reasons: list[str]
 ) -> dict[int, bytes]:
-    """Return the roots, by size, of the checkpoints that were kept elsewhere or are signed by a known key."""
-    roots = {one.size: parse_digest(one.root) for one in kept if one.ledger == manifest.ledger}
+    """Return the roots, by size, of external checkpoints and of those with a valid signature."""
+    roots = {
+        checkpoint.size: parse_digest(checkpoint.root)
+        for checkpoint in external
+        if checkpoint.ledger == manifest.ledger
+    }
     if verifier is None:
         return roots
     for checkpoint in manifest.checkpoints:
         check = checkpoint.check(verifier)
         if check is SignatureCheck.GOOD and checkpoint.ledger == manifest.ledger:
             if roots.setdefault(checkpoint.size, parse_digest(checkpoint.root)) != parse_digest(checkpoint.root):
-                reasons.append(f"its checkpoint at {checkpoint.size} records is not the one that was kept: a fork")
-        elif manifest.heads:  # of a whole ledger, the walk says so
-            why = f"it is of the ledger {checkpoint.ledger!r}" if check is SignatureCheck.GOOD else check.value
-            reasons.append(f"its checkpoint at {checkpoint.size} records does not count: {why}")
+                reasons.append(f"its checkpoint at {checkpoint.size} records differs from the one kept outside: a fork")
+        elif manifest.heads:  # for a whole ledger the walk reports it
+            problem = f"it is of the ledger {checkpoint.ledger!r}" if check is SignatureCheck.GOOD else check.value
+            reasons.append(f"its checkpoint at {checkpoint.size} records does not count: {problem}")
     return roots
 
 
@@ -284,30 +295,30 @@ def _is_included(record: AuditRecord, proof: InclusionProof, root: bytes) -> boo
     return verify_inclusion(leaf_hash(record.leaf), proof.index, proof.size, path, root)
 
 
-def _contradictions(file: EvidenceFile, walk: LedgerWalk) -> list[str]:
-    """Return what the manifest says and the records do not."""
-    found = []
+def _compare_with_manifest(file: EvidenceFile, walk: LedgerWalk) -> list[str]:
+    """Return where the records contradict the manifest."""
+    reasons = []
     if walk.tree.size != file.manifest.records:
-        found.append(f"it has {walk.tree.size} records, and its manifest says {file.manifest.records}")
+        reasons.append(f"it has {walk.tree.size} records, and its manifest says {file.manifest.records}")
     elif file.index != file.manifest.index:
-        found.append("its records are not those of its manifest, or not in that order")
+        reasons.append("its records are not those of its manifest, or not in that order")
     for head in file.manifest.heads:
         chain = walk.chain(head.task_id)
         if chain is None or (chain.sequence, format_digest(chain.hash)) != (head.sequence, head.record_hash):
-            found.append(f"the chain of {head.task_id!r} does not end with the head in its manifest")
-    return found
+            reasons.append(f"the chain of {head.task_id!r} does not end with the head in its manifest")
+    return reasons
 
 
-def _unreadable(ledger: str, reason: str) -> EvidenceReport:
+def _make_unreadable_report(ledger: str, reason: str) -> EvidenceReport:
     return EvidenceReport(
         verdict=Verdict.INVALID, ledger=ledger, records=0, tasks=0, root=format_digest(EMPTY_ROOT), reasons=(reason,)
     )
 
 
-def _first_fault(error: Exception) -> str:
-    """Return what is wrong in one line; of a record that does not fit, the member and why."""
+def _describe_error(error: Exception) -> str:
+    """Return an error in one line; of a validation error, the first invalid member."""
     if isinstance(error, ValidationError):
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        return f"{where}: {fault['msg']}" if where else fault["msg"]
+        detail = error.errors(include_url=False, include_input=False)[0]
+        member = ".".join(map(str, detail["loc"]))
+        return f"{member}: {detail['msg']}" if member else detail["msg"]
     return str(error).partition("\n")[0]

@@ -1,9 +1,9 @@
-"""The one verification of audit records: of a task's chain, a whole ledger, a bundle, and what a checkpoint covers.
+"""Merkle trees, checkpoints, and the verification of a task's chain, a whole ledger or a bundle.
 
 A checkpoint is the root of a Merkle tree (RFC 6962): one hash for a whole ledger, with short proofs that a record or
-an older tree is in it. A leaf is hashed with another prefix than a node, so no inner node passes for a record. The
-verifiers follow RFC 9162 §2.1.3.2 and §2.1.4.2 and check the length of every hash first: without that, an empty one
-is accepted.
+an older tree is in it. Leaves and nodes are hashed with different prefixes, so no inner node passes for a record. The
+verifiers follow RFC 9162 §2.1.3.2 and §2.1.4.2 and check the length of every hash first: otherwise they would accept
+an empty hash.
 """
 
 import hashlib
@@ -46,36 +46,36 @@ def leaf_hash(data: bytes) -> bytes:
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """Return the hash of an inner node over its two children (RFC 6962 §2.1)."""
+    """Return the hash of an inner node (RFC 6962 §2.1)."""
     return hashlib.sha256(b"\1" + left + right).digest()
 
 
 class Frontier:
-    """The right edge of a growing tree: enough to add leaves and to tell the root, in 32 bytes per level."""
+    """The right edge of a growing tree, at most 32 bytes per level: it takes leaves and gives the root."""
 
     __slots__ = ("peaks", "size")
 
     def __init__(self, size: int = 0, peaks: Iterable[bytes] = ()) -> None:
         self.size = size
         self.peaks = list(peaks)
-        if len(self.peaks) != size.bit_count() or not _hashes(self.peaks):
+        if len(self.peaks) != size.bit_count() or not _are_hashes(self.peaks):
             raise ValueError(
                 f"a tree of {size} leaves has {size.bit_count()} peaks of {HASH_BYTES} bytes; "
                 f"got {[len(peak) for peak in self.peaks]}"
             )
 
     @classmethod
-    def of(cls, data: Iterable[bytes]) -> "Frontier":
-        """Return the frontier of the tree whose leaves hold ``data``."""
+    def of(cls, leaves: Iterable[bytes]) -> "Frontier":
+        """Return the frontier of a tree with this data in its leaves."""
         tree = cls()
-        for one in data:
-            tree.append(one)
+        for leaf in leaves:
+            tree.append(leaf)
         return tree
 
     def append(self, data: bytes) -> None:
         """Add a leaf that holds ``data``."""
         sha256, size = hashlib.sha256, self.size
-        node = sha256(b"\0" + data).digest()  # `leaf_hash` and `node_hash`, written out: a ledger has many leaves
+        node = sha256(b"\0" + data).digest()  # `leaf_hash` and `node_hash` inlined for speed
         while size & 1:
             node = sha256(b"\1" + self.peaks.pop() + node).digest()
             size >>= 1
@@ -84,7 +84,7 @@ class Frontier:
 
     @property
     def root(self) -> bytes:
-        """The root of the tree as it is now."""
+        """The current root of the tree."""
         if not self.peaks:
             return EMPTY_ROOT
         node = self.peaks[-1]
@@ -94,122 +94,122 @@ class Frontier:
 
 
 def root_of(leaves: Sequence[bytes]) -> bytes:
-    """Return the root of the tree with these leaf hashes (RFC 6962 §2.1)."""
+    """Return the root of a tree from its leaf hashes (RFC 6962 §2.1)."""
     level = list(leaves)
     while len(level) > 1:
-        level = _parents(level)
+        level = _parent_level(level)
     return level[0] if level else EMPTY_ROOT
 
 
 def inclusion_proofs(leaves: Sequence[bytes], indexes: Sequence[int]) -> list[list[bytes]]:
-    """Return, for each index, the proof that the leaf there is in the tree with these leaf hashes (RFC 6962 §2.1.1)."""
+    """Return the proof for the leaf at each index that it is in the tree of these leaf hashes (RFC 6962 §2.1.1)."""
     if any(not 0 <= index < len(leaves) for index in indexes):
         raise IndexError(f"a tree of {len(leaves)} leaves has the indexes 0 to {len(leaves) - 1}; got {indexes!r}")
-    level, places = list(leaves), list(indexes)
-    proofs: list[list[bytes]] = [[] for _ in places]
+    level, positions = list(leaves), list(indexes)
+    proofs: list[list[bytes]] = [[] for _ in positions]
     while len(level) > 1:
-        for proof, place in zip(proofs, places, strict=True):
-            if place ^ 1 < len(level):
-                proof.append(level[place ^ 1])
-        level, places = _parents(level), [place >> 1 for place in places]
+        for proof, position in zip(proofs, positions, strict=True):
+            if position ^ 1 < len(level):
+                proof.append(level[position ^ 1])
+        level, positions = _parent_level(level), [place >> 1 for place in positions]
     return proofs
 
 
 def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
-    """Return whether ``proof`` leads from a leaf hash at ``index`` to the root of a tree of ``size`` leaves."""
-    if not 0 <= index < size or not _hashes([leaf, root, *proof]):
+    """Return whether ``proof`` shows that the leaf hash is at ``index`` of a tree with this size and root."""
+    if not 0 <= index < size or not _are_hashes([leaf, root, *proof]):
         return False
-    node, place, last = leaf, index, size - 1
-    for other in proof:
+    node, position, last = leaf, index, size - 1
+    for sibling in proof:
         if last == 0:
             return False
-        if place & 1 or place == last:
-            node = node_hash(other, node)
-            place, last = _up_to_a_right_child(place, last)
+        if position & 1 or position == last:
+            node = node_hash(sibling, node)
+            position, last = _skip_promoted(position, last)
         else:
-            node = node_hash(node, other)
-        place, last = place >> 1, last >> 1
+            node = node_hash(node, sibling)
+        position, last = position >> 1, last >> 1
     return last == 0 and node == root
 
 
 def consistency_proof(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
-    """Return the proof that the tree of the first ``old_size`` leaves is the beginning of the tree of all."""
+    """Return the proof that the tree of all leaves extends the tree of the first ``old_size`` leaves."""
     if not 0 <= old_size <= len(leaves):
         raise ValueError(f"a tree of {len(leaves)} leaves never had {old_size}")
-    return _subproof(leaves, old_size, whole=True) if old_size else []
+    return _subproof(leaves, old_size, root_known=True) if old_size else []
 
 
 def verify_consistency(old_size: int, old_root: bytes, size: int, root: bytes, proof: Sequence[bytes]) -> bool:
-    """Return whether ``proof`` shows that a tree only grew from ``old_root`` to ``root``."""
+    """Return whether ``proof`` shows that the tree of ``root`` extends the tree of ``old_root``."""
     if old_size == size > 0:
         return old_root == root and not proof
-    if not 0 <= old_size <= size or not _hashes([old_root, root, *proof]):
+    if not 0 <= old_size <= size or not _are_hashes([old_root, root, *proof]):
         return False
     if old_size == 0:
         return old_root == EMPTY_ROOT and not proof and (size > 0 or root == EMPTY_ROOT)
     path = [old_root, *proof] if old_size.bit_count() == 1 else list(proof)
     if not path:
         return False
-    place, last = old_size - 1, size - 1
-    while place & 1:
-        place, last = place >> 1, last >> 1
+    position, last = old_size - 1, size - 1
+    while position & 1:
+        position, last = position >> 1, last >> 1
     old = new = path[0]
-    for other in path[1:]:
+    for sibling in path[1:]:
         if last == 0:
             return False
-        if place & 1 or place == last:
-            old, new = node_hash(other, old), node_hash(other, new)
-            place, last = _up_to_a_right_child(place, last)
+        if position & 1 or position == last:
+            old, new = node_hash(sibling, old), node_hash(sibling, new)
+            position, last = _skip_promoted(position, last)
         else:
-            new = node_hash(new, other)
-        place, last = place >> 1, last >> 1
+            new = node_hash(new, sibling)
+        position, last = position >> 1, last >> 1
     return last == 0 and old == old_root and new == root
 
 
-def _up_to_a_right_child(place: int, last: int) -> tuple[int, int]:
-    """Climb past the levels at which the node has no sibling and is promoted as it is."""
-    while place and not place & 1:
-        place, last = place >> 1, last >> 1
-    return place, last
+def _skip_promoted(position: int, last: int) -> tuple[int, int]:
+    """Climb past the levels at which the node has no sibling and is promoted unchanged."""
+    while position and not position & 1:
+        position, last = position >> 1, last >> 1
+    return position, last
 
 
-def _parents(level: list[bytes]) -> list[bytes]:
-    """Return the next level up; a last node without a sibling is promoted as it is."""
+def _parent_level(level: list[bytes]) -> list[bytes]:
+    """Return the level above; a last node without a sibling is promoted unchanged."""
     parents = [node_hash(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
     return [*parents, level[-1]] if len(level) % 2 else parents
 
 
-def _subproof(leaves: Sequence[bytes], old_size: int, whole: bool) -> list[bytes]:
-    """Return SUBPROOF of RFC 6962 §2.1.2; ``whole`` while the subtree is what the old tree's holder knows."""
+def _subproof(leaves: Sequence[bytes], old_size: int, root_known: bool) -> list[bytes]:
+    """Return SUBPROOF of RFC 6962 §2.1.2; ``root_known`` is its b: the verifier knows the subtree's root."""
     if old_size == len(leaves):
-        return [] if whole else [root_of(leaves)]
+        return [] if root_known else [root_of(leaves)]
     split = 1 << (len(leaves) - 1).bit_length() - 1
     left, right = leaves[:split], leaves[split:]
     if old_size <= split:
-        return [*_subproof(left, old_size, whole), root_of(right)]
+        return [*_subproof(left, old_size, root_known), root_of(right)]
     return [*_subproof(right, old_size - split, False), root_of(left)]
 
 
-def _hashes(values: Iterable[bytes]) -> bool:
+def _are_hashes(values: Iterable[bytes]) -> bool:
     return all(len(value) == HASH_BYTES for value in values)
 
 
 _CHECKPOINT = "baton/ledger-checkpoint/v1"
-_DOUBTS = frozenset({Flaw.UNSIGNED, Flaw.MISSING, Flaw.EMPTY})
-MOST_REPORTED = 100
-"""How many flawed chains a report on a ledger lists; it counts them all."""
-_BATCH = 2_048
+_UNPROVED = frozenset({Flaw.UNSIGNED, Flaw.MISSING, Flaw.EMPTY})
+MAX_REPORTED = 100
+"""How many flawed chains and reasons a report on a ledger lists at most; it counts all chains."""
+_SIGNATURE_BATCH = 2_048
 """How many signatures are verified at a time."""
 
 
 class Checkpoint(CamelRecord):
-    """The signed state of a whole ledger: how many records it had, and the root of the tree over them.
+    """The signed state of a whole ledger: its size and the root of the tree over its records.
 
     Attributes:
         ledger: The ledger's name.
-        size: How many records.
-        root: The root of the RFC 6962 tree whose leaves hold their hashes, in the ledger's order.
-        at: When it was made, as `baton.ledger.records.stamp` writes it.
+        size: The number of records.
+        root: The root of the RFC 6962 tree over the records in the ledger's order.
+        at: When it was made, in the format of `baton.ledger.records.stamp`.
         key_id: The key that signed, or None.
         signature: Base64url without padding, or None.
     """
@@ -228,14 +228,14 @@ class Checkpoint(CamelRecord):
         return pae(_CHECKPOINT, rfc8785.dumps(members))
 
     def signed(self, signer: HeadSigner | None) -> "Checkpoint":
-        """Return the checkpoint with a signature; without a signer it is as it was."""
+        """Return the checkpoint with a signature, or unchanged without a signer."""
         if signer is None:
             return self
-        named = self.model_copy(update={"key_id": signer.key_id})
-        return named.model_copy(update={"signature": to_base64url(signer.sign(named.statement))})
+        keyed = self.model_copy(update={"key_id": signer.key_id})
+        return keyed.model_copy(update={"signature": to_base64url(signer.sign(keyed.statement))})
 
     def check(self, verifier: HeadVerifier) -> SignatureCheck:
-        """Return what its signature is worth; an unsigned one has a bad signature."""
+        """Check the signature; a missing one is bad."""
         try:
             signature = from_base64url(self.signature or "")
             at = datetime.fromisoformat(self.at)
@@ -254,10 +254,10 @@ def verify_chain(
     anchors: Iterable[ChainHead] = (),
     compared_through: int = 0,
 ) -> ChainReport:
-    """Return whether these records are a task's whole chain, unchanged and in order, or which is the first bad one.
+    """Verify that these records are a task's complete chain, unchanged and in order; report the first bad record.
 
-    Unlike a `LedgerWalk` it reads each record too: one that was forged without a key may hang together with the others
-    and hold what no writer records.
+    Unlike `LedgerWalk` it also parses each record: a record that was forged without a key can fit into the chain and
+    still contain what no ledger writes.
     """
     if expected_head is not None and (expected_head.ledger, expected_head.task_id) != (ledger, task_id):
         raise ValueError(f"the expected head is of the task {expected_head.task_id!r}, not {task_id!r} in {ledger!r}")
@@ -268,32 +268,32 @@ def verify_chain(
         if chain is None:
             continue
         if chain.sequence == compared_through:
-            chain.covered(outside=True)
-        if (unread := _unreadable(record)) is not None:
-            walk.refuse(chain, unread)
-    found = walk.chain_report(task_id)
-    extra = 0 if expected_head is None else found.records - expected_head.sequence
-    if expected_head is None or extra <= 0 or found.verdict not in (Verdict.VALID, Verdict.UNANCHORED):
-        return found
-    reason = f"{quantity(extra, 'record')} {'follows' if extra == 1 else 'follow'} the head that was expected"
-    about = {"flaw": Flaw.EXTRA, "sequence": expected_head.sequence + 1, "reason": reason}
-    return found.model_copy(update={"verdict": Verdict.INVALID} | about)
+            chain.mark_covered(outside=True)
+        if (flaw := _find_unreadable_part(record)) is not None:
+            walk.mark_flawed(chain, flaw)
+    report = walk.chain_report(task_id)
+    extra = 0 if expected_head is None else report.records - expected_head.sequence
+    if expected_head is None or extra <= 0 or report.verdict not in (Verdict.VALID, Verdict.UNANCHORED):
+        return report
+    reason = f"{quantity(extra, 'record')} {'follows' if extra == 1 else 'follow'} the expected head"
+    changes = {"flaw": Flaw.EXTRA, "sequence": expected_head.sequence + 1, "reason": reason}
+    return report.model_copy(update={"verdict": Verdict.INVALID} | changes)
 
 
 class LedgerReport(CamelRecord):
-    """What the verification of a whole ledger, or of a bundle, found; true only if it is valid.
+    """The result of verifying a whole ledger or a bundle; true only if it is valid.
 
     Attributes:
         verdict: The verdict.
         ledger: The ledger's name.
-        records: How many records there are.
-        tasks: How many chains there are.
-        root: The root of the tree over all of them.
+        records: The number of records.
+        tasks: The number of chains.
+        root: The root of the tree over all records.
         checkpointed_through: How many records, from the first, a checkpoint covers.
-        flawed: The chains that are not proved, the first `MOST_REPORTED` of them.
+        flawed: The first `MAX_REPORTED` chains that are not proved.
         flaws: How many chains are not proved.
-        unanchored: How many chains end with a record that was not compared with anything outside.
-        reasons: What is wrong with the ledger itself, the first `MOST_REPORTED` findings.
+        unanchored: How many chains have an end that no anchor or external checkpoint covers.
+        reasons: The first `MAX_REPORTED` flaws of the ledger itself.
     """
 
     verdict: Verdict
@@ -312,7 +312,16 @@ class LedgerReport(CamelRecord):
 
 
 class LedgerWalk:
-    """A ledger during verification."""
+    """A ledger during verification.
+
+    Args:
+        ledger: The ledger's name.
+        verifier: The public keys.
+        anchors: Heads that were kept outside.
+        checkpoints: Checkpoints that were kept outside.
+        claimed: Checkpoints from the ledger itself; only their signatures make them count.
+        reasons: Flaws of the ledger that are already known.
+    """
 
     def __init__(
         self,
@@ -330,60 +339,62 @@ class LedgerWalk:
         self._anchors = anchors_by_task(anchors, ledger)
         self._walks: dict[str, ChainWalk] = {}
         self._flawed: dict[str, Finding] = {}
-        self._pending: list[tuple[ChainWalk, int, Claim]] = []  # signatures that are still to be verified
+        self._pending: list[tuple[ChainWalk, int, Claim]] = []  # signatures to be verified
         self._reasons = list(reasons)
-        self._covered = 0  # so many records, from the first, are those of a checkpoint
-        self._vouched = 0  # up to here, signatures were verified by the maker of a signed checkpoint
-        self._since: set[ChainWalk] = set()  # the chains of the records since the last checkpoint
-        self._roots: dict[int, set[bytes]] = {}
-        self._outside: set[int] = set()  # the sizes of checkpoints that were kept outside
+        self._checkpointed_through = 0  # so many records, from the first, match a checkpoint
+        self._signed_through = 0  # the maker of a signed checkpoint verified the signatures up to here
+        self._uncovered: set[ChainWalk] = set()  # the chains of the records since the last checkpoint
+        self._roots: dict[int, set[bytes]] = {}  # by size of the tree
+        self._external_sizes: set[int] = set()  # the sizes of checkpoints that were kept outside
         for checkpoint in checkpoints:
-            self._expect(checkpoint, outside=True)
+            self._add_checkpoint(checkpoint, outside=True)
         for checkpoint in claimed:
-            self._expect(checkpoint, outside=False)
+            self._add_checkpoint(checkpoint, outside=False)
 
     @property
     def task_ids(self) -> list[str]:
-        """The tasks of the records that were fed."""
+        """The tasks of all records so far."""
         return [task_id for task_id, walk in self._walks.items() if walk.sequence]
 
     def chain(self, task_id: str) -> ChainWalk | None:
-        """Return how far the chain of a task was walked, or None if nothing of it was fed."""
+        """Return the state of a task's chain, or None before its first record."""
         return self._walks.get(task_id)
 
     def feed(self, record: AuditRecord, task_id: str | None = None) -> ChainWalk | None:
-        """Advance to the next record of the ledger."""
+        """Verify the next record of the ledger; return its chain, or None if the record or its chain is flawed."""
         self.tree.append(record.leaf)
         walk = self._step(record, task_id)
         if self.tree.size in self._roots:
             self._compare_root()
         return walk
 
-    def refuse(self, chain: ChainWalk, flaw: Flaw) -> None:
-        """Take the record that a chain was walked to for its first bad one."""
-        self._flawed[chain.task_id] = Finding(flaw, chain.sequence, _UNREADABLE[flaw])
+    def mark_flawed(self, chain: ChainWalk, flaw: Flaw) -> None:
+        """Mark the chain's current record as its first bad one."""
+        self._flawed[chain.task_id] = Finding(flaw, chain.sequence, _UNREADABLE_REASONS[flaw])
 
     def feed_all(self, records: Iterable[AuditRecord]) -> None:
-        """Advance over several records."""
+        """Verify the next records of the ledger."""
         for record in records:
             self.feed(record)
 
     def finish(self) -> LedgerReport:
-        """Return the report, once every record was fed."""
+        """Return the report after the last record."""
         for size in sorted(size for size in self._roots if size > self.tree.size):
-            gone = size - self.tree.size
+            missing = size - self.tree.size
             self._reasons.append(
-                f"a checkpoint knows {size} records, and there are {self.tree.size}: {gone} or more are gone"
+                f"a checkpoint covers {size} records, but there are {self.tree.size}: {missing} or more are gone"
             )
         for task_id in self._anchors.keys() - self._walks.keys():
-            self._walk_of(task_id)
+            self._get_walk(task_id)
         self._check_pending()
-        found = [(walk, finding) for walk in self._walks.values() if (finding := self._finding(walk)) is not None]
-        found.sort(key=lambda one: one[1].flaw in _DOUBTS)
-        unanchored = sum(walk.anchored < walk.sequence for walk in self._walks.values())
-        if self._reasons or (found and found[0][1].flaw not in _DOUBTS):
+        findings = [
+            (walk, finding) for walk in self._walks.values() if (finding := self._get_finding(walk)) is not None
+        ]
+        findings.sort(key=lambda pair: pair[1].flaw in _UNPROVED)
+        unanchored = sum(walk.anchored_through < walk.sequence for walk in self._walks.values())
+        if self._reasons or (findings and findings[0][1].flaw not in _UNPROVED):
             verdict = Verdict.INVALID
-        elif found or not self.tree.size:
+        elif findings or not self.tree.size:
             verdict = Verdict.UNVERIFIED
         else:
             verdict = Verdict.UNANCHORED if unanchored else Verdict.VALID
@@ -393,23 +404,23 @@ class LedgerWalk:
             records=self.tree.size,
             tasks=len(self._walks),
             root=format_digest(self.tree.root),
-            checkpointed_through=self._covered,
-            flawed=tuple(_report(walk, finding) for walk, finding in found[:MOST_REPORTED]),
-            flaws=len(found),
+            checkpointed_through=self._checkpointed_through,
+            flawed=tuple(_make_report(walk, finding) for walk, finding in findings[:MAX_REPORTED]),
+            flaws=len(findings),
             unanchored=unanchored,
-            reasons=tuple(self._reasons[:MOST_REPORTED]),
+            reasons=tuple(self._reasons[:MAX_REPORTED]),
         )
 
     def chain_report(self, task_id: str) -> ChainReport:
-        """Return the report on one chain, once every record was fed."""
+        """Return the report on one chain after the last record."""
         self._check_pending()
-        walk = self._walk_of(task_id)
-        return _report(walk, self._finding(walk))
+        walk = self._get_walk(task_id)
+        return _make_report(walk, self._get_finding(walk))
 
-    def _finding(self, walk: ChainWalk) -> Finding | None:
+    def _get_finding(self, walk: ChainWalk) -> Finding | None:
         finding = self._flawed.get(walk.task_id) or walk.end(self._verifier)
-        if finding is not None and finding.flaw is Flaw.UNSIGNED and self._covered < self._vouched:
-            return None  # signatures under a checkpoint that does not fit were not verified, and the reasons say so
+        if finding is not None and finding.flaw is Flaw.UNSIGNED and self._checkpointed_through < self._signed_through:
+            return None  # the reasons already report a checkpoint that does not match; signatures under it were skipped
         return finding
 
     def _step(self, record: AuditRecord, task_id: str | None) -> ChainWalk | None:
@@ -419,7 +430,7 @@ class LedgerWalk:
             except ValueError as error:
                 self._reasons.append(f"record {self.tree.size} cannot be read: {record.absence or error}")
                 return None
-        walk = self._walk_of(task_id)
+        walk = self._get_walk(task_id)
         if task_id in self._flawed:
             return None
         finding = walk.step(record)
@@ -427,35 +438,35 @@ class LedgerWalk:
             self._flawed[task_id] = finding
             return None
         if self._roots:
-            self._since.add(walk)
-        claim = walk.claim if self._verifier is not None and self.tree.size > self._vouched else None
+            self._uncovered.add(walk)
+        claim = walk.claim if self._verifier is not None and self.tree.size > self._signed_through else None
         if claim is not None:
             self._pending.append((walk, walk.sequence, claim))
-            if len(self._pending) == _BATCH:
+            if len(self._pending) == _SIGNATURE_BATCH:
                 self._check_pending()
         return walk
 
     def _check_pending(self) -> None:
-        """Verify the signatures that wait; of a chain the first bad record is its flaw."""
+        """Verify the pending signatures; a chain's flaw is its first bad record."""
         if self._verifier is None or not self._pending:
             return
         checks = self._verifier.check([claim for _, _, claim in self._pending])
         for (walk, sequence, claim), check in zip(self._pending, checks, strict=True):
             finding = signature_finding(claim, sequence, check)
             if finding is None:
-                walk.signed = max(walk.signed, sequence)
+                walk.signed_through = max(walk.signed_through, sequence)
             elif walk.task_id not in self._flawed or self._flawed[walk.task_id].sequence > sequence:
                 self._flawed[walk.task_id] = finding
         self._pending.clear()
 
-    def _walk_of(self, task_id: str) -> ChainWalk:
+    def _get_walk(self, task_id: str) -> ChainWalk:
         walk = self._walks.get(task_id)
         if walk is None:
             walk = self._walks[task_id] = ChainWalk(self.ledger, task_id, self._anchors.get(task_id, {}))
         return walk
 
-    def _expect(self, checkpoint: Checkpoint, *, outside: bool) -> None:
-        """Remember the root that the tree must have when it has the checkpoint's size."""
+    def _add_checkpoint(self, checkpoint: Checkpoint, *, outside: bool) -> None:
+        """Store the root that the tree must have at the checkpoint's size."""
         if checkpoint.ledger != self.ledger:
             if not outside:
                 self._reasons.append(f"a checkpoint is of the ledger {checkpoint.ledger!r}, not of {self.ledger!r}")
@@ -474,35 +485,35 @@ class LedgerWalk:
             return
         self._roots.setdefault(checkpoint.size, set()).add(parse_digest(checkpoint.root))
         if signed:
-            self._vouched = max(self._vouched, checkpoint.size)
+            self._signed_through = max(self._signed_through, checkpoint.size)
         if outside:
-            self._outside.add(checkpoint.size)
+            self._external_sizes.add(checkpoint.size)
         if checkpoint.size == 0:
             self._compare_root()
 
     def _compare_root(self) -> None:
-        """Compare the tree with the checkpoints of its size; a contradiction among them is one with the tree."""
+        """Compare the tree with the checkpoints of its size; all of them must match."""
         size = self.tree.size
         if self._roots[size] != {self.tree.root}:
             self._reasons.append(
-                f"the first {size} records are not those of the checkpoint at {size}: between {self._covered + 1} and "
-                f"{size} one was changed, removed, added or moved"
+                f"the first {size} records are not those of the checkpoint at {size}: between record "
+                f"{self._checkpointed_through + 1} and {size} one was changed, removed, added or moved"
             )
             return
-        self._covered = size
-        for walk in self._since:
-            walk.covered(outside=size in self._outside)
-        self._since.clear()
+        self._checkpointed_through = size
+        for walk in self._uncovered:
+            walk.mark_covered(outside=size in self._external_sizes)
+        self._uncovered.clear()
 
 
-_UNREADABLE = {
-    Flaw.HEADER: "its header is not one that a ledger writes",
-    Flaw.MESSAGE: "its message is not JSON that every reader reads alike",
+_UNREADABLE_REASONS = {
+    Flaw.HEADER: "its header is not valid",
+    Flaw.MESSAGE: "its message is not strict JSON, so parsers could disagree about it",
 }
 
 
-def _unreadable(record: AuditRecord) -> Flaw | None:
-    """Return which part of a record that is as it was written cannot be read."""
+def _find_unreadable_part(record: AuditRecord) -> Flaw | None:
+    """Return the part of an unchanged record that cannot be parsed, or None."""
     flaw = Flaw.HEADER
     try:
         _ = record.fields
@@ -513,12 +524,12 @@ def _unreadable(record: AuditRecord) -> Flaw | None:
     return None
 
 
-def _report(walk: ChainWalk, finding: Finding | None) -> ChainReport:
-    """Return the report on a chain as far as it was walked, with its first bad record, if any."""
+def _make_report(walk: ChainWalk, finding: Finding | None) -> ChainReport:
+    """Return the report on a chain with its first bad record, if any."""
     records = walk.sequence
     if finding is None:
-        verdict = Verdict.VALID if walk.anchored == walk.sequence else Verdict.UNANCHORED
-    elif finding.flaw in _DOUBTS:
+        verdict = Verdict.VALID if walk.anchored_through == walk.sequence else Verdict.UNANCHORED
+    elif finding.flaw in _UNPROVED:
         verdict = Verdict.UNVERIFIED
     else:
         verdict, records = Verdict.INVALID, min(walk.sequence, finding.sequence - 1)
@@ -531,6 +542,6 @@ def _report(walk: ChainWalk, finding: Finding | None) -> ChainReport:
         flaw=finding.flaw if finding else None,
         reason=finding.reason if finding else None,
         head=walk.head if records == walk.sequence else None,
-        signed_through=min(walk.signed, records),
-        anchored_through=min(walk.anchored, records),
+        signed_through=min(walk.signed_through, records),
+        anchored_through=min(walk.anchored_through, records),
     )

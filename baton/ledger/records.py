@@ -1,6 +1,6 @@
-"""The ledger's records, what a pipeline has put on record, and the errors of the ledger.
+"""The entries and records of the audit ledger, and its errors.
 
-An `AuditRecord` is one link of a task's hash chain, as bytes that are made once and never made again.
+An `AuditRecord` is one link of a task's hash chain. Its bytes are made once and never serialized again.
 """
 
 import hashlib
@@ -22,34 +22,34 @@ from baton.wire.records import CamelRecord, Count, Digest, Instant, Record
 
 
 class LedgerError(BatonError):
-    """The ledger did not do what was asked; a handoff whose record is refused must not be executed."""
+    """An operation of the ledger failed; a handoff whose record is refused must not be executed."""
 
 
 class LedgerUnavailableError(LedgerError):
-    """The ledger cannot be reached, read or written right now; appending again later is safe."""
+    """The ledger cannot be reached, read or written now; retrying an append is safe."""
 
 
 class LedgerConflictError(LedgerError):
-    """The same event is already on record with another message; appending again will not help."""
+    """The same event is already on record with another message; do not retry."""
 
 
 class LedgerSchemaError(LedgerError):
-    """The tables of a ledger are not those that this version of Baton works with."""
+    """The ledger's tables do not fit this version of Baton."""
 
 
 class LedgerKeysError(LedgerError):
-    """The keyring of this process knows none of the keys that signed the newest records of the ledger."""
+    """This process has none of the keys that signed the newest records of the ledger."""
 
 
 class EvidenceError(LedgerError):
-    """A bundle or a cold segment cannot be read: torn, of an unknown format, or of another ledger."""
+    """A bundle or a cold segment cannot be read: it is truncated, of an unknown format, or of another ledger."""
 
 
 FORMAT = "baton.audit/1"
-"""The member `format` of every header; another layout would be another number."""
+"""The member `format` of every header; a new layout gets a new number."""
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
-"""A name of something: 1 to 255 characters, none of them a control character."""
+"""A name: 1 to 255 characters without control characters."""
 Word = Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$")]
 """A code such as `"handoff"` or `"ACCEPTED"`."""
 
@@ -57,37 +57,37 @@ _RECORD, _GENESIS = "baton/audit-record/v1", "baton/audit-genesis/v1"
 
 
 class Kind(StrEnum):
-    """What a record is about; the ledger takes other words too, and gives a meaning to these."""
+    """The kinds of records with a meaning for the ledger; it accepts others too."""
 
     HANDOFF = "handoff"
     """A receiver's answer to a handoff: status ACCEPTED or REJECTED. Its event id is the handoffId."""
     ROLLBACK = "rollback"
     """A task went back to the state before a handoff."""
     DECISION = "decision"
-    """What a person decided about a handoff; the actor is the person, the reason is theirs."""
+    """A person's decision about a handoff, with the person as actor and their reason."""
     COMPLETION = "completion"
-    """The end of a task: its final output, and the cost with the last stage in it."""
+    """The end of a task: its final output, and the cost including the last stage."""
     SUMMARY = "summary"
-    """A model was paid for a summary of the conversation that the next handoff carries."""
+    """The cost of a model's summary of the conversation that the next handoff carries."""
     ERASURE = "erasure"
-    """The key of a data subject was destroyed, so some of the chain's texts can't be read any more."""
+    """A data subject's key was destroyed, which makes their data in the chain unreadable."""
 
 
 FAILED = "FAILED"
-"""How the status of a completion begins whose agent failed; `_` and the number of the attempt follow."""
+"""The prefix of a completion's status if the agent failed; `_` and the number of the attempt follow."""
 
 
 class AuditCost(CamelRecord):
-    """The money and tokens of a task as a record saw them, in whole millionths of a US dollar.
+    """The money and tokens of a task at a record; money in whole millionths of a US dollar.
 
     Attributes:
-        spent_micro_usd: Spent by the task so far (`costSpentSoFarUSD`), so the last record's is the largest.
-        remaining_micro_usd: What the budget still held (`costBudgetRemainingUSD`); None without a budget.
-        own_micro_usd: What the agent of the record alone spent, if that is known.
-        own_prompt_tokens: Of the tokens sent to models, its own.
-        own_completion_tokens: Of the tokens that models answered with, its own.
+        spent_micro_usd: Spent by the task so far (`costSpentSoFarUSD`); the last record has the largest amount.
+        remaining_micro_usd: The rest of the budget (`costBudgetRemainingUSD`); None without a budget.
+        own_micro_usd: Spent by the record's agent alone, if known.
+        own_prompt_tokens: Prompt tokens of the record's agent alone.
+        own_completion_tokens: Completion tokens of the record's agent alone.
         prompt_tokens: Tokens sent to models by the task so far.
-        completion_tokens: Tokens that models answered with so far.
+        completion_tokens: Tokens in the models' answers so far.
     """
 
     spent_micro_usd: Count
@@ -100,7 +100,7 @@ class AuditCost(CamelRecord):
 
 
 class _Event(CamelRecord):
-    """What an entry and the header of its record have in common."""
+    """The members that an entry and the header of its record share."""
 
     kind: Word
     task_id: Identifier
@@ -118,40 +118,40 @@ class _Event(CamelRecord):
 
     @property
     def event_key(self) -> str:
-        """What happens once in a task: the event id, its attempt, its status and its kind."""
+        """The key that is unique in a task: kind, status, attempt and event id."""
         return f"{self.kind}/{self.status}/{self.attempt}/{self.event_id}"
 
 
 class AuditEntry(_Event):
-    """What somebody wants on record: an event of a task, before it has a place in the chain.
+    """An event of a task to put on record.
 
     Attributes:
-        kind: What it is about, mostly one of `Kind`.
+        kind: The kind of event, usually one of `Kind`.
         task_id: The task, which has one chain.
-        event_id: The id of the event: of a handoff its `handoffId`. An event is recorded once for each
+        event_id: The id of the event, for a handoff its `handoffId`. An event is recorded once for each
             attempt, status and kind, however often it is appended.
         attempt: The number of the attempt, from 1.
-        status: What became of it, such as `"ACCEPTED"`.
-        timestamp: When it happened, by the clock of its source; the chain's order does not rest on it.
+        status: The result, such as `"ACCEPTED"`.
+        timestamp: When it happened, by the clock of its source; the order of the chain does not depend on it.
         from_agent: The sender's agent id.
         to_agent: The receiver's agent type.
-        reason: Why, as a code: of a rejection its code.
-        details: Why, in words: the findings. Never a text from the message.
-        actor: The person who decided, if one did.
+        reason: The reason as a code, such as the code of a rejection.
+        details: The reason in words: the findings. Never text from the message.
+        actor: The person who decided, if any.
         run_id: The workflow and run in which it happened.
-        cost: Money and tokens so far; None where none are known.
-        message: The whole message, its personal data redacted (`baton.ledger.entries`), as JSON or
-            as the canonical bytes of it.
+        cost: Money and tokens so far; None if unknown.
+        message: The whole message with its personal data redacted (`baton.ledger.entries`), as JSON or
+            as canonical bytes.
     """
 
     message: dict[str, Any] | bytes = Field(default_factory=dict)
 
     def message_bytes(self) -> bytes:
-        """Return the message in canonical form (RFC 8785); bytes are taken for that as they are."""
+        """Return the message in canonical form (RFC 8785); bytes are not checked beyond line breaks."""
         if not isinstance(self.message, bytes):
             return canonical_json(self.message)
         if b"\n" in self.message:
-            raise ValueError("the message has line breaks, so it is not in canonical form: give it as an object")
+            raise ValueError("the message has line breaks, so it is not in canonical form: pass it as an object")
         return self.message
 
 
@@ -163,9 +163,9 @@ class AuditHeader(_Event):
         ledger: The name of the ledger the record was written to.
         sequence: The record's place in its chain, from 1.
         previous_record_hash: The hash of the record before it, or of the chain's genesis.
-        recorded_at: When the ledger wrote it; never before the record before it.
+        recorded_at: When the ledger wrote it; never earlier than the previous record.
         message_hash: The digest of the message's bytes.
-        key_id: The key that signed the chain's head at this record; None for an unsigned one.
+        key_id: The key that signed the chain's head at this record; None if unsigned.
     """
 
     format: str
@@ -179,7 +179,7 @@ class AuditHeader(_Event):
 
 @dataclass(frozen=True)
 class ChainLink:
-    """The end of a chain: what the next record joins to."""
+    """The end of a chain, which the next record continues."""
 
     ledger: str
     task_id: str
@@ -189,13 +189,13 @@ class ChainLink:
 
     @classmethod
     def genesis(cls, ledger: str, task_id: str) -> "ChainLink":
-        """Return the beginning of a task's chain: no record of another task or ledger joins to it."""
-        names = to_json({"ledger": ledger, "taskId": task_id})  # of texts alone, this is RFC 8785
-        return cls(ledger, task_id, 0, hashlib.sha256(pae(_GENESIS, names)).digest())
+        """Return the start of a task's chain; no record of another task or ledger continues it."""
+        identity = to_json({"ledger": ledger, "taskId": task_id})  # for strings alone this is RFC 8785
+        return cls(ledger, task_id, 0, hashlib.sha256(pae(_GENESIS, identity)).digest())
 
 
 class Claims(NamedTuple):
-    """What the index beside a stored record says of it; each of it must be what the header says."""
+    """The values of a record's header that its index row repeats; both must agree."""
 
     task_id: str
     sequence: int
@@ -207,7 +207,7 @@ class Claims(NamedTuple):
 
     @classmethod
     def of(cls, members: Mapping[str, Any]) -> "Claims":
-        """Return what the index has to say of a record whose header has these members."""
+        """Return the index values for a header with these members."""
         return cls(
             members["taskId"],
             members["sequence"],
@@ -227,13 +227,13 @@ class AuditRecord:
         header: The header, canonical JSON.
         message: The message, canonical JSON.
         signature: The signature over the chain's head at this record; None for an unsigned one.
-        position: Its number in the order in which the ledger took all records; 0 outside a ledger.
-        claimed_hash: The hash that the source of the record says it has, or None.
-        claims: What the ledger's index says of it, or None without an index.
-        absence: Why header and message are not at hand, both empty then; None if they are.
-        lost: Whether they are gone, and not only out of reach.
-        parsed: The header's members, where they are known already.
-        hash: The record's hash: 32 bytes over the whole header; of an absent record what is claimed.
+        position: Its number among all records of the ledger; 0 outside a ledger.
+        claimed_hash: The hash according to the record's source, or None.
+        claims: The values of the ledger's index row, or None without an index.
+        absence: Why header and message are missing (both are empty then), or None.
+        lost: Whether they are gone for good, and not only out of reach.
+        parsed: The header's members, if already parsed.
+        hash: The record's hash: 32 bytes over the whole header. The claimed hash if the record is absent.
     """
 
     header: bytes
@@ -253,35 +253,35 @@ class AuditRecord:
 
     @property
     def members(self) -> dict[str, Any]:
-        """The header's members, of a header in canonical form (`header_members`)."""
+        """The members of the header, which must be in canonical form (`header_members`)."""
         if self.parsed is None:
             self.parsed = header_members(self.header)
         return self.parsed
 
     @property
     def leaf(self) -> bytes:
-        """What a checkpoint's tree holds of the record: its hash and its signature, so that neither can change."""
+        """The record's leaf in a checkpoint's tree: its hash and signature."""
         return self.hash if self.signature is None else self.hash + self.signature
 
     @cached_property
     def fields(self) -> AuditHeader:
-        """What the header says."""
+        """The parsed header."""
         return AuditHeader.model_validate_json(self.header)
 
     @cached_property
     def body(self) -> Any:
-        """The message, read strictly: no two readers can disagree about it."""
+        """The message, parsed strictly."""
         return loads_strict(self.message)
 
     def signed(self, signature: bytes) -> "AuditRecord":
-        """Return the record with a signature over the chain's head at it."""
+        """Return the record with a signature over the chain's head at this record."""
         record = replace(self, signature=signature)
         record.parsed = self.parsed
         return record
 
     @property
     def link(self) -> ChainLink:
-        """The end of the chain once this is its last record."""
+        """The end of a chain with this as its last record."""
         members = self.members
         return ChainLink(members["ledger"], members["taskId"], members["sequence"], self.hash, members["recordedAt"])
 
@@ -294,9 +294,9 @@ def next_record(
     key_id: str | None,
     message: tuple[bytes, bytes] | None = None,
 ) -> AuditRecord:
-    """Return the record of an event, joined to the end of its task's chain; not yet signed."""
+    """Return the unsigned record of an event that continues its task's chain."""
     if entry.task_id != link.task_id:
-        raise ValueError(f"an entry of task {entry.task_id!r} does not belong into the chain of {link.task_id!r}")
+        raise ValueError(f"an entry of task {entry.task_id!r} does not belong to the chain of {link.task_id!r}")
     if message is None:
         canonical = entry.message_bytes()
         message = canonical, sha256(canonical)
@@ -311,14 +311,14 @@ def next_record(
     }
     if key_id is not None:
         header["keyId"] = key_id
-    members = _in_order(header)
+    members = _sort_members(header)
     record = AuditRecord(to_json(members), message[0])
     record.parsed = members
     return record
 
 
 def event_key(members: Mapping[str, Any]) -> str:
-    """Return what happens once in a task, of a header's members (as `AuditEntry.event_key` does of an entry)."""
+    """Return `AuditEntry.event_key` for the members of a header."""
     return f"{members['kind']}/{members['status']}/{members['attempt']}/{members['eventId']}"
 
 
@@ -328,14 +328,14 @@ def record_hash(header: bytes) -> bytes:
 
 
 def header_members(header: bytes) -> dict[str, Any]:
-    """Return the members of a header that is in canonical form, so that no other reader reads another one."""
+    """Return the members of a header in canonical form, which every parser reads alike."""
     members = from_json(header, cache_strings="keys")
-    # Types too: verification compares members, and must not stumble over a number where a text should be.
-    if type(members) is not dict or _types(tuple(members)) != tuple(map(type, members.values())):
+    # Types too: verification compares members and must not fail on a number in place of a string.
+    if type(members) is not dict or _member_types(tuple(members)) != tuple(map(type, members.values())):
         raise ValueError("it is not the header of an audit record")
     cost = members.get("cost")
-    if cost is not None and (not _is_cost(tuple(cost)) or {*map(type, cost.values())} != {int}):
-        raise ValueError("its cost has other members than an audit record's")
+    if cost is not None and (not _is_cost_object(tuple(cost)) or {*map(type, cost.values())} != {int}):
+        raise ValueError("its cost does not have the members of an audit record's cost")
     if to_json(members) != header:
         raise ValueError("it is not in canonical form (RFC 8785)")
     if members["format"] != FORMAT:
@@ -347,42 +347,42 @@ def header_members(header: bytes) -> dict[str, Any]:
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time in UTC with microseconds: texts of one length, whose order is the order of times."""
+    """Return a time in UTC with microseconds: strings of one length that sort by time."""
     if moment.tzinfo is None:
-        raise ValueError("a time on record needs its offset from UTC: use datetime.now(UTC)")
+        raise ValueError("the time has no UTC offset: use datetime.now(UTC)")
     return f"{moment.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"  # without +00:00
 
 
-def _in_order(members: dict[str, Any]) -> dict[str, Any]:
-    """Return a header's members in canonical order: it has no fractions, and only names in ASCII, so that is enough."""
+def _sort_members(members: dict[str, Any]) -> dict[str, Any]:
+    """Return a header's members in canonical order; with ASCII names and no fractions that suffices for RFC 8785."""
     ordered = {name: members[name] for name in sorted(members)}
     if (cost := ordered.get("cost")) is not None:
         ordered["cost"] = {name: cost[name] for name in sorted(cost)}
     return ordered
 
 
-def _aliases(model: type[Record], *, required: bool = False) -> frozenset[str]:
+def _member_names(model: type[Record], *, required: bool = False) -> frozenset[str]:
     fields = model.model_fields.items()
     return frozenset(to_camel(name) for name, field in fields if field.is_required() or not required)
 
 
-_HEADER, _HEADER_REQUIRED = _aliases(AuditHeader), _aliases(AuditHeader, required=True) | {"attempt"}
-_COST, _COST_REQUIRED = _aliases(AuditCost), frozenset({"spentMicroUsd", "promptTokens", "completionTokens"})
+_HEADER, _HEADER_REQUIRED = _member_names(AuditHeader), _member_names(AuditHeader, required=True) | {"attempt"}
+_COST, _COST_REQUIRED = _member_names(AuditCost), frozenset({"spentMicroUsd", "promptTokens", "completionTokens"})
 _TYPES: dict[str, type] = {"attempt": int, "sequence": int, "cost": dict}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _RECORD_PREFIX = b"DSSEv1 %d %s " % (len(_RECORD), _RECORD.encode())
 
 
 @lru_cache(maxsize=256)
-def _types(names: tuple[str, ...]) -> tuple[type, ...] | None:
-    """Return the types that a header with these members has, or None if no header has them, in this order."""
+def _member_types(names: tuple[str, ...]) -> tuple[type, ...] | None:
+    """Return the types of these header members, or None if no header has these members in this order."""
     if list(names) != sorted(names) or not _HEADER_REQUIRED <= set(names) <= _HEADER:
         return None
     return tuple(_TYPES.get(name, str) for name in names)
 
 
 @lru_cache(maxsize=64)
-def _is_cost(names: tuple[str, ...]) -> bool:
+def _is_cost_object(names: tuple[str, ...]) -> bool:
     return list(names) == sorted(names) and _COST_REQUIRED <= set(names) <= _COST
 
 

@@ -1,4 +1,4 @@
-"""The ledger: the append-only audit store, and all that is asked of it (EAAPL-MAG006 §6.2, §8.2, §10.3)."""
+"""The ledger: the append-only audit store (EAAPL-MAG006 §6.2, §8.2, §10.3)."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ from baton.ledger.store_reader import (
     Reader,
     Segment,
     moved_through,
-    without_flawed,
+    split_at_flawed,
 )
 from baton.ledger.store_schema import (
     NEWEST_SIGNED,
@@ -50,10 +50,10 @@ from baton.ledger.store_schema import (
 from baton.ledger.store_writer import Appended, Prepared, Writer
 from baton.wire.json_values import loads_strict
 
-HOT = timedelta(days=30)
+HOT_PERIOD = timedelta(days=30)
 """How long records stay in the hot tier (§9)."""
-_KEYS_SEEN = 100
-"""The keys of so many of the newest signed records are looked at when a writer opens the ledger."""
+_CHECKED_SIGNATURES = 100
+"""How many of the newest signatures a writer checks when it opens the ledger."""
 _log = logging.getLogger(__name__)
 
 
@@ -63,17 +63,17 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class LedgerOptions:
-    """What a ledger is opened with.
+    """Options of a ledger.
 
     Attributes:
-        name: The ledger's name, for example that of the deployment. Every record carries it, so that no
-            record of a test passes for one of production; a ledger keeps the name it got first.
+        name: The ledger's name, such as the deployment's. Every record carries it, so no test record passes for a
+            production record. A ledger keeps its first name.
         signer: The key that signs heads and checkpoints, with the public keys of its keyring; None leaves them
             unsigned, which `verify` reports. A writer only extends chains whose end these keys signed.
-        artifacts: The artifact store of the cold tier; None where there is none.
-        policy: Which members of a message hold personal data, which are refused in clear.
-        clock: Gives the time of recording.
-        create: Make a file that is not there, and its tables; an auditor sets this to False.
+        artifacts: The artifact store of the cold tier, if any.
+        policy: Which members of a message hold personal data; the ledger refuses these in clear.
+        clock: Returns the time of recording.
+        create: Create a missing file and its tables; an auditor sets this to False.
     """
 
     name: str = "baton"
@@ -85,10 +85,10 @@ class LedgerOptions:
 
 
 class Ledger:
-    """An audit ledger: one hash chain for each task, written before the receiver begins.
+    """An audit ledger: one hash chain for each task, written before the receiver starts.
 
-    Use it as an asynchronous context manager, on one event loop; any number of processes may use one ledger.
-    A file and its tables are made when it is opened. The tables of a Postgres database are made by its owner.
+    Use it as an asynchronous context manager, on one event loop; any number of processes may share one ledger.
+    Opening a file creates it and its tables. The owner of a Postgres database creates its tables beforehand.
 
     Args:
         where: A file, or `postgresql://user:password@host/database`.
@@ -122,15 +122,15 @@ class Ledger:
         self._exporter = Exporter(self._reader, self._checkpoints, options.name, options.signer, options.clock)
 
     async def __aenter__(self) -> Self:
-        makes = self._database.dialect == "sqlite" and self._options.create
+        creates_tables = self._database.dialect == "sqlite" and self._options.create
         try:
-            found = await revision(self._database)
-            if makes and found is None:
+            tables_revision = await revision(self._database)
+            if creates_tables and tables_revision is None:
                 await migrate(self._database)
-                found = VERSION
-            check_revision(found, self._database)
+                tables_revision = VERSION
+            check_revision(tables_revision, self._database)
             name = await self._database.read(name_of)
-            if self._options.create:  # also finds out a ledger that can only be read
+            if self._options.create:  # a write also detects a read-only ledger
                 name = await self._database.write(lambda connection: bind_name(connection, self.name))
             check_name(name, self.name, self.where)
             if self._options.signer is not None:
@@ -141,14 +141,14 @@ class Ledger:
         return self
 
     async def _check_keys(self, signer: HeadSigner) -> None:
-        """Make sure that this writer's keyring is the one that signed the newest records."""
-        rows = await self._database.read(lambda connection: connection.rows(NEWEST_SIGNED, _KEYS_SEEN))
+        """Raise an error if this writer's keyring signed none of the newest records."""
+        rows = await self._database.read(lambda connection: connection.rows(NEWEST_SIGNED, _CHECKED_SIGNATURES))
         checks = check_heads(self.name, rows, signer)
         if rows and all(check is SignatureCheck.UNKNOWN_KEY for check in checks):
             raise LedgerKeysError(
-                f"the ledger at {self.where!r} was signed with other keys than this process has: its last record by "
-                f"the key {rows[0]['key_id']!r}, and the keyring here signs with {signer.key_id!r} and does not know "
-                "it; give every worker the deployment's keyring (BATON_KEYS)"
+                f"the ledger at {self.where!r} was signed with keys that this process does not have: its last record "
+                f"by the key {rows[0]['key_id']!r}, but this keyring signs with {signer.key_id!r}; give every worker "
+                "the deployment's keyring (BATON_KEYS)"
             )
 
     async def __aexit__(self, *_: object) -> None:
@@ -156,34 +156,34 @@ class Ledger:
         await self._database.close()
 
     async def append(self, entry: AuditEntry, *, after: ChainHead | None = None) -> ChainHead:
-        """Put an event on record, durably, and return the head of its chain right after it.
+        """Record an event durably and return the head of its chain.
 
         Keep the head outside the ledger: it is the anchor that shows later whether the chain was cut or
-        rewritten. Appending the same event again, which a retry does, gives the same head and writes nothing.
+        rewritten. A retry with the same event returns the same head and writes nothing.
 
         Args:
             entry: The event.
-            after: A head that the caller knows: the chain must still have it.
+            after: A head that the chain must still contain.
 
         Raises:
-            LedgerUnavailableError: It was not recorded, as far as anybody can tell. Do not continue; try again.
+            LedgerUnavailableError: Probably not recorded. Do not continue; retry.
             LedgerConflictError: The same event is on record with another message.
             LedgerError: The message holds personal data in clear, or the chain no longer has ``after``.
-            rfc8785.CanonicalizationError: The message is not JSON that everybody reads alike.
+            rfc8785.CanonicalizationError: The message has no canonical form (RFC 8785).
         """
         return (await self.append_once(entry, after=after)).head
 
     async def append_once(self, entry: AuditEntry, *, after: ChainHead | None = None) -> Appended:
-        """Put an event on record as `append` does; say besides whether it was there before."""
+        """Record an event like `append`, and return whether it was already on record."""
         self._refuse_personal_data(entry)
         return (await self._writer.append([Prepared.of(entry)], after))[0]
 
     async def append_all(self, entries: Sequence[AuditEntry], *, after: ChainHead | None = None) -> list[ChainHead]:
-        """Put several events on record, all of them or none; see `append`."""
+        """Record several events, all or none; see `append`."""
         for entry in entries:
             self._refuse_personal_data(entry)
         appended = await self._writer.append([Prepared.of(entry) for entry in entries], after) if entries else []
-        return [one.head for one in appended]
+        return [result.head for result in appended]
 
     async def trace(
         self,
@@ -194,23 +194,21 @@ class Ledger:
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
     ) -> Trace:
-        """Return everything that happened to a task, in order, and whether its chain is whole (§8.2).
-
-        One query, whichever tiers the records are in. What is verified is `verify_chain`'s list.
+        """Return a task's records in order, from both tiers, and whether `verify_chain` accepts them (§8.2).
 
         Args:
-            task_id: The task; one that the ledger has nothing of gives an empty, unverified trace.
+            task_id: The task; without records the trace is empty and unverified.
             verifier: The public keys.
             expected_head: The head that the chain must end with.
-            anchors: Heads that were kept outside; those of other tasks are not used.
-            checkpoints: Checkpoints that were kept outside. Reading what the newest covers takes about a second for
-                each million records.
+            anchors: Heads that were kept outside; those of other tasks are ignored.
+            checkpoints: Checkpoints that were kept outside. Comparing the newest takes about a second per million
+                records.
 
         Raises:
             LedgerUnavailableError: The database cannot be reached.
         """
         records = await self._reader.task(task_id)
-        covered = await self._checkpoints.covered(task_id, checkpoints)
+        covered = await self._checkpoints.count_covered(task_id, checkpoints)
         report = verify_chain(
             records,
             ledger=self.name,
@@ -221,8 +219,8 @@ class Ledger:
             compared_through=covered or 0,
         )
         if covered is None:
-            why = "the ledger's first records are not those of a checkpoint that was kept outside: verify all of it"
-            report = report.model_copy(update={"verdict": Verdict.INVALID, "reason": report.reason or why})
+            problem = "the ledger's first records do not match a checkpoint kept outside: verify the whole ledger"
+            report = report.model_copy(update={"verdict": Verdict.INVALID, "reason": report.reason or problem})
         return Trace(task_id, tuple(records), report)
 
     async def verify(
@@ -234,11 +232,11 @@ class Ledger:
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
     ) -> ChainReport:
-        """Return whether a task's chain is whole; the arguments are those of `trace`."""
-        found = await self.trace(
+        """Verify a task's chain; see `trace` for the arguments."""
+        trace = await self.trace(
             task_id, verifier=verifier, expected_head=expected_head, anchors=anchors, checkpoints=checkpoints
         )
-        return found.report
+        return trace.report
 
     async def verify_all(
         self,
@@ -247,14 +245,14 @@ class Ledger:
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
     ) -> LedgerReport:
-        """Return whether the whole ledger is, every chain of it; see `LedgerWalk` for what that proves.
+        """Verify every chain of the ledger.
 
         Args:
             verifier: The public keys.
-            anchors: Heads that were kept outside; a task with only an anchor left is found missing.
+            anchors: Heads that were kept outside; a task with an anchor but no records is reported missing.
             checkpoints: Checkpoints that were kept outside.
         """
-        claimed, damaged = await self._checkpoints.all_there_are()
+        claimed, damaged = await self._checkpoints.read_all()
         walk = LedgerWalk(
             self.name, verifier=verifier, anchors=anchors, checkpoints=checkpoints, claimed=claimed, reasons=damaged
         )
@@ -263,108 +261,108 @@ class Ledger:
         return await asyncio.to_thread(walk.finish)
 
     async def head(self, task_id: str) -> ChainHead | None:
-        """Return the head of a task's chain as the ledger has it now, unverified; None without records."""
+        """Return the unverified head of a task's chain; None without records."""
         return await self._database.read(lambda connection: self._writer.head(connection, task_id))
 
     async def task_cost(self, task_id: str) -> TaskCost:
-        """Return what a task has cost and who spent it, from its records (§6.2).
+        """Return a task's cost by agent (§6.2).
 
-        Only records that hang together from the first count; whether they are proved, `verify` tells.
+        Only the records of the unbroken chain count; `verify` tells whether they are proved.
         """
         return (await self.trace(task_id)).cost
 
     async def newest(self, count: int) -> list[AuditRecord]:
-        """Return the last records, so many at most, the oldest of them first; nothing is verified."""
+        """Return the last ``count`` records, unverified, the oldest first."""
         return await self._reader.newest(count)
 
     async def check_writable(self) -> None:
-        """Make sure that this role, on this server, can add to the ledger; nothing is added.
+        """Check that this process can append, without appending.
 
         Raises:
-            LedgerError: It cannot, and why.
+            LedgerError: It cannot.
         """
         await self._database.write(check_writable)
 
     async def checkpoint(
         self, witness: AnchorFile | None = None, *, unsigned: bool = False, whole: bool = True
     ) -> Checkpoint:
-        """Make a signed checkpoint of the whole ledger, and have a witness keep it.
+        """Make a signed checkpoint of the whole ledger and add it to a witness.
 
-        Make one regularly, and keep it outside the ledger: it shows that a whole chain is gone, and `verify_all`
-        does not verify the signatures under it again. Each of them is verified here.
+        Make one regularly and keep it outside the ledger: it reveals the loss of a whole chain, and saves
+        `verify_all` the signatures that it covers, which are verified here.
 
         Args:
-            witness: Where it is kept; it has it before the ledger does, which gets none that the witness refused.
-            unsigned: Cover records that claim no signature as well.
+            witness: A file outside the ledger. It takes the checkpoint first; what it refuses is not stored.
+            unsigned: Cover unsigned records too.
             whole: Verify the whole ledger first; otherwise only the signatures since the last checkpoint.
 
         Raises:
-            LedgerError: The witness knows a checkpoint that this one does not continue, a record is not proved, or the
+            LedgerError: The checkpoint does not continue the witness's last one, a record is not proved, or the
                 ledger is invalid.
         """
         if whole and (await self.verify_all(verifier=self._options.signer)).verdict is Verdict.INVALID:
             raise LedgerError(
-                f"the ledger {self.name!r} is invalid, so no checkpoint vouches for it: see `baton audit verify --all`"
+                f"the ledger {self.name!r} is invalid, so no checkpoint was made: see `baton audit verify --all`"
             )
         return await self._checkpoints.make(await self._reader.end(), witness, unsigned=unsigned)
 
     @contextlib.asynccontextmanager
     async def witnessed(self, witness: AnchorFile, *, every: float = 60.0) -> AsyncIterator[None]:
-        """Have a witness keep a checkpoint of what is recorded, regularly while the context is open and at its end.
+        """Add checkpoints of new records to a witness, at an interval and at the end of the context.
 
-        What fails is logged, and tried again the next time.
+        A failure is logged; the next interval retries.
 
         Args:
             witness: The file; keep it where the database's owner cannot write.
-            every: After how many seconds.
+            every: The interval in seconds.
         """
-        seen = await self._reader.end()
+        last_end = await self._reader.end()
 
-        async def keep() -> None:
-            nonlocal seen
+        async def save_checkpoint() -> None:
+            nonlocal last_end
             try:
                 end = await self._reader.end()
-                if end != seen or not await asyncio.to_thread(witness.checkpoints):
+                if end != last_end or not await asyncio.to_thread(witness.checkpoints):
                     await self.checkpoint(witness, whole=False)
-                    seen = end
-            except Exception as error:  # also a keyring whose key to sign with is gone: it may come back
+                    last_end = end
+            except Exception as error:  # including a missing signing key, which can return
                 _log.warning("the witness %s has no checkpoint of the newest records: %s", witness.path, error)
 
-        async def keep_on() -> None:
+        async def save_regularly() -> None:
             while True:
                 await asyncio.sleep(every)
-                await keep()
+                await save_checkpoint()
 
-        task = asyncio.create_task(keep_on())
+        task = asyncio.create_task(save_regularly())
         try:
             yield
         finally:
             task.cancel()
             await asyncio.wait([task])
-            await keep()
+            await save_checkpoint()
 
     async def checkpoints(self) -> list[Checkpoint]:
-        """Return every checkpoint in the ledger, the oldest first; their signatures are not checked."""
+        """Return every checkpoint in the ledger, unverified, the oldest first."""
         return await self._checkpoints.all()
 
     async def move_to_cold(
-        self, older_than: timedelta = HOT, *, segment_records: int = SEGMENT_RECORDS
+        self, older_than: timedelta = HOT_PERIOD, *, segment_records: int = SEGMENT_RECORDS
     ) -> list[Segment]:
-        """Move old records to the cold tier, and end a move that broke off; traces read them as before (§9).
+        """Move old records to the cold tier, and finish an interrupted move; traces still include them (§9).
 
-        Several processes may do it at once: each record is moved by one of them.
+        Several processes can call it at once; each record is moved once.
 
         Args:
-            older_than: Records of at least this age are moved.
-            segment_records: How many a segment takes at most.
+            older_than: The minimum age of records to move.
+            segment_records: The maximum number of records in a segment.
 
         Returns:
             The segments that this call made.
 
         Raises:
-            FlawedRecordsError: Records are flawed; they stay where they are, and all others were moved.
-            LedgerError: There is no artifact store, or this role may not.
-            ArtifactError: The artifact store failed; what was not yet moved stays where it is.
+            FlawedRecordsError: Flawed records were not moved; all others were.
+            LedgerError: There is no artifact store, or this role lacks the right.
+            ArtifactError: The artifact store failed; the rest was not moved.
         """
         if self._options.artifacts is None:
             raise LedgerError(f"the ledger {self.name!r} was opened without an artifact store to move records to")
@@ -375,20 +373,20 @@ class Ledger:
         moved: list[Segment] = []
         flawed: list[str] = []
         while page := await self._reader.page(after, end, segment_records):
-            # One that a clock stamped with a later time is at least as old as what came after it.
-            old = page[: max((at for at, record in enumerate(page, 1) if _recorded_at(record) <= limit), default=0)]
-            if not old:
+            # Clocks can be ahead: a record is at least as old as the records after it.
+            due = page[: max((n for n, record in enumerate(page, 1) if _recorded_at(record) <= limit), default=0)]
+            if not due:
                 break
             try:
-                for run in without_flawed(old, flawed):
-                    moved.append(await mover.move(run))
-                after = old[-1].position
+                for batch in split_at_flawed(due, flawed):
+                    moved.append(await mover.move(batch))
+                after = due[-1].position
             except LedgerConflictError:
-                await mover.finish()  # another process moves as well, and was quicker with these
-                found = await moved_through(self._database)
-                if found <= after:
+                await mover.finish()  # another process moved these first
+                last_moved = await moved_through(self._database)
+                if last_moved <= after:
                     raise
-                after = found
+                after = last_moved
         if flawed:
             raise FlawedRecordsError(moved, flawed)
         return moved
@@ -408,30 +406,28 @@ class Ledger:
         Args:
             path: The file.
             task_ids: The tasks; None for the whole ledger.
-            keys: The public keys as JWKs, for the reader's convenience; no trust rests on them.
-            verifier: The public keys that the records are verified with first; by default those of the signer.
+            keys: The public keys as JWKs, for information only.
+            verifier: The public keys to verify the records with first; by default the signer's.
 
         Raises:
-            LedgerError: The ledger has nothing of a task, what was to be exported is invalid, or the file can't be
-                written.
+            LedgerError: A task has no records, the records are invalid, or the file can't be written.
         """
         verifier = verifier or self._options.signer
         if task_ids is None:
-            return await self._exporter.everything(path, keys, verifier)
-        return await self._exporter.tasks(path, task_ids, keys, verifier)
+            return await self._exporter.export_all(path, keys, verifier)
+        return await self._exporter.export_tasks(path, task_ids, keys, verifier)
 
     def _refuse_personal_data(self, entry: AuditEntry) -> None:
-        """Make sure that nothing is recorded for ever that may have to be erased."""
         message = entry.message
         if isinstance(message, bytes):
             if not may_be_in_clear(message, self._options.policy):
                 return
             message = loads_strict(message)
-        found = in_clear(message, self._options.policy)
-        if found:
+        pointers = in_clear(message, self._options.policy)
+        if pointers:
             raise LedgerError(
-                f"the event {entry.event_key!r} holds personal data in clear at {', '.join(found[:5])}: redact the "
-                "message first (baton.ledger.entries), since the ledger forgets nothing"
+                f"the event {entry.event_key!r} holds personal data in clear at {', '.join(pointers[:5])}: redact the "
+                "message first (baton.ledger.entries), because records cannot be erased"
             )
 
 

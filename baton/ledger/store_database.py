@@ -1,8 +1,7 @@
-"""The ledger's database, and the one in an SQLite file: for one machine, any number of processes.
+"""The ledger's database interface, and its implementation in an SQLite file for the processes of one machine.
 
-What the ledger does is written once, in SQL that both databases understand, as plain functions on a `Connection`.
-Both are used in one way, by `Database`. They differ in what is below it, in `store_postgres`, and in the tables of
-`store_schema`.
+The ledger's operations are plain functions on a `Connection`, in SQL for both SQLite and Postgres. `Database` runs
+them in transactions. `store_postgres` has the other implementation, `store_schema` the tables of both.
 """
 
 import asyncio
@@ -21,16 +20,16 @@ from typing import Any, Protocol, TypeVar
 from baton.ledger.records import LedgerConflictError, LedgerError, LedgerUnavailableError
 
 APPEND_ONLY = "handoff_audit is append-only"
-"""What the triggers say."""
+"""The message of the triggers."""
 
 BEFORE_ALL = -(2**63) - 1
-"""Before the smallest position that the tables hold: who wrote past the ledger may not have begun at 1."""
+"""Less than every position; a forger's positions can be negative."""
 
 T = TypeVar("T")
 
 
 class Row(Protocol):
-    """A row, by the number or the name of its columns."""
+    """A row, with values by column number or name."""
 
     def __getitem__(self, column: Any, /) -> Any:
         """Return a value."""
@@ -40,96 +39,93 @@ class Row(Protocol):
 
 
 class Connection(Protocol):
-    """A transaction that is under way; a `?` in a statement stands for the next value."""
+    """An open transaction; `?` in a statement is a placeholder."""
 
     @property
     def dialect(self) -> str:
         """`"sqlite"` or `"postgresql"`."""
 
     def rows(self, statement: str, *values: Any) -> Sequence[Row]:
-        """Execute a statement and return the rows it gives."""
+        """Execute a statement and return its rows."""
 
     def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement that gives no rows once for each of several lists of values, in their order."""
+        """Execute a statement without a result once for each list of values, in order."""
 
 
 Work = Callable[[Connection], T]
 
 
-_READERS = 4
+_READER_THREADS = 4
 
 
 class Database(ABC):
-    """Where the ledger's tables are, for one event loop: one thread writes and a few read, each on its connection."""
+    """A ledger's database, for one event loop: one thread writes, a few read, each on its own connection."""
 
     dialect: str
     """`"sqlite"` or `"postgresql"`."""
     driver: Any
-    """A module as Python's DB-API has it (PEP 249), which both drivers are."""
+    """The DB-API module (PEP 249)."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-writer")
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger-reader")
+        self._readers = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="ledger-reader")
         self._connections: dict[int, Any] = {}  # the driver's, by thread
         self._closed = False
 
     async def read(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, within one transaction that only reads."""
+        """Run ``work`` in a read transaction and return its result."""
         return await self._run(self._readers, work, writing=False)
 
     async def write(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, once what it wrote is durable; nothing is written if it raises."""
+        """Run ``work`` in a transaction and return its result once it is durable; an exception rolls back."""
         return await self._run(self._writer, work, writing=True)
 
     async def close(self) -> None:
-        """Close every connection once what was begun is done."""
+        """Finish the running work and close every connection."""
         self._closed = True
         await asyncio.to_thread(self._shut_down)
 
     @abstractmethod
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
-        """Keep every other writer from these tasks' chains until the transaction ends."""
+        """Lock these tasks' chains against other writers until the transaction ends."""
 
     @abstractmethod
     def settle(self, connection: Connection) -> None:
-        """Return once every record with a smaller position than the largest one is committed."""
+        """Wait until every record below the largest position is committed."""
 
     @abstractmethod
-    def _transaction(self, work: Work[T], *, writing: bool) -> T:
+    def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
         """Run ``work`` in a transaction on this thread's connection."""
 
     async def _run(self, threads: ThreadPoolExecutor, work: Work[T], *, writing: bool) -> T:
         if self._closed:
-            raise LedgerUnavailableError(
-                f"the ledger at {self.where!r} was closed, and nothing is recorded in it or read from it; use it "
-                "within its `async with`"
-            )
-        return await asyncio.get_running_loop().run_in_executor(threads, self._translated, work, writing)
+            raise LedgerUnavailableError(f"the ledger at {self.where!r} is closed; use it inside its `async with`")
+        return await asyncio.get_running_loop().run_in_executor(threads, self._run_translated, work, writing)
 
-    def _translated(self, work: Work[T], writing: bool) -> T:
-        """Run ``work``, and turn what the driver raises into a `LedgerError`."""
+    def _run_translated(self, work: Work[T], writing: bool) -> T:
+        """Run ``work`` and translate the driver's exceptions into `LedgerError`."""
         try:
-            return self._transaction(work, writing=writing)
+            return self._run_transaction(work, writing=writing)
         except (self.driver.Error, OSError) as error:
-            raise self._explained(error, writing=writing) from error
+            raise self._translate_error(error, writing=writing) from error
 
-    def _explained(self, error: Exception, *, writing: bool) -> LedgerError:
+    def _translate_error(self, error: Exception, *, writing: bool) -> LedgerError:
         if APPEND_ONLY in str(error):
-            return refused(self.where, error)
+            return refused_error(self.where, error)
         if isinstance(error, self.driver.IntegrityError):
             return LedgerConflictError(f"the ledger at {self.where!r} refused a row: {first_line(error)}")
-        return unavailable(self.where, error, writing=writing)
+        return unavailable_error(self.where, error, writing=writing)
 
-    def _committed(self, opened: Any, begin: str, work: Callable[[], T]) -> T:
+    def _commit_work(self, connection: Any, begin: str, work: Callable[[], T]) -> T:
         """Run ``work`` between a BEGIN and a COMMIT."""
         try:
-            opened.execute(begin)
+            connection.execute(begin)
             result = work()
-            opened.execute("COMMIT")
+            connection.execute("COMMIT")
         except BaseException:
-            with contextlib.suppress(self.driver.Error):  # the connection may be gone
-                opened.rollback()  # does nothing where nothing was begun
+            with contextlib.suppress(self.driver.Error):  # the connection can be lost
+                connection.rollback()
             raise
         return result
 
@@ -141,11 +137,11 @@ class Database(ABC):
 
 
 class DamagedRowError(LedgerError):
-    """A row holds what no writer puts there: SQLite keeps whatever its owner puts into a column."""
+    """A row has values of a wrong type: SQLite stores any value in any column."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, subject: str) -> None:
         super().__init__(
-            f"{what}: its row in the ledger's tables holds what is of another type; find out who wrote it: "
+            f"{subject}: its row in the ledger's tables has values of a wrong type; find out who wrote it: "
             "`baton audit verify --all`"
         )
 
@@ -159,60 +155,60 @@ def hashes(row: Row) -> tuple[bytes, bytes | None]:
 
 
 def scalar(connection: Connection, statement: str, *values: Any) -> Any:
-    """Return the first value of the first row that a statement gives, or None without one."""
-    found = connection.rows(statement, *values)
-    return found[0][0] if found else None
+    """Return the first value of the first row, or None without rows."""
+    rows = connection.rows(statement, *values)
+    return rows[0][0] if rows else None
 
 
-def refused(where: str, error: BaseException) -> LedgerError:
-    """Return the error for what the tables, or the rights of a role, do not allow."""
+def refused_error(where: str, error: BaseException) -> LedgerError:
+    """Return the error for a statement that a constraint or missing rights refused."""
     return LedgerError(f"the ledger at {where!r} refused: {first_line(error)}")
 
 
-def unavailable(where: str, error: BaseException, *, writing: bool) -> LedgerUnavailableError:
-    """Return the error for a ledger that cannot be written, or even read, right now."""
+def unavailable_error(where: str, error: BaseException, *, writing: bool) -> LedgerUnavailableError:
+    """Return the error for a ledger that cannot be written, or read, now."""
     remedy = (
-        "nothing was recorded, so nothing may continue. "
-        "Check the database and its disk, then append again: what was recorded after all is not recorded twice"
+        "nothing was recorded, so do not continue. "
+        "Check the database and its disk, then append again: no event is recorded twice"
         if writing
-        else "check the database, and that it may be read by who asks"
+        else "check the database, and the rights to read it"
     )
     return LedgerUnavailableError(f"the ledger at {where!r} cannot be used: {first_line(error)}; {remedy}")
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text: what follows may quote values."""
+    """Return the first line of an error's text; later lines can quote values."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-_PAUSE = 0.01  # seconds between two tries to set up a connection
-_NO_TEXT = "Could not decode to UTF-8"
-_MISTRUST = ("trusted_schema=off", "cell_size_check=on")
+_RETRY_SECONDS = 0.01  # between two attempts to set up a connection
+_INVALID_TEXT = "Could not decode to UTF-8"
+_SAFETY_PRAGMAS = ("trusted_schema=off", "cell_size_check=on")
 _PRAGMAS = (
     "journal_mode=wal",
     "synchronous=full",
     "foreign_keys=on",
-    "recursive_triggers=on",  # or INSERT OR REPLACE deletes a row without asking the delete trigger
-    *_MISTRUST,
+    "recursive_triggers=on",  # otherwise INSERT OR REPLACE deletes a row without the delete trigger
+    *_SAFETY_PRAGMAS,
 )
 
 
 @dataclass(frozen=True)
 class SqliteConnection:
-    """A transaction on a ledger's file."""
+    """A transaction on an SQLite file."""
 
     raw: sqlite3.Connection
     dialect: str = "sqlite"
 
     def rows(self, statement: str, *values: Any) -> Sequence[Row]:
-        """Execute a statement and return the rows it gives; a text that is none comes as its bytes."""
+        """Execute a statement and return its rows; text that is not UTF-8 is returned as bytes."""
         try:
             return self.raw.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
-            if not str(error).startswith(_NO_TEXT):
+            if not str(error).startswith(_INVALID_TEXT):
                 raise
-        # Somebody put it there past the tables' guards. Asked for each text of a whole ledger, this would take long.
-        self.raw.text_factory = _text
+        # Somebody bypassed the triggers. A text factory is slow, so it is used only here.
+        self.raw.text_factory = _decode_text
         try:
             return self.raw.execute(statement, values).fetchall()
         finally:
@@ -224,7 +220,7 @@ class SqliteConnection:
 
 
 class SqliteDatabase(Database):
-    """A ledger's file."""
+    """A ledger in an SQLite file."""
 
     dialect = "sqlite"
     driver = sqlite3
@@ -234,135 +230,134 @@ class SqliteDatabase(Database):
         self.path = path
         self._wait = wait
         self._create = create
-        self._identity: tuple[int, int] | None = None  # which file it is: device and inode
+        self._identity: tuple[int, int] | None = None  # device and inode
 
     def hold_tasks(self, connection: object, task_ids: Sequence[str]) -> None:
-        """Do nothing: BEGIN IMMEDIATE keeps every other writer from the whole file."""
+        """Do nothing: BEGIN IMMEDIATE locks the whole file against other writers."""
 
     def settle(self, connection: object) -> None:
-        """Do nothing: positions are given in the order of commits."""
+        """Do nothing: positions are in the order of commits."""
 
-    def _transaction(self, work: Work[T], *, writing: bool) -> T:
-        """Run ``work``; where no file may be made beside this one, it is read as it lies there."""
-        still = None if writing else self._still()
-        if still is not None:
-            return self._read_still(work, still)
-        opened = self._connected()
-        self._check_still_there()
-        return self._committed(
-            opened, "BEGIN IMMEDIATE" if writing else "BEGIN", lambda: work(SqliteConnection(opened))
+    def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
+        """Run ``work`` in a transaction; in a read-only folder, on the file as an immutable one."""
+        file_state = None if writing else self._read_only_state()
+        if file_state is not None:
+            return self._read_immutable(work, file_state)
+        connection = self._get_connection()
+        self._check_same_file()
+        return self._commit_work(
+            connection, "BEGIN IMMEDIATE" if writing else "BEGIN", lambda: work(SqliteConnection(connection))
         )
 
-    def _read_still(self, work: Work[T], still: tuple[int, ...]) -> T:
+    def _read_immutable(self, work: Work[T], file_state: tuple[int, ...]) -> T:
         try:
-            where = f"{self.path.absolute().as_uri()}?immutable=1"
-            with contextlib.closing(sqlite3.connect(where, uri=True, isolation_level=None)) as opened:
-                opened.row_factory = sqlite3.Row
-                for pragma in _MISTRUST:
-                    opened.execute(f"PRAGMA {pragma}")
-                return work(SqliteConnection(opened))
+            uri = f"{self.path.absolute().as_uri()}?immutable=1"
+            with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+                connection.row_factory = sqlite3.Row
+                for pragma in _SAFETY_PRAGMAS:
+                    connection.execute(f"PRAGMA {pragma}")
+                return work(SqliteConnection(connection))
         finally:
-            if self._still() != still:
+            if self._read_only_state() != file_state:
                 raise LedgerUnavailableError(
-                    f"the ledger at {self.where!r} was written while it was read, so that may not fit together; "
+                    f"the ledger at {self.where!r} was written during reading, so the result can be inconsistent; "
                     "read it again"
                 )
 
-    def _still(self) -> tuple[int, ...] | None:
-        """Return which state the file is in, or None where SQLite can read it as usual, or somebody has it open."""
+    def _read_only_state(self) -> tuple[int, ...] | None:
+        """Return the state of a file that must be read as immutable, or None if SQLite can open it as usual."""
         path = Path(os.path.realpath(self.path))
         if os.access(path.parent, os.W_OK) or os.path.exists(f"{path}-wal") or not path.is_file():
             return None
-        found = path.stat()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        status = path.stat()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
-    def _explained(self, error: Exception, *, writing: bool) -> LedgerError:
-        """Return the error; where rights to the file are missing, it says which."""
+    def _translate_error(self, error: Exception, *, writing: bool) -> LedgerError:
+        """Translate an error, and name the missing rights to the file, if any."""
         remedy = None if isinstance(error, sqlite3.IntegrityError) else self._missing_rights(writing=writing)
         if remedy is None:
-            return super()._explained(error, writing=writing)
+            return super()._translate_error(error, writing=writing)
         return LedgerUnavailableError(f"the ledger at {self.where!r} cannot be used: {first_line(error)}; {remedy}")
 
     def _missing_rights(self, *, writing: bool) -> str | None:
         may_write = os.access(self.path.parent, os.W_OK)
         if writing and self.path.exists() and not (may_write and os.access(self.path, os.W_OK)):
-            return "who records must be allowed to write the file and its folder, and nothing was recorded"
+            return "nothing was recorded: this process needs the right to write the file and its folder"
         if not writing and not may_write and os.access(self.path, os.R_OK):
             return (
-                "of one that is in use, or was when it was copied, SQLite must read the files -wal and -shm beside it "
-                "as well: have its owner make a copy (`.backup` of sqlite3)"
+                "if it is in use, or was when it was copied, SQLite also needs the files -wal and -shm beside it: "
+                "have its owner make a copy (`.backup` of sqlite3)"
             )
         return None
 
-    def _connected(self) -> sqlite3.Connection:
-        """Return this thread's connection."""
-        found: sqlite3.Connection | None = self._connections.get(threading.get_ident())
-        if found is None:
-            self._find()
-            found = self._open()
-            self._identity = self._identity or self._identified()
-        return found
+    def _get_connection(self) -> sqlite3.Connection:
+        """Return this thread's connection; open it first if needed."""
+        connection: sqlite3.Connection | None = self._connections.get(threading.get_ident())
+        if connection is None:
+            self._ensure_file()
+            connection = self._open()
+            self._identity = self._identity or self._file_identity()
+        return connection
 
     def _open(self) -> sqlite3.Connection:
-        """Return a new connection; this thread may take its time."""
-        # The thread that shuts down is another one; until then none uses the connection of another.
-        opened = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
-        opened.row_factory = sqlite3.Row
+        # Each thread has its own connection; only the thread that shuts down closes those of others.
+        connection = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
         try:
-            self._prepare(opened)
+            self._prepare(connection)
         except BaseException:
-            opened.close()
+            connection.close()
             raise
-        self._connections[threading.get_ident()] = opened
-        return opened
+        self._connections[threading.get_ident()] = connection
+        return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Set up a connection; SQLite itself does not wait to change a new file to WAL while another one opens it."""
-        until = time.monotonic() + self._wait
+        """Set the pragmas; SQLite does not wait for the change to WAL while another process opens the new file."""
+        deadline = time.monotonic() + self._wait
         while True:
             try:
                 for pragma in _PRAGMAS:
                     connection.execute(f"PRAGMA {pragma}")
                 return
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > until:
+                if not _is_busy(error) or time.monotonic() > deadline:
                     raise
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_SECONDS)
 
-    def _identified(self) -> tuple[int, int]:
-        """Return which file is at the path now."""
-        found = os.stat(self.path)
-        return found.st_dev, found.st_ino
+    def _file_identity(self) -> tuple[int, int]:
+        """Return the device and inode of the file at the path."""
+        status = os.stat(self.path)
+        return status.st_dev, status.st_ino
 
-    def _check_still_there(self) -> None:
-        """Make sure that the file at the path is the one that is open."""
+    def _check_same_file(self) -> None:
+        """Raise an error if the path no longer leads to the open file."""
         try:
-            same = self._identified() == self._identity
+            same = self._file_identity() == self._identity
         except FileNotFoundError:
             same = False
         if not same:
             raise LedgerUnavailableError(
-                f"the ledger's file at {self.where!r} is gone, or replaced by another: put it back, or restart "
-                "the worker if the other one is to be used from now on"
+                f"the ledger's file at {self.where!r} was removed or replaced: restore it, or restart the worker to "
+                "use the new file"
             )
 
-    def _find(self) -> None:
-        """Make the file if it is not there, for its owner only: it holds every message."""
+    def _ensure_file(self) -> None:
+        """Create a missing file, readable by its owner only: it holds every message."""
         if self._identity is not None:
-            self._check_still_there()
+            self._check_same_file()
         if self.path.exists():
             return
         if not self._create:
             raise LedgerUnavailableError(
-                f"there is no ledger at {self.where!r}; check the path: a worker with safeguards makes the file "
-                "when it opens it"
+                f"there is no ledger at {self.where!r}; check the path: a worker with safeguards creates the file "
+                "at its start"
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _text(stored: bytes) -> str | bytes:
-    """Return a text, or the bytes of what is none: SQLite keeps whatever is put into a column."""
+def _decode_text(stored: bytes) -> str | bytes:
+    """Return a text, or the bytes if they are not UTF-8."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -370,5 +365,5 @@ def _text(stored: bytes) -> str | bytes:
 
 
 def _is_busy(error: BaseException | None) -> bool:
-    """Return whether somebody else has the file, also for bringing it in order after a writer that was killed."""
+    """Return whether another process has locked the file, or recovers it after a killed writer."""
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

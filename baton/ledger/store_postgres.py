@@ -1,12 +1,12 @@
-"""A ledger in a Postgres database of its own, which its writer can read and add to, and nothing else.
+"""A ledger in a Postgres database, which its writer can only read and append to.
 
-Three roles (§10.3): the owner migrates; the **writer**, whose credentials the workers have, inserts and
-selects; the **keeper** makes checkpoints, moves old records to the cold tier and can delete bytes only of records
-for which it has registered a segment, which stays on record; that the segment holds them, no trigger can check. An
-owner or superuser can undo all of it: hence anchors outside.
+Three roles (§10.3): the owner migrates. The **writer**, whose credentials the workers have, inserts and selects. The
+**keeper** makes checkpoints and moves old records to the cold tier; it can delete only the bytes of records for which
+it registered a segment. The registration stays on record, but no trigger can check that the segment holds them. An
+owner or superuser can bypass all of this, hence the anchors outside.
 
-A pooler such as PgBouncer may lend a connection for one transaction only. So nothing rests on what belongs to a
-connection: each transaction makes its own settings, and no statement is prepared.
+A pooler such as PgBouncer can give each transaction another connection. So each transaction makes its own settings,
+and no statement is prepared.
 """
 
 import re
@@ -23,32 +23,32 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
 from baton.ledger.records import LedgerError, LedgerUnavailableError
-from baton.ledger.store_database import Connection, Database, Row, T, Work, refused
+from baton.ledger.store_database import Connection, Database, Row, T, Work, refused_error
 
 _WAIT_SECONDS = 15
-_ANSWER_SECONDS = 20  # longer than any statement may take
-_SEED = 0x62617463  # of the hash that turns a task into a lock; any number does, as long as all writers have it
-_APPENDING = 0x6261746F6E  # the lock that appenders share, and that `settle` takes for itself
+_ANSWER_SECONDS = 20  # longer than the statement timeout
+_LOCK_SEED = 0x62617463  # of the hash of a task's lock: arbitrary, the same for all writers
+_APPEND_LOCK = 0x6261746F6E  # shared by appends, exclusive for `settle`
 
 _ADDRESS = re.compile(
     r"postgres(ql)?://([^@/?#\[\]]*@)?"  # the account
     r"([^@/?#:,]*|\[[^@/?#\]]*\])(:\d+)?(,([^@/?#:,]*|\[[^@/?#\]]*\])(:\d+)?)*"  # hosts, each with its port
     r"(/[^@?#]*)?(\?([^=&@#]+=[^&#]*(&|$))*)?"  # the database, and what else is set
 )
-"""An address that is read as it was meant: a sign of the password's could end the account, or begin another part."""
-_SHOWN = ("host", "port", "user", "dbname")
-"""What messages show of an address: a password is not all in it that can be secret."""
-_POSITIONS = "handoff_audit_pkey"
-"""The constraint that no entry can violate by itself: its column is filled by the database."""
-_BEHIND = (
-    "nothing was recorded: the counter of positions is behind the records, as that of a logical replica is; its owner "
-    "puts it right by SELECT setval('handoff_audit_position_seq', max(position)) FROM handoff_audit"
+"""An unambiguous address: an unescaped character of the password could start another part."""
+_SHOWN_PARTS = ("host", "port", "user", "dbname")
+"""The parts of an address that messages show; all others can be secret."""
+_POSITION_CONSTRAINT = "handoff_audit_pkey"
+"""The constraint on a column that the database fills, so no entry violates it by itself."""
+_COUNTER_REMEDY = (
+    "nothing was recorded: the position sequence is behind the records, as in a logical replica; its owner corrects "
+    "it with SELECT setval('handoff_audit_position_seq', max(position)) FROM handoff_audit"
 )
-_RIGHTS = (
-    "workers write with the address of its writer, `baton audit checkpoint` and `archive` with that of its keeper; its "
-    "owner makes these roles by `baton audit migrate --writer ROLE --keeper ROLE`"
+_RIGHTS_REMEDY = (
+    "workers need the address of its writer, `baton audit checkpoint` and `archive` that of its keeper; its owner "
+    "gives these roles their rights with `baton audit migrate --writer ROLE --keeper ROLE`"
 )
-_HOLD = (
+_LOCK_TASKS = (
     "SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(task, ?::bigint) AS key "
     "FROM unnest(?::text[]) AS task ORDER BY key) AS tasks"
 )
@@ -56,19 +56,19 @@ _DEFAULTS: dict[str, Any] = {
     "application_name": "baton-ledger",
     "client_encoding": "UTF8",
     "connect_timeout": _WAIT_SECONDS,
-    # A server that is gone without a word is found out while its answer is waited for.
+    # Detects a server that disappears while this side waits for its answer.
     "keepalives_idle": _WAIT_SECONDS,
     "keepalives_interval": 5,
     "tcp_user_timeout": _WAIT_SECONDS * 1_000,
 }
-"""What an address may say otherwise."""
+"""The defaults, which an address can override."""
 _BEGIN = "; ".join(
     [
-        # Anyone who waited for a task's lock must see what its holder committed, whatever the default is.
+        # After waiting for a task's lock, a writer must see what the lock's holder committed.
         "BEGIN ISOLATION LEVEL READ COMMITTED",
         "SET LOCAL synchronous_commit = on",
         f"SET LOCAL statement_timeout = '{_WAIT_SECONDS}s'",
-        # A worker that hangs in an append must not keep others waiting for its task for ever.
+        # A worker that hangs in an append must not block its task forever.
         f"SET LOCAL idle_in_transaction_session_timeout = '{_WAIT_SECONDS}s'",
     ]
 )
@@ -76,13 +76,13 @@ _BEGIN = "; ".join(
 
 @dataclass(frozen=True)
 class PostgresConnection:
-    """A transaction on a ledger's database."""
+    """A transaction on a Postgres database."""
 
     raw: psycopg.Connection[Row]
     dialect: str = "postgresql"
 
     def rows(self, statement: str, *values: Any) -> Sequence[Row]:
-        """Execute a statement and return the rows it gives."""
+        """Execute a statement and return its rows."""
         cursor = self.raw.execute(statement.replace("?", "%s"), values or None)
         return cursor.fetchall() if cursor.description else []
 
@@ -91,98 +91,99 @@ class PostgresConnection:
         self.raw.cursor().executemany(statement.replace("?", "%s"), values)
 
 
-class _Connection(psycopg.Connection[Row]):
-    """A connection that ends when its server owes an answer for long: one that hangs times no statement out."""
+class _TimedConnection(psycopg.Connection[Row]):
+    """A connection that closes if the server does not answer: a hanging server enforces no statement timeout."""
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for what the server answers."""
-        until = time.monotonic() + _ANSWER_SECONDS
+        """Wait for the server's answer."""
+        deadline = time.monotonic() + _ANSWER_SECONDS
         try:
             return super().wait(gen, interval, timeout or _ANSWER_SECONDS)
         except psycopg.OperationalError:
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 self.close()
             raise
 
 
 class PostgresDatabase(Database):
-    """A ledger's database."""
+    """A ledger in a Postgres database."""
 
     dialect = "postgresql"
     driver = psycopg
 
     def __init__(self, url: str) -> None:
-        parts = _parts(url)
-        super().__init__(" ".join(f"{name}={parts[name]}" for name in _SHOWN if name in parts))
+        parts = _parse_address(url)
+        super().__init__(" ".join(f"{name}={parts[name]}" for name in _SHOWN_PARTS if name in parts))
         self._address = _DEFAULTS | parts
 
     def hold_tasks(self, connection: Connection, task_ids: Sequence[str]) -> None:
-        """Keep every other writer from these tasks' chains until the transaction ends."""
-        connection.rows("SELECT pg_advisory_xact_lock_shared(?::bigint)", _APPENDING)
-        connection.rows(_HOLD, _SEED, sorted(set(task_ids)))
+        """Lock these tasks' chains against other writers until the transaction ends."""
+        connection.rows("SELECT pg_advisory_xact_lock_shared(?::bigint)", _APPEND_LOCK)
+        connection.rows(_LOCK_TASKS, _LOCK_SEED, sorted(set(task_ids)))
 
     def settle(self, connection: Connection) -> None:
-        """Wait for the appends under way, half a second at most, so that no smaller position appears later."""
+        """Wait at most half a second for running appends, so that no smaller position appears later."""
         connection.rows("SET LOCAL lock_timeout = '500ms'")
         try:
-            connection.rows("SELECT pg_advisory_xact_lock(?::bigint)", _APPENDING)
+            connection.rows("SELECT pg_advisory_xact_lock(?::bigint)", _APPEND_LOCK)
         except errors.LockNotAvailable as error:
-            raise LedgerUnavailableError(f"appends to the ledger at {self.where!r} did not end: try again") from error
+            raise LedgerUnavailableError(f"appends to the ledger at {self.where!r} are still running: retry") from error
 
-    def _transaction(self, work: Work[T], *, writing: bool) -> T:
-        """Run ``work`` on this thread's connection, or on a new one: all work can be done twice."""
-        opened = self._connections.get(threading.get_ident())
-        if opened is not None:
+    def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
+        """Run ``work`` on this thread's connection, or on a new one if it is lost: all work can be repeated."""
+        connection = self._connections.get(threading.get_ident())
+        if connection is not None:
             try:
-                return self._committed(opened, _BEGIN, lambda: work(PostgresConnection(opened)))
+                return self._commit_work(connection, _BEGIN, lambda: work(PostgresConnection(connection)))
             except psycopg.OperationalError:
-                if not opened.closed:
+                if not connection.closed:
                     raise
-        new = self._connections[threading.get_ident()] = self._connected()
-        return self._committed(new, _BEGIN, lambda: work(PostgresConnection(new)))
+        new = self._connections[threading.get_ident()] = self._get_connection()
+        return self._commit_work(new, _BEGIN, lambda: work(PostgresConnection(new)))
 
-    def _connected(self) -> psycopg.Connection[Row]:
-        return _Connection.connect(**self._address, autocommit=True, prepare_threshold=None, row_factory=_by_name)
+    def _get_connection(self) -> psycopg.Connection[Row]:
+        return _TimedConnection.connect(
+            **self._address, autocommit=True, prepare_threshold=None, row_factory=_make_named_rows
+        )
 
-    def _explained(self, error: Exception, *, writing: bool) -> LedgerError:
-        if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == _POSITIONS:
-            return LedgerUnavailableError(f"{refused(self.where, error)}; {_BEHIND}")
+    def _translate_error(self, error: Exception, *, writing: bool) -> LedgerError:
+        if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == _POSITION_CONSTRAINT:
+            return LedgerUnavailableError(f"{refused_error(self.where, error)}; {_COUNTER_REMEDY}")
         if isinstance(error, errors.InsufficientPrivilege):
-            # Rights can be given back, as a server comes back: a stage that has run is not to run again for this.
-            return LedgerUnavailableError(f"{refused(self.where, error)}; {_RIGHTS}")
-        if isinstance(error, errors.UndefinedObject):  # a role that there is not
-            return refused(self.where, error)
-        return super()._explained(error, writing=writing)
+            # Unavailable, because rights can be restored: a finished stage must not run again for this.
+            return LedgerUnavailableError(f"{refused_error(self.where, error)}; {_RIGHTS_REMEDY}")
+        if isinstance(error, errors.UndefinedObject):  # a missing role
+            return refused_error(self.where, error)
+        return super()._translate_error(error, writing=writing)
 
 
-def _parts(url: str) -> dict[str, Any]:
-    """Return the parts of an address."""
+def _parse_address(url: str) -> dict[str, Any]:
     try:
         parts = conninfo_to_dict(url) if _ADDRESS.fullmatch(url) else None
-    except psycopg.ProgrammingError:  # whose text may quote the password
+    except psycopg.ProgrammingError:  # its text can quote the password
         parts = None
     if parts is None:
         raise ValueError(
-            "the address cannot be read, and is not shown, as its password may be in any place; expected "
-            "postgresql://user:password@host:port/database, with parameters that libpq knows, and signs such as "
+            "the address cannot be read (and is not shown, because it can contain a password); expected "
+            "postgresql://user:password@host:port/database, with parameters of libpq, and characters such as "
             "% @ / ? # [ in the password percent-encoded: %25 %40 %2F %3F %23 %5B"
         )
     return parts
 
 
-def _by_name(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], Row]:
-    """Return what makes rows whose values have the names of a cursor's columns."""
-    return _row(*(column.name for column in cursor.description or ()))
+def _make_named_rows(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], Row]:
+    """Return the row factory for a cursor's columns."""
+    return _make_row_type(*(column.name for column in cursor.description or ()))
 
 
 @lru_cache(maxsize=64)
-def _row(*names: str) -> Callable[[Sequence[Any]], Row]:
-    places = {name: place for place, name in enumerate(names)}
+def _make_row_type(*names: str) -> Callable[[Sequence[Any]], Row]:
+    indexes = {name: index for index, name in enumerate(names)}
 
     class Named(tuple[Any, ...]):
         """A row."""
 
         def __getitem__(self, column: Any) -> Any:
-            return super().__getitem__(places.get(column, column))
+            return super().__getitem__(indexes.get(column, column))
 
     return Named

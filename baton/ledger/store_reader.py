@@ -1,7 +1,7 @@
-"""Reading records back, and moving old ones to the cold tier: compressed segments in the artifact store (§9).
+"""Reading records, and moving old ones to the cold tier: compressed segments in the artifact store (§9).
 
-A task's trace is one query whichever tier has the bytes, ordered by the chain's own sequence and not by time, which
-has ties and runs backwards (§8.2).
+A task's trace is one query for both tiers. It is ordered by sequence, not by time, which has ties and can run
+backwards (§8.2).
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from types import NoneType
 
 from baton.artifacts.store import ArtifactStore
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
-from baton.ledger.chain import own_flaw
+from baton.ledger.chain import find_record_flaw
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.ledger.records import AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes, scalar
-from baton.ledger.store_schema import DamagedContentError, restored
+from baton.ledger.store_schema import DamagedContentError, restore_record
 from baton.wire.json_values import parse_digest
 from baton.wire.zstandard import zstd
 
 SEGMENT_RECORDS = 2_000
-"""How many records a segment has at most: one is read whole for a single task."""
-MOST_SEGMENT_BYTES = 1024 * 1024 * 1024
-"""A segment that would grow beyond this is taken for damaged."""
+"""The maximum number of records in a segment; a trace reads whole segments."""
+MAX_SEGMENT_BYTES = 1024 * 1024 * 1024
+"""A segment that decompresses to more counts as damaged."""
 
 _MOVED_THROUGH = "SELECT max(last_position) FROM handoff_audit_segment"
 _UNFINISHED = (
@@ -37,21 +37,21 @@ _REGISTER = (
     "INSERT INTO handoff_audit_segment (first_position, last_position, records, segment, archived_at) "
     "VALUES (?, ?, ?, ?, ?)"
 )
-_LEVEL = 9
-_KEPT_SEGMENTS = 2
-_NAMED = 5
+_COMPRESSION_LEVEL = 9
+_CACHED_SEGMENTS = 2
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Records that follow each other, as an evidence file in the artifact store.
+    """Consecutive records as an evidence file in the artifact store.
 
     Attributes:
-        digest: The digest of its compressed bytes, under which the store has it.
-        first_position: The first record's number in the ledger.
-        last_position: The last record's.
-        records: How many records it has.
-        bytes: Its size.
+        digest: The digest of its compressed bytes, which is its key in the store.
+        first_position: The position of its first record.
+        last_position: The position of its last record.
+        records: The number of records.
+        bytes: Its compressed size.
     """
 
     digest: str
@@ -65,55 +65,50 @@ class FlawedRecordsError(LedgerError):
     """Flawed records were not moved to the cold tier; all others were.
 
     Attributes:
-        moved: The segments that were made.
+        moved: The new segments.
     """
 
     def __init__(self, moved: Sequence[Segment], flawed: Sequence[str]) -> None:
         self.moved = tuple(moved)
-        more = f", and {len(flawed) - _NAMED} more" if len(flawed) > _NAMED else ""
-        super().__init__(f"{'; '.join(flawed[:_NAMED])}{more}: not moved; look into it with `baton audit verify --all`")
+        more = f", and {len(flawed) - _MAX_NAMED} more" if len(flawed) > _MAX_NAMED else ""
+        super().__init__(f"{'; '.join(flawed[:_MAX_NAMED])}{more}: not moved; run `baton audit verify --all`")
 
 
 class ColdTier:
-    """Reads segments from the artifact store; the last two that were read are kept."""
+    """Reads segments from the artifact store, and caches the last two."""
 
     def __init__(self, artifacts: ArtifactStore | None) -> None:
         self._artifacts = artifacts
-        self._kept: OrderedDict[str, dict[int, AuditRecord]] = OrderedDict()
+        self._cache: OrderedDict[str, dict[int, AuditRecord]] = OrderedDict()
 
-    async def fill(self, found: Sequence[tuple[AuditRecord, str | None]]) -> list[AuditRecord]:
-        """Return the records with the bytes that a segment has; a record it has not says why (`absence`)."""
-        return [record if segment is None else await self._filled(record, segment) for record, segment in found]
+    async def fill(self, located: Sequence[tuple[AuditRecord, str | None]]) -> list[AuditRecord]:
+        """Return the records with their bytes from these segments; `absence` says why a record has none."""
+        return [record if segment is None else await self._fill_record(record, segment) for record, segment in located]
 
-    async def _filled(self, record: AuditRecord, segment: str) -> AuditRecord:
+    async def _fill_record(self, record: AuditRecord, segment: str) -> AuditRecord:
         try:
-            held = await self._segment(segment)
-        except (
-            ArtifactNotFoundError,
-            ArtifactCorruptError,
-            EvidenceError,
-            ValueError,
-        ) as error:  # or it is not a digest
+            segment_records = await self._load_segment(segment)
+        except (ArtifactNotFoundError, ArtifactCorruptError, EvidenceError, ValueError) as error:
             return replace(record, absence=f"its segment of the cold tier is lost: {error}", lost=True)
         except (ArtifactError, LedgerUnavailableError) as error:
             return replace(record, absence=f"its segment of the cold tier can't be read: {error}")
-        cold = held.get(record.position)
-        if cold is None:
+        stored = segment_records.get(record.position)
+        if stored is None:
             return replace(record, absence=f"it is not in {segment!r}, the segment it should be in", lost=True)
-        return replace(record, header=cold.header, message=cold.message)
+        return replace(record, header=stored.header, message=stored.message)
 
-    async def _segment(self, segment: str) -> dict[int, AuditRecord]:
-        if segment in self._kept:
-            self._kept.move_to_end(segment)
-            return self._kept[segment]
+    async def _load_segment(self, segment: str) -> dict[int, AuditRecord]:
+        if segment in self._cache:
+            self._cache.move_to_end(segment)
+            return self._cache[segment]
         if self._artifacts is None:
             raise LedgerUnavailableError(f"it is {segment!r}; open the ledger with the artifact store that has it")
         data = await self._artifacts.get(parse_digest(segment).hex())
         records = await asyncio.to_thread(_read_segment, data)
-        self._kept[segment] = {record.position: record for record in records}
-        while len(self._kept) > _KEPT_SEGMENTS:
-            self._kept.popitem(last=False)
-        return self._kept[segment]
+        self._cache[segment] = {record.position: record for record in records}
+        while len(self._cache) > _CACHED_SEGMENTS:
+            self._cache.popitem(last=False)
+        return self._cache[segment]
 
 
 class Mover:
@@ -125,24 +120,24 @@ class Mover:
         self._artifacts = artifacts
 
     async def move(self, records: Sequence[AuditRecord]) -> Segment:
-        """Store records, which follow each other, as a segment, register it, and let the hot tier forget them."""
-        about = Manifest(
+        """Store consecutive records as a segment, register it, and delete their bytes from the hot tier."""
+        manifest = Manifest(
             format=SEGMENT,
             ledger=self._ledger,
             created_at=datetime.fromisoformat(str(records[-1].members["recordedAt"])),
             records=len(records),
-            index=index_digest(index_line(one.hash, one.position, one.signature) for one in records),
+            index=index_digest(index_line(record.hash, record.position, record.signature) for record in records),
         )
-        data = await asyncio.to_thread(_write_segment, about, records)
+        data = await asyncio.to_thread(_write_segment, manifest, records)
         first, last = records[0].position, records[-1].position
-        segment = Segment(await self._stored(data), first, last, len(records), len(data))
-        row = (first, last, segment.records, segment.digest, about.created_at.isoformat())
+        segment = Segment(await self._store(data), first, last, len(records), len(data))
+        row = (first, last, segment.records, segment.digest, manifest.created_at.isoformat())
         await self._database.write(lambda connection: connection.rows(_REGISTER, *row))
         await self.forget(first, last)
         return segment
 
     async def finish(self) -> None:
-        """End what an earlier move began: forget the bytes that registered segments hold, if they still hold them."""
+        """Finish interrupted moves: delete the bytes that registered segments hold, if the store has these segments."""
         for first, last, segment in await self._database.read(lambda c: [tuple(row) for row in c.rows(_UNFINISHED)]):
             if not isinstance(segment, str):
                 raise DamagedRowError("a segment")
@@ -150,67 +145,67 @@ class Mover:
             await self.forget(first, last)
 
     async def forget(self, first: int, last: int) -> None:
-        """Delete the bytes of records that a registered segment holds; a trigger refuses any other."""
+        """Delete the bytes of a registered segment's records; a trigger refuses any others."""
         await self._database.write(lambda connection: connection.rows(_FORGET, first, last))
 
-    async def _stored(self, data: bytes) -> str:
-        """Put an artifact, read it back, and return its digest."""
+    async def _store(self, data: bytes) -> str:
+        """Store an artifact, read it back, and return its digest."""
         sha256 = await self._artifacts.put(data)
         if await self._artifacts.get(sha256) != data:
-            raise ArtifactCorruptError(f"the artifact store gave back other bytes for {sha256!r} than it took")
+            raise ArtifactCorruptError(f"the artifact store returned other bytes for {sha256!r} than it was given")
         return f"sha256:{sha256}"
 
 
 async def moved_through(database: Database) -> int:
-    """Return the last position that a segment holds; what is flawed and was left behind is before it."""
+    """Return the last position in a segment; flawed records before it were skipped."""
     last = await database.read(lambda connection: scalar(connection, _MOVED_THROUGH))
     if not isinstance(last, int | None):
         raise DamagedRowError("a segment")
     return BEFORE_ALL if last is None else last
 
 
-def without_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterator[Sequence[AuditRecord]]:
-    """Yield the stretches of records that are as recorded, and add what is wrong with others to ``flawed``."""
+def split_at_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterator[Sequence[AuditRecord]]:
+    """Yield the runs of flawless records, and add a description of each flawed record to ``flawed``."""
     start = 0
-    for at, record in enumerate(records):
-        if (flaw := _flaw(record)) is not None:
+    for index, record in enumerate(records):
+        if (flaw := _find_flaw(record)) is not None:
             task_id = record.claims.task_id if record.claims else ""
             flawed.append(f"record {record.position}, of task {task_id!r}, is flawed ({flaw})")
-            if at > start:
-                yield records[start:at]
-            start = at + 1
+            if index > start:
+                yield records[start:index]
+            start = index + 1
     if len(records) > start:
         yield records[start:]
 
 
-def _write_segment(about: Manifest, records: Sequence[AuditRecord]) -> bytes:
-    return zstd.compress(b"".join(pack(about, records)), _LEVEL)
+def _write_segment(manifest: Manifest, records: Sequence[AuditRecord]) -> bytes:
+    return zstd.compress(b"".join(pack(manifest, records)), _COMPRESSION_LEVEL)
 
 
 def _read_segment(data: bytes) -> list[AuditRecord]:
-    """Return the records of a segment; its hash was checked by the artifact store."""
+    """Return the records of a segment, whose hash the artifact store checked."""
     decompressor = zstd.ZstdDecompressor()
     try:
-        plain = decompressor.decompress(data, max_length=MOST_SEGMENT_BYTES)
+        plain = decompressor.decompress(data, max_length=MAX_SEGMENT_BYTES)
     except zstd.ZstdError as error:
         raise EvidenceError(f"it is not a segment: {error}") from error
     if not decompressor.eof:
-        raise EvidenceError(f"it is torn, or larger than {MOST_SEGMENT_BYTES} bytes")
+        raise EvidenceError(f"it is truncated, or larger than {MAX_SEGMENT_BYTES} bytes")
     return list(EvidenceFile.open(plain.removesuffix(b"\n").split(b"\n")).records())
 
 
-def _flaw(record: AuditRecord) -> str | None:
-    """Return what is wrong with a record; None if it is what was recorded."""
+def _find_flaw(record: AuditRecord) -> str | None:
+    """Return the flaw of a record, or None."""
     try:
-        return record.absence or own_flaw(record, record.members)
+        return record.absence or find_record_flaw(record, record.members)
     except ValueError as error:
         return str(error)
 
 
-PAGE = 1_000
-"""How many records are read at a time where all are."""
+PAGE_SIZE = 1_000
+"""How many records a page has when all are read."""
 
-# The segment, the one that can have them, is asked for only where the bytes are not hot.
+# The segment is looked up only if the bytes are not in the hot tier.
 _RECORD = """SELECT record.position, record.task_id, record.sequence, record.previous_hash, record.record_hash,
     record.event_key, record.message_hash, record.recorded_at, record.key_id, record.signature,
     content.codec, content.bytes,
@@ -221,10 +216,10 @@ _RECORD = """SELECT record.position, record.task_id, record.sequence, record.pre
 FROM handoff_audit AS record LEFT JOIN handoff_audit_content AS content ON content.position = record.position
 """
 TRACE = f"{_RECORD}WHERE record.task_id = ? ORDER BY record.sequence"
-"""The one query that reconstructs a task."""
+"""The query that reconstructs a task."""
 _PAGE = f"{_RECORD}WHERE record.position >= ? AND record.position <= ? ORDER BY record.position LIMIT ?"
 _NEWEST = f"{_RECORD}ORDER BY record.position DESC LIMIT ?"
-# What the columns of a record can be: SQLite keeps whatever is put into one.
+# The valid types of a record's columns: SQLite stores any value in any column.
 _TYPES = frozenset(
     itertools.product(
         *((int,), (str,), (int,), (bytes,), (bytes,), (str,), (bytes,), (str,)),
@@ -242,11 +237,11 @@ class Reader:
         self._cold = cold
 
     async def task(self, task_id: str) -> list[AuditRecord]:
-        """Return a task's whole chain, in order; none if the ledger has nothing of it."""
+        """Return a task's chain in order; empty without records."""
         return await self._records(TRACE, task_id)
 
-    async def page(self, after: int, through: int, limit: int = PAGE) -> list[AuditRecord]:
-        """Return the records behind the position ``after``, in the ledger's order, ``limit`` at most."""
+    async def page(self, after: int, through: int, limit: int = PAGE_SIZE) -> list[AuditRecord]:
+        """Return at most ``limit`` records after the position ``after``, in the ledger's order."""
         return await self._records(_PAGE, after + 1, through, limit) if after < through else []
 
     async def newest(self, count: int) -> list[AuditRecord]:
@@ -254,14 +249,14 @@ class Reader:
         return (await self._records(_NEWEST, count))[::-1]
 
     async def pages(self, through: int) -> AsyncIterator[list[AuditRecord]]:
-        """Yield all records up to a position, in the ledger's order, `PAGE` at a time."""
+        """Yield all records up to a position in pages, in the ledger's order."""
         after = BEFORE_ALL
         while page := await self.page(after, through):
             yield page
             after = page[-1].position
 
     async def index_lines(self, through: int) -> list[bytes]:
-        """Return the index lines, as evidence files have them, of every record up to a position."""
+        """Return the evidence file's index line of every record up to a position."""
 
         def line(row: Row) -> bytes:
             record_hash, signature = hashes(row)
@@ -270,7 +265,7 @@ class Reader:
         return await self._database.read(lambda connection: list(map(line, connection.rows(_INDEX, through))))
 
     async def end(self) -> int:
-        """Return the last position; no record with a smaller one will appear later."""
+        """Return the last position; no smaller one appears later."""
 
         def work(connection: Connection) -> int:
             self._database.settle(connection)
@@ -280,18 +275,18 @@ class Reader:
 
     async def _records(self, query: str, *values: int | str) -> list[AuditRecord]:
         def work(connection: Connection) -> list[tuple[AuditRecord, str | None]]:
-            return [_record(row) for row in connection.rows(query, *values)]
+            return [_to_record(row) for row in connection.rows(query, *values)]
 
-        found = await self._database.read(work)
-        if any(segment is not None for _, segment in found):
-            return await self._cold.fill(found)
-        return [record for record, _ in found]
+        located = await self._database.read(work)
+        if any(segment is not None for _, segment in located):
+            return await self._cold.fill(located)
+        return [record for record, _ in located]
 
 
-def _record(row: Row) -> tuple[AuditRecord, str | None]:
-    """Return the record of a row, and the segment to look into if the hot tier does not have its bytes."""
+def _to_record(row: Row) -> tuple[AuditRecord, str | None]:
+    """Return the record of a row, and the segment that should have its bytes if the hot tier does not."""
     if tuple(map(type, row)) not in _TYPES:
-        return _damaged(row), None
+        return _make_damaged_record(row), None
     (
         position,
         task_id,
@@ -310,18 +305,18 @@ def _record(row: Row) -> tuple[AuditRecord, str | None]:
     header, message, absence = b"", b"", None
     if stored is not None:
         try:
-            header, message = restored(codec, stored)
+            header, message = restore_record(codec, stored)
         except DamagedContentError as error:
             absence = str(error)
     elif segment is None:
-        absence = "its bytes are gone, and no segment of the cold tier has them"
+        absence = "its bytes are gone, and no segment of the cold tier covers it"
     claims = Claims(task_id, sequence, previous_hash, event_key, message_hash, recorded_at, key_id)
     record = AuditRecord(header, message, signature, position, record_hash, claims, absence, absence is not None)
     return record, segment
 
 
-def _damaged(row: Row) -> AuditRecord:
-    """Return the record of a row that no writer of these tables can have written: verification names it."""
-    claimed = row["record_hash"] if isinstance(row["record_hash"], bytes) else b""
-    absence = "its row in the ledger's tables holds what is of another type"
-    return AuditRecord(b"", b"", position=row["position"], claimed_hash=claimed, absence=absence, lost=True)
+def _make_damaged_record(row: Row) -> AuditRecord:
+    """Return an absent record for a row with values of wrong types, for verification to report."""
+    claimed_hash = row["record_hash"] if isinstance(row["record_hash"], bytes) else b""
+    absence = "its row in the ledger's tables has values of a wrong type"
+    return AuditRecord(b"", b"", position=row["position"], claimed_hash=claimed_hash, absence=absence, lost=True)

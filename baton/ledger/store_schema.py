@@ -1,15 +1,15 @@
-"""The ledger's tables for SQLite and for Postgres, the rights to them, and the records as their rows.
+"""The ledger's tables for SQLite and Postgres, the rights to them, and how records are stored in them.
 
-`handoff_audit` holds one short row for each record, forever: it keeps chains from forking and events from being
-recorded twice, wherever the record's bytes are. The bytes are in `handoff_audit_content` until a segment of the cold
-tier has them. Triggers refuse updates, deletes, replacements, and records that do not continue the end of their chain.
-The owner of the database can drop them; signatures, and heads kept outside, show what was done then.
+`handoff_audit` keeps one short row for each record forever; its constraints prevent forks and repeated events. The
+record's bytes are in `handoff_audit_content` until a segment of the cold tier holds them. Triggers refuse updates,
+deletes, replacements, and records that do not continue their chain. The database's owner can drop the triggers;
+signatures and heads outside the ledger reveal what was changed then.
 
-The tables of a file are made when it is opened. Those of a Postgres database are made by its owner, once, before the
-workers start: theirs is a role that could not do it (`baton.ledger.store_postgres`).
+Opening a file creates its tables. The owner of a Postgres database creates them once, before the workers start: the
+workers' role cannot (`baton.ledger.store_postgres`).
 
-A record is stored as its index and its bytes, these in one Zstandard frame with a shared dictionary (§9): a readable
-file beside this one. Once released it is never changed; a better one is a new file with a new number.
+A record's bytes are one Zstandard frame with a shared dictionary (§9), a readable file beside this one. A released
+dictionary never changes; a better one is a new file with a new number.
 """
 
 import re
@@ -30,7 +30,7 @@ _SEGMENT_HOLDS = (
     "EXISTS (SELECT 1 FROM handoff_audit_segment AS s WHERE OLD.position BETWEEN s.first_position AND s.last_position)"
 )
 _CONTINUES = "handoff_audit: the record does not continue the end of its chain"
-_BREAKS_OFF = (
+_FORKS = (
     "NEW.sequence <> coalesce((SELECT max(sequence) FROM handoff_audit WHERE task_id = NEW.task_id), 0) + 1 "
     "OR EXISTS (SELECT 1 FROM handoff_audit WHERE task_id = NEW.task_id AND sequence = NEW.sequence - 1 "
     "AND record_hash <> NEW.previous_hash)"
@@ -47,16 +47,16 @@ _KEYS = {
     "handoff_audit_segment": ["first_position = NEW.first_position", "last_position = NEW.last_position"],
     "handoff_audit_checkpoint": ["size = NEW.size"],
 }
-"""The tables, and for each unique constraint the condition under which a row equals `NEW`."""
+"""The tables, and for each unique constraint the condition that a row conflicts with `NEW`."""
 TABLES = tuple(_KEYS)
 
 
 def statements(dialect: str) -> list[str]:
-    """Return the statements that make tables and triggers."""
-    return [*_tables(dialect), *(_sqlite_triggers() if dialect == "sqlite" else _postgres_triggers())]
+    """Return the statements that create tables and triggers."""
+    return [*_create_table_statements(dialect), *(_sqlite_triggers() if dialect == "sqlite" else _postgres_triggers())]
 
 
-def _tables(dialect: str) -> list[str]:
+def _create_table_statements(dialect: str) -> list[str]:
     sqlite = dialect == "sqlite"
     position = "INTEGER PRIMARY KEY AUTOINCREMENT" if sqlite else "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     number, data = ("INTEGER", "BLOB") if sqlite else ("BIGINT", "BYTEA")  # an INTEGER key is SQLite's own row id
@@ -102,34 +102,36 @@ def _tables(dialect: str) -> list[str]:
 
 
 def _sqlite_triggers() -> list[str]:
-    """SQLite's INSERT OR REPLACE deletes a row without asking the delete trigger, so a third one looks for it."""
+    """SQLite's INSERT OR REPLACE deletes a row without the delete trigger, so an insert trigger prevents it."""
     refuse = f"BEGIN SELECT RAISE(ABORT, '{APPEND_ONLY}'); END"
-    found = []
+    triggers = []
     for table, keys in _KEYS.items():
-        unless = f"WHEN NOT ({_SEGMENT_HOLDS}) " if table == "handoff_audit_content" else ""
-        taken = f"EXISTS (SELECT 1 FROM {table} WHERE {' OR '.join(f'({key})' for key in keys)})"  # noqa: S608 - our own names
-        found += [
+        condition = f"WHEN NOT ({_SEGMENT_HOLDS}) " if table == "handoff_audit_content" else ""
+        exists = f"EXISTS (SELECT 1 FROM {table} WHERE {' OR '.join(f'({key})' for key in keys)})"  # noqa: S608 - our own names
+        triggers += [
             f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} {refuse}",
-            f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {unless}{refuse}",
-            f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} WHEN {taken} "
-            "BEGIN SELECT RAISE(ABORT, 'handoff_audit has such a row already'); END",
+            f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {condition}{refuse}",
+            f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} WHEN {exists} "
+            "BEGIN SELECT RAISE(ABORT, 'handoff_audit already has such a row'); END",
         ]
     return [
-        *found,
-        f"CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit WHEN {_BREAKS_OFF} "
+        *triggers,
+        f"CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit WHEN {_FORKS} "
         f"BEGIN SELECT RAISE(ABORT, '{_CONTINUES}'); END",
     ]
 
 
 def _postgres_triggers() -> list[str]:
-    """Each function finds the ledger's own tables, whatever the search path and the temporary tables of its caller."""
+    """Each function has its own search path, so its caller's search path and temporary tables do not affect it."""
     refuse = f"RAISE EXCEPTION '{APPEND_ONLY}';"
-    sealed = "NEW.position <= (SELECT max(last_position) FROM handoff_audit_segment)"
-    found = _function("handoff_audit_refuse", refuse)
+    archived = "NEW.position <= (SELECT max(last_position) FROM handoff_audit_segment)"
+    triggers = _create_function("handoff_audit_refuse", refuse)
     for table in _KEYS:
-        for what in ("update", "truncate") if table == "handoff_audit_content" else ("update", "delete", "truncate"):
-            found.append(_trigger(f"{table}_no_{what}", what, table, "handoff_audit_refuse", each="STATEMENT"))
-    for name, what, table, body in (
+        for event in ("update", "truncate") if table == "handoff_audit_content" else ("update", "delete", "truncate"):
+            triggers.append(
+                _create_trigger(f"{table}_no_{event}", event, table, "handoff_audit_refuse", each="STATEMENT")
+            )
+    for name, event, table, body in (
         (
             "handoff_audit_content_no_delete",
             "delete",
@@ -137,28 +139,28 @@ def _postgres_triggers() -> list[str]:
             f"IF {_SEGMENT_HOLDS} THEN RETURN OLD; END IF; {refuse}",
         ),
         (
-            "handoff_audit_content_no_return",  # bytes in place of some that went to the cold tier would be read first
+            "handoff_audit_content_no_return",  # readers would prefer these bytes to those of the cold tier
             "insert",
             "handoff_audit_content",
-            f"IF {sealed} THEN {refuse} END IF; RETURN NEW;",
+            f"IF {archived} THEN {refuse} END IF; RETURN NEW;",
         ),
         (
             "handoff_audit_continues",
             "insert",
             "handoff_audit",
-            f"IF {_BREAKS_OFF} THEN RAISE EXCEPTION '{_CONTINUES}' USING ERRCODE = 'integrity_constraint_violation'; "
+            f"IF {_FORKS} THEN RAISE EXCEPTION '{_CONTINUES}' USING ERRCODE = 'integrity_constraint_violation'; "
             "END IF; RETURN NEW;",
         ),
     ):
-        found += [*_function(name, body), _trigger(name, what, table, name, each="ROW")]
-    return found
+        triggers += [*_create_function(name, body), _create_trigger(name, event, table, name, each="ROW")]
+    return triggers
 
 
-def _trigger(name: str, what: str, table: str, function: str, *, each: str) -> str:
-    return f"CREATE TRIGGER {name} BEFORE {what.upper()} ON {table} FOR EACH {each} EXECUTE FUNCTION {function}()"
+def _create_trigger(name: str, event: str, table: str, function: str, *, each: str) -> str:
+    return f"CREATE TRIGGER {name} BEFORE {event.upper()} ON {table} FOR EACH {each} EXECUTE FUNCTION {function}()"
 
 
-def _function(name: str, body: str) -> list[str]:
+def _create_function(name: str, body: str) -> list[str]:
     schema = "SELECT relnamespace::regnamespace FROM pg_class WHERE oid = 'handoff_audit_content'::regclass"
     return [
         f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$",
@@ -171,8 +173,10 @@ VERSION = "1"
 VERSION_TABLE = "handoff_audit_version"
 
 _ROLE = re.compile(r"[a-z_][a-z0-9_$]{0,62}")
-_CHOSEN = "task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature"
-"""The columns of a record that its writer fills: its position is the ledger's, or it could stand before older ones."""
+_WRITER_COLUMNS = (
+    "task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature"
+)
+"""The columns that a writer fills; not the position, which could place a record before older ones."""
 _HAS_TABLE = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     "postgresql": "SELECT 1 WHERE to_regclass(?) IS NOT NULL",
@@ -181,93 +185,94 @@ _OWNER = (
     "SELECT CAST(pg_get_userbyid(relowner) AS TEXT) FROM pg_class"
     " WHERE oid = to_regclass(?) AND NOT pg_has_role(relowner, 'USAGE')"
 )
-"""The owner of a table, if the role that asks cannot act as it."""
-_LEFT = (
+"""The owner of a table, if the current role cannot act as it."""
+_MAY_CHANGE = (
     "SELECT 1 FROM pg_class WHERE oid = to_regclass(?) AND (pg_has_role(?::name, relowner, 'MEMBER')"
     " OR has_any_column_privilege(?::name, oid, 'INSERT, UPDATE, REFERENCES')"
     " OR has_table_privilege(?::name, oid, 'DELETE, TRUNCATE, TRIGGER'))"
 )
-"""Whether a role may change a table though nothing was granted to it."""
-_CREATES = (
+"""Whether a role may change a table without any grant to it."""
+_MAY_CREATE = (
     "SELECT relnamespace::regnamespace::text FROM pg_class"
     " WHERE oid = 'handoff_audit'::regclass AND has_schema_privilege(?::name, relnamespace, 'CREATE')"
 )
-"""The schema of the tables, if a role may make functions there, which its owner could be led to call."""
+"""The schema of the tables, if a role may create functions there, which the owner could call by mistake."""
 
 
 async def migrate(database: Database, *, writer: str | None = None, keeper: str | None = None) -> None:
-    """Make the tables of a ledger; those that are there are left as they are."""
-    _check_names(writer, keeper)
+    """Create missing tables of a ledger, and give these roles their rights."""
+    _check_roles(writer, keeper)
 
     def work(connection: Connection) -> None:
         if database.dialect == "postgresql":
             connection.rows("SELECT pg_advisory_xact_lock(hashtextextended('handoff_audit_migration', 0::bigint))")
-        found = _revision(connection)
-        if found is None:
-            _make(connection)
+        current = _read_revision(connection)
+        if current is None:
+            _create_tables(connection)
         else:
-            check_revision(found, database)
+            check_revision(current, database)
         if writer is not None:
             _grant(connection, writer, _WRITER)
         if keeper is not None:
             _grant(connection, keeper, _WRITER + _KEEPER)
 
-    await revision(database)  # where it cannot be reached, no one is to append again
+    await revision(database)  # an unreachable database raises the error for reading, not for appending
     await database.write(work)
 
 
 async def revision(database: Database) -> str | None:
-    """Return the revision of a ledger's tables, or None if there are none."""
-    return await database.read(_revision)
+    """Return the revision of a ledger's tables, or None without tables."""
+    return await database.read(_read_revision)
 
 
-def check_revision(found: str | None, database: Database) -> None:
-    """Make sure that the tables are those of this version; a file gets its own from the worker that opens it."""
-    if found is None:
+def check_revision(current: str | None, database: Database) -> None:
+    """Raise an error if the tables are missing or of another revision."""
+    if current is None:
         in_file = database.dialect == "sqlite"
-        makes = "a worker that opens it makes them" if in_file else "its owner makes them by `baton audit migrate`"
+        remedy = "open it with a worker" if in_file else "create them with `baton audit migrate`"
         raise LedgerSchemaError(
-            f"the ledger at {database.where!r} has no tables; {makes} if it is new, or "
+            f"the ledger at {database.where!r} has no tables; {remedy} if it is new, or "
             "restore it with all of its files if it had records"
         )
-    if found != VERSION:
+    if current != VERSION:
         raise LedgerSchemaError(
-            f"the ledger at {database.where!r} has tables of revision {found!r}, this version of Baton works with "
-            f"{VERSION!r}; install the version of temporal-baton that made it"
+            f"the ledger at {database.where!r} has tables of revision {current!r}, but this version of Baton needs "
+            f"{VERSION!r}; install the version of temporal-baton that created it"
         )
 
 
 def name_of(connection: Connection) -> str | None:
-    """Return the name that a ledger got when it was first opened, or None before that."""
+    """Return the name of a ledger, or None before it was first opened."""
     name: str | None = scalar(connection, "SELECT name FROM handoff_audit_ledger")
     return name
 
 
 def bind_name(connection: Connection, name: str) -> str | None:
-    """Give a new ledger its name, and return the one it has: every record carries it, so an old one keeps its own."""
+    """Name a new ledger, and return the name it has; every record carries it, so it never changes."""
     unnamed = "NOT EXISTS (SELECT 1 FROM handoff_audit_ledger)"
-    given = f"INSERT INTO handoff_audit_ledger (one, name) SELECT 1, ? WHERE {unnamed} ON CONFLICT DO NOTHING"
-    connection.rows(given, name)  # another worker may be giving it one, which this waits for
+    statement = f"INSERT INTO handoff_audit_ledger (one, name) SELECT 1, ? WHERE {unnamed} ON CONFLICT DO NOTHING"
+    connection.rows(statement, name)  # waits for another worker that names the ledger now
     return name_of(connection)
 
 
 def check_writable(connection: Connection) -> None:
-    """Write nothing, which is refused where nothing may be written."""
-    connection.rows(f"INSERT INTO handoff_audit ({_CHOSEN}) SELECT {_CHOSEN} FROM handoff_audit WHERE 1 = 0")  # noqa: S608 - our own names
+    """Insert no rows, which fails without the right to insert."""
+    columns = _WRITER_COLUMNS
+    connection.rows(f"INSERT INTO handoff_audit ({columns}) SELECT {columns} FROM handoff_audit WHERE 1 = 0")  # noqa: S608 - our own names
 
 
-def check_name(found: str | None, name: str, where: str) -> None:
-    """Make sure that a ledger that has a name has this one."""
-    if found not in (None, name):
+def check_name(current: str | None, name: str, where: str) -> None:
+    """Raise an error if the ledger has another name."""
+    if current not in (None, name):
         raise LedgerError(
-            f"the ledger at {where!r} is named {found!r}, not {name!r}; open it under its own name: "
+            f"the ledger at {where!r} is named {current!r}, not {name!r}; open it under its own name: "
             "BATON_LEDGER_NAME, `--ledger-name`, or `Safeguards(name=…)`"
         )
 
 
 _WRITER = (
     f"GRANT SELECT ON {', '.join([*TABLES, VERSION_TABLE])} TO {{role}}",
-    f"GRANT INSERT ({_CHOSEN}) ON handoff_audit TO {{role}}",
+    f"GRANT INSERT ({_WRITER_COLUMNS}) ON handoff_audit TO {{role}}",
     "GRANT INSERT ON handoff_audit_ledger, handoff_audit_content TO {role}",
 )
 _KEEPER = (
@@ -277,56 +282,56 @@ _KEEPER = (
 
 
 def _grant(connection: Connection, role: str, statements: Sequence[str]) -> None:
-    """Give a role these rights, and take every other one from it."""
+    """Give a role these rights, and revoke all others."""
     if connection.dialect != "postgresql":
-        raise LedgerError(f"only Postgres has roles; leave {role!r} out for a ledger in a file")
+        raise LedgerError(f"only Postgres has roles; omit {role!r} for a ledger in a file")
     _check_owner(connection)
     tables = [*TABLES, VERSION_TABLE]
     positions = scalar(connection, "SELECT pg_get_serial_sequence('handoff_audit', 'position')")
     connection.rows(f"REVOKE ALL ON {', '.join(tables)} FROM {role}")
     connection.rows(f"REVOKE ALL ON SEQUENCE {positions} FROM {role}")
     for name in tables:
-        if connection.rows(_LEFT, name, role, role, role):
+        if connection.rows(_MAY_CHANGE, name, role, role, role):
             raise LedgerError(
-                f"the role {role!r} may change the table {name!r} whatever it is granted: it is a superuser, its owner "
-                "or one of the owner's members, or PUBLIC or another role gives it rights; name a role of its own"
+                f"the role {role!r} may change the table {name!r} regardless of grants: it is a superuser, its owner "
+                "or a member of the owner, or it has rights from PUBLIC or another role; use a dedicated role"
             )
-    schema = scalar(connection, _CREATES, role)
+    schema = scalar(connection, _MAY_CREATE, role)
     if schema is not None:
         raise LedgerError(
-            f"the role {role!r} may create objects in the schema {schema!r}, which others would use unawares; take "
-            f"that away first, by REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC (as before Postgres 15) or from the role"
+            f"the role {role!r} may create objects in the schema {schema!r}, which others could use by mistake; first "
+            f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC (the default before Postgres 15) or from the role"
         )
     for statement in statements:
         connection.rows(statement.format(role=role))
 
 
-def _check_names(writer: str | None, keeper: str | None) -> None:
+def _check_roles(writer: str | None, keeper: str | None) -> None:
     for role in (writer, keeper):
         if role is not None and not _ROLE.fullmatch(role):  # it becomes part of a statement
-            raise ValueError(f"{role!r} is not the name of a role: lower-case letters, digits and _ are")
+            raise ValueError(f"{role!r} is not the name of a role; expected lower-case letters, digits and _")
     if writer is not None and writer == keeper:
-        raise ValueError(f"{writer!r} cannot be writer and keeper: the workers' role must not delete any bytes")
+        raise ValueError(f"{writer!r} cannot be both writer and keeper: the workers' role must not delete bytes")
 
 
 def _check_owner(connection: Connection) -> None:
-    """Make sure that rights can be given: from anybody but an owner Postgres takes a GRANT with a mere warning."""
+    """Raise an error for a role that cannot grant: Postgres only warns about a GRANT by a role without the right."""
     for name in (*TABLES, VERSION_TABLE):
         owner = scalar(connection, _OWNER, name)
         if owner is not None:
             raise LedgerError(
-                f"the table {name!r} belongs to {owner!r}, and only its owner can give rights on it; migrate as {owner}"
+                f"the table {name!r} belongs to {owner!r}, and only its owner can grant rights; migrate as {owner}"
             )
 
 
-def _revision(connection: Connection) -> str | None:
+def _read_revision(connection: Connection) -> str | None:
     if not connection.rows(_HAS_TABLE[connection.dialect], VERSION_TABLE):
         return None
-    found: str | None = scalar(connection, f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our own name
-    return found
+    version: str | None = scalar(connection, f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our own name
+    return version
 
 
-def _make(connection: Connection) -> None:
+def _create_tables(connection: Connection) -> None:
     for statement in statements(connection.dialect):
         connection.rows(statement)
     connection.rows(f"CREATE TABLE {VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY)")
@@ -341,12 +346,12 @@ _LIBPQ = re.compile(r"(.*\s)?(host|hostaddr|port|dbname|user|password|service)\s
 
 
 def is_url(where: str) -> bool:
-    """Return whether a place is meant as the address of a database, well-formed or not, and not as a path."""
+    """Return whether this is a database address, well-formed or not, and not a path."""
     return (_URL.match(where) or _LIBPQ.match(where)) is not None
 
 
 def open_database(where: str | Path, *, create: bool = True) -> Database:
-    """Return the database at a path or a URL; nothing is opened yet."""
+    """Return the database at a path or URL, without connecting."""
     url = str(where)
     if isinstance(where, Path) or not is_url(url):
         return SqliteDatabase(Path(where), create=create)
@@ -359,12 +364,12 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
             raise LedgerError("a ledger in Postgres needs a driver: pip install 'temporal-baton[postgres]'") from error
         database: Database = postgres.PostgresDatabase(url)
         return database
-    found = "the form 'host=… dbname=…'" if _LIBPQ.match(url) else repr(url.partition(":")[0])
-    raise ValueError(f"a ledger is a file or postgresql://user:password@host/database; {found} is neither")
+    form = "the form 'host=… dbname=…'" if _LIBPQ.match(url) else repr(url.partition(":")[0])
+    raise ValueError(f"a ledger is a file or postgresql://user:password@host/database; {form} is neither")
 
 
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"
-"""The hash of the record in one place of a task's chain."""
+"""The hash of one record of a task's chain."""
 
 NEWEST_SIGNED = (
     "SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
@@ -381,7 +386,7 @@ VALUES ((SELECT position FROM handoff_audit WHERE task_id = ? AND sequence = ?),
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record as the tables hold it: the values of its two rows."""
+    """The values of a record's two rows."""
 
     index: tuple[Any, ...]
     content: tuple[Any, ...]
@@ -392,64 +397,73 @@ class StoredRecord:
         task_id, sequence, previous_hash, *others = Claims.of(record.members)
         return cls(
             (task_id, sequence, previous_hash, record.hash, *others, record.signature),
-            (task_id, sequence, CODEC, compressed(record.header, record.message)),
+            (task_id, sequence, CODEC, compress_record(record.header, record.message)),
         )
 
 
 def check_heads(ledger: str, rows: Sequence[Row], verifier: HeadVerifier) -> list[SignatureCheck]:
-    """Return what the signature in each row of the index is worth."""
-    claims = [_claim(ledger, row) for row in rows]
+    """Check the signature in each row of the index."""
+    claims = [_make_claim(ledger, row) for row in rows]
     checks = iter(verifier.check([claim for claim in claims if claim is not None]))
     return [SignatureCheck.BAD if claim is None else next(checks) for claim in claims]
 
 
-def _claim(ledger: str, row: Row) -> Claim | None:
-    """Return what the signature in a row claims; None where the row holds values of other types."""
-    task_id, sequence, record_hash, at = (row[name] for name in ("task_id", "sequence", "record_hash", "recorded_at"))
+def _make_claim(ledger: str, row: Row) -> Claim | None:
+    """Return the signature in a row for checking; None if the row has values of wrong types."""
+    task_id, sequence, record_hash, recorded_at = (
+        row[name] for name in ("task_id", "sequence", "record_hash", "recorded_at")
+    )
     key_id, signature = row["key_id"] or "", row["signature"] or b""
-    if tuple(map(type, (task_id, sequence, record_hash, at, key_id, signature))) != (str, int, bytes, str, str, bytes):
+    if tuple(map(type, (task_id, sequence, record_hash, recorded_at, key_id, signature))) != (
+        str,
+        int,
+        bytes,
+        str,
+        str,
+        bytes,
+    ):
         return None
     try:
-        moment = datetime.fromisoformat(at)
+        moment = datetime.fromisoformat(recorded_at)
     except ValueError:
         return None
     return Claim(key_id, head_statement(ledger, task_id, sequence, record_hash, row["key_id"]), signature, moment)
 
 
 def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:
-    """Add records to the tables, in their order."""
+    """Insert records in order."""
     connection.many(_ADD, [record.index for record in records])
     connection.many(_ADD_CONTENT, [record.content for record in records])
 
 
 CODEC = 1
-"""The codec that new records are written with: Zstandard with dictionary 1."""
-MOST_BYTES = 64 * 1024 * 1024
-"""A record that would grow beyond this is taken for damaged; Temporal's payloads end at 2 MiB."""
+"""The codec of new records: Zstandard with dictionary 1."""
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+"""A record that decompresses to more counts as damaged; Temporal limits payloads to 2 MiB."""
 
-# Level 1, because level 3 saves only 1 to 2 % of the bytes for half as much time again, and smaller tables: a worker
-# has forgotten them by the next record, and takes a third less time to find its way in 16 KiB; 1 to 2 % more bytes.
+# Level 3 saves only 1 to 2 % of the bytes and takes 50 % more time. Tables of 16 KiB save a third of the time, because
+# they are no longer in the cache at the next record; they cost 1 to 2 % of the bytes.
 _OPTIONS: dict[int, int] = {zstd.CompressionParameter.compression_level: 1, zstd.CompressionParameter.hash_log: 12}
 _FILES = {1: "dictionary-1.txt"}
 
 
 class DamagedContentError(Exception):
-    """Stored bytes are not a record; the ledger reports such a record as flawed."""
+    """Stored bytes do not decompress to a record, which verification reports as flawed."""
 
 
-def compressed(header: bytes, message: bytes) -> bytes:
-    """Return a record's bytes as `CODEC` stores them."""
+def compress_record(header: bytes, message: bytes) -> bytes:
+    """Compress a record with `CODEC`."""
     compressor = _compressor()
     return compressor.compress(b"%s\n%s" % (header, message), zstd.ZstdCompressor.FLUSH_FRAME)
 
 
-def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
-    """Return the header and the message of stored bytes; what they say is not checked."""
+def restore_record(codec: int, stored: bytes) -> tuple[bytes, bytes]:
+    """Return the unverified header and message of stored bytes."""
     if codec not in _FILES:
-        raise DamagedContentError(f"it is stored with the codec {codec}; this version has {sorted(_FILES)}")
+        raise DamagedContentError(f"it is stored with codec {codec}; this version supports {sorted(_FILES)}")
     decompressor = zstd.ZstdDecompressor(zstd_dict=load_dictionary("baton.ledger", _FILES[codec]))
     try:
-        plain = decompressor.decompress(stored, max_length=MOST_BYTES)
+        plain = decompressor.decompress(stored, max_length=MAX_RECORD_BYTES)
     except zstd.ZstdError as error:
         raise DamagedContentError(f"its stored bytes are damaged: {error}") from error
     if not decompressor.eof or decompressor.unused_data:
@@ -460,7 +474,7 @@ def restored(codec: int, stored: bytes) -> tuple[bytes, bytes]:
 
 @cache
 def _compressor() -> zstd.ZstdCompressor:
-    """Return the compressor, made once: it holds the dictionary's tables, and its calls exclude each other."""
+    """Return the cached compressor: it holds the dictionary's tables, and it is thread-safe."""
     return zstd.ZstdCompressor(
         options=_OPTIONS, zstd_dict=load_dictionary("baton.ledger", _FILES[CODEC]).as_undigested_dict
     )

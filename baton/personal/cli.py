@@ -17,7 +17,7 @@ from baton.cli.output import format_time, make_table, plain, stack
 from baton.cli.session import Session, YesOption, command, current_user
 from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import LedgerOption
-from baton.ledger.cli_sources import opened as ledger_at
+from baton.ledger.cli_sources import open_ledger as ledger_at
 from baton.personal.store import Vault, VaultOptions
 from baton.personal.store_subjects import ERASED, REFUSED, Erasure, Place
 from baton.wire.json_values import has_lone_surrogate

@@ -14,7 +14,7 @@ from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.cli import trace_page
-from baton.ledger.cli_sources import heads_of
+from baton.ledger.cli_sources import parse_anchors
 from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.proof import verify_chain
 from baton.ledger.records import LedgerError
@@ -172,7 +172,7 @@ class TestVerify:
 
         assert exported.exit_code == 0, exported.output
         assert (done.exit_code, unproved.exit_code) == (0, 4)
-        assert "1 task proved to stand in a checkpoint" in done.stdout
+        assert "1 task covered by a checkpoint" in done.stdout
 
     def test_a_bundle_tells_whose_records_it_has(self, baton: Desk) -> None:
         """The genuine bundle of another task is valid, under whatever name it is handed in."""
@@ -183,8 +183,8 @@ class TestVerify:
         one, both = (baton("verify", file, *baton.keys()).stdout for file in (f"{TASK}.zst", "1.zst"))
 
         assert one.splitlines()[0] == f"VALID, completeness not checked  ledger baton in {TASK}.zst"
-        assert "  of other" in one.splitlines()
-        assert f"  of {TASK}, other" in both.splitlines()
+        assert "  tasks: other" in one.splitlines()
+        assert f"  tasks: {TASK}, other" in both.splitlines()
         assert json.loads(baton("verify", "1.zst", "--json").stdout)["taskIds"] == [TASK, "other"]
 
     def test_it_is_said_of_a_bundle_that_nobody_sealed_what_that_leaves_open(self, baton: Desk) -> None:
@@ -199,9 +199,9 @@ class TestVerify:
         told = {name: baton("verify", name, *baton.keys()) for name in ("evidence.zst", "sealed.zst")}
 
         assert [done.exit_code for done in told.values()] == [4, 4]
-        assert "not signed as a whole" in told["evidence.zst"].stdout
+        assert "the bundle is not signed" in told["evidence.zst"].stdout
         assert "signed by key" in told["sealed.zst"].stdout
-        assert "not signed as a whole" not in told["sealed.zst"].stdout
+        assert "the bundle is not signed" not in told["sealed.zst"].stdout
 
     def test_a_bundle_that_is_there_is_written_over_if_that_is_said(self, baton: Desk) -> None:
         """What was given to an auditor is not lost by the next export."""
@@ -277,7 +277,7 @@ class TestVerify:
 class TestHeadsOf:
     def test_the_anchors_of_a_run_show_a_truncation(self, baton: Desk) -> None:
         """The short texts that stages bring back are heads again: a witness apart from the ledger (C-26, C-25b)."""
-        heads = heads_of("baton", TASK, [head.anchor for head in baton.heads])
+        heads = parse_anchors("baton", TASK, [head.anchor for head in baton.heads])
         cut(baton)
 
         assert [(head.sequence, head.record_hash) for head in heads] == [
@@ -289,8 +289,8 @@ class TestHeadsOf:
     @pytest.mark.parametrize("text", ["", "x", "1:md5:00", "one:sha256:" + "0" * 64])
     def test_what_is_no_anchor_is_said(self, text: str) -> None:
         """A history that was tampered with gives no verdict."""
-        with pytest.raises(LedgerError, match="not an anchor"):
-            heads_of("baton", TASK, [text])
+        with pytest.raises(LedgerError, match="is malformed; expected N:sha256"):
+            parse_anchors("baton", TASK, [text])
 
     def test_without_a_server_there_is_no_cross_check(self, baton: Desk) -> None:
         """It ends with 3, and not with a verdict that left the history out."""

@@ -97,7 +97,7 @@ class TestCheckpoint:
         asyncio.run(forge())
         refused = desk("audit", "checkpoint")
         assert refused.exit_code == 1
-        assert "would vouch for it" in refused.output
+        assert "would cover it" in refused.output
         assert desk("audit", "verify", "--all").exit_code == 4
         assert desk("audit", "checkpoint", "--unsigned").exit_code == 0
 
@@ -171,7 +171,7 @@ class TestRewrap:
 
         payload = asyncio.run(sealed(desk.keyring))
         assert desk("keys", "rotate", "wrap").exit_code == 0
-        assert "1 key wrapped again" in desk("keys", "rewrap").stdout
+        assert "1 key rewrapped" in desk("keys", "rewrap").stdout
         content = read_file(desk.keys)
         kept = tuple(key for key in content.keys if key.purpose is not Purpose.WRAP or key.retired_at is None)
         write_file(desk.keys, replace(content, keys=kept), replace=True)

@@ -99,7 +99,7 @@ class TestSeal:
 
     def test_an_entry_of_another_task_is_refused(self) -> None:
         """A record goes into its own task's chain."""
-        with pytest.raises(ValueError, match="does not belong into the chain of"):
+        with pytest.raises(ValueError, match="does not belong to the chain of"):
             next_record(entry(task_id="another"), GENESIS, recorded_at=NOW, key_id=None)
 
     def test_a_message_that_json_cannot_carry_is_refused(self) -> None:

@@ -59,7 +59,7 @@ async def test_the_run_must_be_one_of_the_task(
 
     assert (done.exit_code, "8 records · anchored through 8" in done.stdout) == (0, True), done.output
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert f"the run is one of task {other!r}, whose heads tell nothing of task {task!r}" in refused.stderr
+    assert f"the run is of task {other!r}, so its heads tell nothing of task {task!r}" in refused.stderr
 
 
 async def test_a_whole_ledger_is_compared_with_every_run_by_itself(

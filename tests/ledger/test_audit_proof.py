@@ -269,7 +269,7 @@ class TestKeys:
         found = verify(records, verifier=PublicKeys.of(old, retired={"2025": NOW + timedelta(hours=1)}))
 
         assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.KEY, 4)
-        assert "(or the clock of who wrote it was ahead: it says 2026-11-22T" in str(found.reason)
+        assert "(or its writer's clock was ahead: it says 2026-11-22T" in str(found.reason)
 
     def test_a_retired_key_cannot_antedate_what_it_adds(self) -> None:
         """An older time than the record before shows that it was put in afterwards (P7)."""

@@ -7,7 +7,7 @@ import pytest
 from baton.ledger.chain import Verdict
 from baton.ledger.evidence import BUNDLE, Manifest, index_digest, index_line, pack
 from baton.ledger.records import EvidenceError, LedgerUnavailableError
-from baton.ledger.store_evidence import LONGEST_LINE, bundle_lines, new_bundle, verify_bundle
+from baton.ledger.store_evidence import MAX_LINE_BYTES, bundle_lines, new_bundle, verify_bundle
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, chain, head
 
 RECORDS = chain(5)
@@ -70,9 +70,9 @@ class TestVerifyBundle:
         """A line without end is not read to its end."""
         path = tmp_path / "bomb.zst"
         with new_bundle(path) as file:
-            file.writelines(b"x" * 1_000_000 for _ in range(LONGEST_LINE // 1_000_000 + 2))
+            file.writelines(b"x" * 1_000_000 for _ in range(MAX_LINE_BYTES // 1_000_000 + 2))
 
-        with pytest.raises(EvidenceError, match="a line of more than"), bundle_lines(path) as lines:
+        with pytest.raises(EvidenceError, match="a line is longer than"), bundle_lines(path) as lines:
             list(lines)
 
 
@@ -84,7 +84,7 @@ class TestNewBundle:
         def break_off() -> None:
             with new_bundle(bundle) as file:
                 file.writelines([b"half"])
-                raise EvidenceError("a record is not at hand")
+                raise EvidenceError("a record is missing")
 
         with pytest.raises(EvidenceError):
             break_off()

@@ -17,7 +17,7 @@ from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.records import LedgerError
-from baton.ledger.store import HOT, Ledger, LedgerOptions
+from baton.ledger.store import HOT_PERIOD, Ledger, LedgerOptions
 from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_reader import FlawedRecordsError, Segment
 from tests.ledger.material import KEYS, NOW, TASK, entry
@@ -68,7 +68,7 @@ class TestMove:
         self, path: Path, later: LedgerOptions, aged: list[ChainHead]
     ) -> None:
         """The others stay hot; nothing is moved twice (S3-9-g)."""
-        assert timedelta(days=30) == HOT
+        assert timedelta(days=30) == HOT_PERIOD
         async with Ledger(path, later) as ledger:
             moved = await ledger.move_to_cold()
             again = await ledger.move_to_cold()

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.ledger.entries import handoff_entry
-from baton.ledger.store_schema import CODEC, MOST_BYTES, DamagedContentError, compressed, restored
+from baton.ledger.store_schema import CODEC, MAX_RECORD_BYTES, DamagedContentError, compress_record, restore_record
 from tests.ledger.material import NOW, TASK, chain, message
 
 [RECORD] = chain(entries=[handoff_entry(message(), task_id=TASK, status="ACCEPTED", timestamp=NOW)])  # type: ignore[arg-type]
-STORED = compressed(RECORD.header, RECORD.message)
+STORED = compress_record(RECORD.header, RECORD.message)
 
 
 class TestCompressed:
     @given(header=st.binary().filter(lambda data: b"\n" not in data), body=st.binary())
     def test_what_is_stored_comes_back(self, header: bytes, body: bytes) -> None:
         """Any header without a line break, any message."""
-        assert restored(CODEC, compressed(header, body)) == (header, body)
+        assert restore_record(CODEC, compress_record(header, body)) == (header, body)
 
     def test_a_short_record_shrinks_to_less_than_half(self) -> None:
         """What every record says is in the dictionary (S3-9-f)."""
@@ -29,9 +29,9 @@ class TestCompressed:
         """One compressor serves all of them."""
         texts = [rfc8785.dumps(message(number)) for number in range(200)]
         with ThreadPoolExecutor(8) as threads:
-            stored = list(threads.map(lambda text: compressed(b"{}", text), texts))
+            stored = list(threads.map(lambda text: compress_record(b"{}", text), texts))
 
-        assert [restored(CODEC, one)[1] for one in stored] == texts
+        assert [restore_record(CODEC, one)[1] for one in stored] == texts
 
 
 class TestRestored:
@@ -49,10 +49,10 @@ class TestRestored:
     def test_damage_is_said(self, codec: int, stored: bytes) -> None:
         """Never half a record, never two."""
         with pytest.raises(DamagedContentError):
-            restored(codec, stored)
+            restore_record(codec, stored)
 
     @pytest.mark.slow
     def test_a_bomb_does_not_go_off(self) -> None:
         """Stored bytes that would fill the memory are damaged bytes."""
         with pytest.raises(DamagedContentError, match="one frame"):
-            restored(CODEC, compressed(b"{}", b"x" * (MOST_BYTES + 1)))
+            restore_record(CODEC, compress_record(b"{}", b"x" * (MAX_RECORD_BYTES + 1)))

@@ -108,20 +108,20 @@ class TestVerifyEvidence:
     @pytest.mark.parametrize(
         ("lines", "reason"),
         [
-            pytest.param(of_a()[:-1], "torn", id="cut within a record"),
+            pytest.param(of_a()[:-1], "truncated", id="cut within a record"),
             pytest.param(of_a()[:-3], "has 2 records, and its manifest says 3", id="a record cut off"),
             pytest.param([*of_a(), *of_a()[-3:]], "has 4 records", id="a record added"),
-            pytest.param([*of_a(), b"{}"], "record 4 of the file is torn", id="something behind the end"),
+            pytest.param([*of_a(), b"{}"], "record 4 of the file is truncated", id="something behind the end"),
             pytest.param(
                 [*of_a()[:2], of_a()[2].removesuffix(b'"}')[:-1] + b'"}', *of_a()[3:]],
-                "record 1 of the file is torn",
+                "record 1 of the file is truncated",
                 id="half a byte of a signature",
             ),
-            pytest.param(of_a()[:1], "it is not a file of", id="a manifest alone"),
+            pytest.param(of_a()[:1], "it is not a 'baton.evidence", id="a manifest alone"),
             pytest.param([], "it is empty", id="nothing"),
-            pytest.param([b"PK\x03\x04"], "'baton.segment/1': Invalid JSON", id="another file"),
-            pytest.param([b"{}"], "'baton.segment/1': format: Field required", id="JSON of something else"),
-            pytest.param([of_a()[0], b"[]", *of_a()[2:]], "it is not a file of", id="no signature line"),
+            pytest.param([b"PK\x03\x04"], "'baton.segment/1' file: Invalid JSON", id="another file"),
+            pytest.param([b"{}"], "'baton.segment/1' file: format: Field required", id="JSON of something else"),
+            pytest.param([of_a()[0], b"[]", *of_a()[2:]], "it is not a 'baton.evidence", id="no signature line"),
             pytest.param([of_a()[0], b'{"keyId":"x"}', *of_a()[2:]], "not a signature", id="half a signature"),
             pytest.param(of_a(Key("somebody-else")), "unknown key", id="a manifest by an unknown key"),
             pytest.param(of_a(Key(KEY.key_id)), "does not count: bad", id="a manifest by an impostor"),
@@ -131,7 +131,7 @@ class TestVerifyEvidence:
             pytest.param(of_a(heads=(head(OF_A), head(ALL))), f"the chain of {B!r}", id="the head of a task left out"),
             pytest.param(
                 of_a(proofs=(PROOF.model_copy(update={"index": 2}),)),
-                "does not stand in",
+                "does not cover task",
                 id="a proof of another place",
             ),
             pytest.param(
@@ -215,7 +215,7 @@ class TestEvidenceFile:
 
     def test_an_absent_record_is_not_packed(self) -> None:
         """A bundle never has a hole that looks like a record."""
-        with pytest.raises(EvidenceError, match="record 10 is not at hand: gone"):
+        with pytest.raises(EvidenceError, match="record 10 is missing: gone"):
             record_lines(replace(OF_A[0], absence="gone"))
 
     def test_an_unsigned_file_of_signed_records_is_valid(self) -> None:
@@ -236,7 +236,7 @@ class TestEvidenceFile:
         """What was signed is what is read (T8)."""
         first, *rest = of_a()
 
-        with pytest.raises(EvidenceError, match=r"it is not a file of"):
+        with pytest.raises(EvidenceError, match=r"it is not a 'baton.evidence"):
             EvidenceFile.open([spoil(first), *rest])
 
     def test_hashes_are_read_as_they_are_written(self) -> None:

@@ -107,7 +107,7 @@ class TestAppend:
         """The same id with other content after acceptance is tampering, and is not recorded (C-20)."""
         await ledger.append(entry(0))
 
-        with pytest.raises(LedgerConflictError, match="on record already"):
+        with pytest.raises(LedgerConflictError, match="already on record"):
             await ledger.append(entry(0, message={"number": 99}))
         assert len((await ledger.trace(TASK)).records) == 1
 
@@ -142,7 +142,7 @@ class TestAppend:
             head.model_copy(update={"sequence": 9}),
             head.model_copy(update={"ledger": "test"}),
         ):
-            with pytest.raises(LedgerError, match="does not have the record"):
+            with pytest.raises(LedgerError, match="no longer has the record"):
                 await ledger.append(entry(2), after=unknown)
 
     async def test_an_unsigned_ledger_says_that_it_is(self, path: Path) -> None:
@@ -383,7 +383,7 @@ async def test_a_witness_outlives_whatever_fails(path: Path, options: LedgerOpti
         await ledger.append(entry(0))
         await key.signed[1].wait()
 
-    assert [one.size for one in witness.checkpoints()] == [1]
+    assert witness.checkpoints()[-1].size == 1
 
 
 async def test_a_witness_keeps_a_checkpoint_of_all_that_was_recorded(

@@ -41,7 +41,7 @@ class TestLedgerWalk:
         assert walked(left).verdict is UNANCHORED
         found = walked(left, claimed=[checkpoint_of(records)])
         assert found.verdict is INVALID
-        assert "knows 9 records, and there are 6: 3 or more are gone" in found.reasons[0]
+        assert "covers 9 records, but there are 6: 3 or more are gone" in found.reasons[0]
         assert found.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
 
     def test_a_missing_chain_is_seen_by_its_anchor(self) -> None:
@@ -52,7 +52,7 @@ class TestLedgerWalk:
         found = walked(left, anchors=[head(records[:8])])
 
         assert (found.verdict, found.flawed[0].task_id, found.flawed[0].flaw) == (INVALID, "task-1", Flaw.TRUNCATED)
-        assert found.flawed[0].reason == "an anchor knows 3 records, and the chain has none: all is gone"
+        assert found.flawed[0].reason == "an anchor covers 3 records, but the chain has none: all are gone"
 
     def test_an_empty_ledger_is_not_valid(self) -> None:
         """Emptying everything is not a way to have nothing wrong (P3)."""

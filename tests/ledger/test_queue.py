@@ -146,7 +146,7 @@ class TestQueue:
 
     async def test_what_is_remembered_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker runs for months."""
-        monkeypatch.setattr("baton.ledger.store_writer.MOST_ENDS", 2)
+        monkeypatch.setattr("baton.ledger.store_writer.MAX_CACHED_ENDS", 2)
 
         for number in range(4):
             await ledger.append(entry(0, task_id=f"task-{number}"))

@@ -90,7 +90,7 @@ async def test_what_was_written_while_it_was_read_so_is_not_taken_for_true(folde
         os.chown(path, 65534, 65534)
     with somebody():
         assert len(await database.read(lambda connection: connection.rows("SELECT 1 FROM handoff_audit"))) == 1
-        with pytest.raises(LedgerUnavailableError, match="was written while it was read"):
+        with pytest.raises(LedgerUnavailableError, match="was written during reading"):
             await database.read(meanwhile)
     await database.close()
 
@@ -122,7 +122,7 @@ async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(folder: Pa
     """It would take stages on, and fail each of them for want of a record."""
     path = await written(folder)
     allow(folder, folders)
-    with somebody(), pytest.raises(LedgerUnavailableError, match="must be allowed to write the file and its folder"):
+    with somebody(), pytest.raises(LedgerUnavailableError, match="needs the right to write the file and its folder"):
         async with Ledger(path):
             pass
     assert stat.S_IMODE(path.stat().st_mode) == 0o444
@@ -165,5 +165,5 @@ async def test_one_that_was_closed_says_so(tmp_path: Path, use: Callable[[Ledger
         await ledger.append(entry(0))
         await ledger.append(entry(1))
 
-    with pytest.raises(LedgerUnavailableError, match=r"ledger\.db' was closed"):
+    with pytest.raises(LedgerUnavailableError, match=r"ledger\.db' is closed"):
         await use(ledger)

@@ -16,7 +16,7 @@ from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.proof import Checkpoint, LedgerReport
 from baton.ledger.records import LedgerError, record_hash
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_schema import compressed, restored
+from baton.ledger.store_schema import compress_record, restore_record
 from baton.testing import opened_past_guards
 from tests.ledger.material import KEYS, TASK, entry
 from tests.support.tampering import flips
@@ -125,7 +125,7 @@ class TestTampering:
         whole = await report_all(path, options, written)
 
         assert (whole.verdict, whole.records, whole.flaws) == (Verdict.INVALID, 10, 0)
-        assert ["is none any more" in reason for reason in whole.reasons] == [True]
+        assert ["is damaged" in reason for reason in whole.reasons] == [True]
 
     async def test_every_flipped_byte_of_stored_content_is_found(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], tmp_path: Path
@@ -140,7 +140,9 @@ class TestTampering:
             with opened_past_guards(copy) as database:
                 database.execute("UPDATE handoff_audit_content SET bytes = ? WHERE position = 5", [flipped])
             verdict, sequence, _ = await report(copy, options, written)
-            if (verdict, sequence) != (Verdict.INVALID, 3) and restored(codec, flipped) != restored(codec, stored):
+            if (verdict, sequence) != (Verdict.INVALID, 3) and restore_record(codec, flipped) != restore_record(
+                codec, stored
+            ):
                 unnoticed.append(place)
 
         assert unnoticed == []
@@ -213,7 +215,7 @@ class TestTampering:
         """Rewritten and hashed anew, index and all, but nobody has the key (6.3)."""
         with opened_past_guards(path) as database:
             [(codec, stored)] = database.execute("SELECT codec, bytes FROM handoff_audit_content WHERE position = 9")
-            header, message = restored(codec, stored)
+            header, message = restore_record(codec, stored)
             forged = header.replace(b"ACCEPTED", b"REJECTED")
             database.execute(
                 "UPDATE handoff_audit SET record_hash = ?, event_key = replace(event_key, 'ACCEPTED', 'REJECTED') "
@@ -221,7 +223,7 @@ class TestTampering:
                 [record_hash(forged)],
             )
             database.execute(
-                "UPDATE handoff_audit_content SET bytes = ? WHERE position = 9", [compressed(forged, message)]
+                "UPDATE handoff_audit_content SET bytes = ? WHERE position = 9", [compress_record(forged, message)]
             )
 
         assert await report(path, options, []) == (Verdict.INVALID, 5, Flaw.SIGNATURE)

@@ -113,7 +113,7 @@ class TestConcurrency:
         await ledger.append(entry(1))
 
         assert await ledger.append_once(entry(0)) == (first.head, True)
-        assert not first.again
+        assert not first.already_recorded
 
     async def test_one_event_appended_by_many_is_recorded_once(self, ledger: Ledger) -> None:
         """All of them get the same head (C-25)."""

@@ -145,7 +145,7 @@ class TestUnavailable:
             await asyncio.to_thread(server.stop, "immediate")
             with pytest.raises(LedgerUnavailableError, match="nothing was recorded"):
                 await ledger.append(entry(5))
-            with pytest.raises(LedgerUnavailableError, match="check the database, and that it may be read"):
+            with pytest.raises(LedgerUnavailableError, match="check the database, and the rights to read it"):
                 await ledger.newest(1)
             await asyncio.to_thread(server.start)
 
@@ -211,9 +211,9 @@ class TestUnavailable:
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(number) for number in range(4)])
             await execute(urls.owner, "SELECT setval('handoff_audit_position_seq', 1)")
-            with pytest.raises(LedgerUnavailableError, match="its owner puts it right by SELECT setval") as caught:
+            with pytest.raises(LedgerUnavailableError, match="its owner corrects it with SELECT setval") as caught:
                 await ledger.append(entry(4))
-            await execute(urls.owner, str(caught.value).partition("right by ")[2])
+            await execute(urls.owner, str(caught.value).partition("corrects it with ")[2])
 
             assert (await ledger.append(entry(4))).sequence == 5
 
@@ -293,8 +293,8 @@ class TestUnavailable:
     @pytest.mark.parametrize(
         ("role", "remedy"),
         [
-            pytest.param("postgres", "check the database, and that it may be read", id="the database is gone"),
-            pytest.param("baton_nobody", "by `baton audit migrate --writer", id="the role may not read"),
+            pytest.param("postgres", "check the database, and the rights to read it", id="the database is gone"),
+            pytest.param("baton_nobody", "with `baton audit migrate --writer", id="the role may not read"),
         ],
     )
     async def test_who_only_reads_is_not_told_to_append_again(
