@@ -185,8 +185,8 @@ class Writer:
             if message_hash != prepared.message_hash:
                 raise LedgerConflictError(
                     f"the event {entry.event_key!r} of task {entry.task_id!r} is already on record with the message "
-                    f"{format_digest(message_hash)!r}, not {format_digest(prepared.message_hash)!r}; use another attempt "
-                    "number"
+                    f"{format_digest(message_hash)!r}, not {format_digest(prepared.message_hash)!r}; "
+                    "use another attempt number"
                 )
             heads.append(Appended(head, already_recorded))
         return heads
