@@ -23,10 +23,10 @@ STAGES = (
     *delivery_stages.STAGES,
     *compliance_review_stages.STAGES,
 )
-"""Their stages."""
+"""The stages of these pipelines."""
 
 SCHEMAS = compliance_agents.SCHEMAS.schemas
-"""The output schemas that their contracts name."""
+"""The output schemas in their contracts."""
 
 if __name__ == "__main__":
     run_worker(WORKFLOWS, STAGES, schemas=SCHEMAS)

@@ -1,8 +1,8 @@
 """Baton: durable multi-agent pipelines on Temporal.
 
 A pipeline is a workflow whose state is a small record, the baton. Stages are activities that read the baton and
-return a patch. This module is the front door: what the first hundred lines of a pipeline need. Each name is loaded
-on first use, so that `import baton` loads neither Temporal nor any service library, also in a workflow.
+return a patch. This module has the names that most pipelines need. Each is loaded on first use, so `import baton`
+loads neither Temporal nor any service library, not even in a workflow.
 
 Three more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
 operators: connect, read, decide, roll back, fork) and `baton.testing` (the test kit).
@@ -156,7 +156,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
     if name not in _HOME:
         raise AttributeError(f"module 'baton' has no attribute {name!r}")
-    # The builtin, which the workflow sandbox replaces by its own; importlib would bypass the sandbox.
+    # The workflow sandbox replaces the builtin `__import__`; importlib would bypass the sandbox.
     value = getattr(__import__(_HOME[name], fromlist=[name]), name)
     globals()[name] = value
     return value

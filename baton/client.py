@@ -1,7 +1,7 @@
-"""What services and operators call: connect, read, decide, roll back, fork. Each name is loaded on first use.
+"""The API for services and operators: connect, read, decide, roll back, fork. Each name is loaded on first use.
 
-Starting a pipeline needs nothing of Baton's own: it is `client.start_workflow(Delivery.run, PipelineInput(...))` of the
-ordinary Temporal client, with `BatonPlugin` among its plugins.
+To start a pipeline, call `client.start_workflow(Delivery.run, PipelineInput(...))` on an ordinary Temporal client that
+has `BatonPlugin` among its plugins.
 """
 
 from typing import TYPE_CHECKING

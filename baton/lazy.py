@@ -1,4 +1,4 @@
-"""How modules are loaded: front doors on first use, and optional packages with a word on the extra they need."""
+"""Lazy exports of the public modules, and errors that name the missing extra."""
 
 import ast
 import sys
@@ -23,11 +23,11 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         (True, 'Price')
     """
     homes = {
-        name.asname or name.name: one.module
-        for one in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))
-        if isinstance(one, ast.ImportFrom) and one.module and one.module.startswith("baton.")
-        for name in one.names
-        if one.module != __name__
+        alias.asname or alias.name: node.module
+        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("baton.")
+        for alias in node.names
+        if node.module != __name__
     }
 
     def load(name: str) -> Any:
@@ -43,9 +43,9 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
 
 @contextmanager
 def needs_extra(extra: str, module: str) -> Iterator[None]:
-    """Name the extra where an import within fails, for its packages often have other names than what they install."""
+    """Add the extra to install to the error of a failed import in the block."""
     try:
         yield
     except ModuleNotFoundError as error:
-        told = f"{module} needs {error.name}: pip install 'temporal-baton[{extra}]'"
-        raise ModuleNotFoundError(told, name=error.name) from error
+        message = f"{module} needs {error.name}: pip install 'temporal-baton[{extra}]'"
+        raise ModuleNotFoundError(message, name=error.name) from error

@@ -184,11 +184,9 @@ class BatonPlugin(SimplePlugin):
         config["activities"] = [*given, *(one for one in own if _activity_name(one) not in names)]
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
-        kept_in = RunCache()
-        config["workflow_runner"] = _keeping(config.get("workflow_runner"), kept_in)
-        config["unsandboxed_workflow_runner"] = _keeping(
-            _unsandboxed(config.get("unsandboxed_workflow_runner")), kept_in
-        )
+        cache = RunCache()
+        config["workflow_runner"] = _keeping(config.get("workflow_runner"), cache)
+        config["unsandboxed_workflow_runner"] = _keeping(_unsandboxed(config.get("unsandboxed_workflow_runner")), cache)
         tell_of_clear_text(config["client"].data_converter)
         serves_workers(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
@@ -224,8 +222,8 @@ class BatonPlugin(SimplePlugin):
                 raise
             stack.enter_context(event_loop_watchdog())
             runner = worker.config(active_config=True).get("workflow_runner")
-            if isinstance(runner, GuardedRunner | PipelineRunner) and runner.kept_in is not None:
-                runner.kept_in.belongs_to(worker)
+            if isinstance(runner, GuardedRunner | PipelineRunner) and runner.cache is not None:
+                runner.cache.belongs_to(worker)
             await next(worker)
 
 
@@ -310,10 +308,10 @@ def _unsandboxed(given: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
     return given if isinstance(given, GuardedRunner) else GuardedRunner(given or worker.UnsandboxedWorkflowRunner())
 
 
-def _keeping(runner: worker.WorkflowRunner | None, kept_in: RunCache) -> worker.WorkflowRunner:
+def _keeping(runner: worker.WorkflowRunner | None, cache: RunCache) -> worker.WorkflowRunner:
     """Return one of Baton's runners as a worker has it."""
     assert isinstance(runner, GuardedRunner | PipelineRunner)  # noqa: S101 - the plugin has put it there
-    return dataclasses.replace(runner, kept_in=kept_in)
+    return dataclasses.replace(runner, cache=cache)
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:

@@ -247,7 +247,7 @@ class _Deploys:
         told, _ = await replay.communicate()
         found = {one["source"].partition("/")[0]: one for one in json.loads(told)}
         unfit = {id for id, one in found.items() if not one["fits"]}
-        unexplained = [id for id in unfit if "the code does something else" not in (found[id]["problem"] or "")]
+        unexplained = [id for id in unfit if "the code does not match" not in (found[id]["problem"] or "")]
         self._outcome.stuck += [f"{id} is refused without a reason: {found[id]['problem']}" for id in unexplained]
         open_ones = {handle.id for handle in self._runs if await self._is_open(handle)}
         self._outcome.suspended |= unfit & open_ones

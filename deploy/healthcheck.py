@@ -13,7 +13,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE, connect
-from baton.runs.client_waiting import described_queue
+from baton.runs.client_waiting import describe_queue
 
 TASK_QUEUE = os.environ.get("BATON_TASK_QUEUE", DEFAULT_TASK_QUEUE)
 RECENT = timedelta(minutes=3)
@@ -25,7 +25,7 @@ PATIENCE = timedelta(seconds=20)
 async def finding() -> str | None:
     """Return what is wrong with this host's worker, or None if it takes work."""
     client = await connect()
-    answer = await described_queue(client, TASK_QUEUE)
+    answer = await describe_queue(client, TASK_QUEUE)
     host = socket.gethostname()
     asked = [
         poller.last_access_time.ToDatetime(tzinfo=UTC)

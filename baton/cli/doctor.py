@@ -37,17 +37,17 @@ from baton.ledger.cli_sources import Keys, ledger_name, ledger_place
 from baton.ledger.records import LedgerError, LedgerKeysError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
-from baton.runs.client_events import decoded
+from baton.runs.client_events import decode_payloads
 from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions
-from baton.runs.client_list import SUSPENDED, RunFilter, list_runs, pinned_elsewhere
+from baton.runs.client_list import SUSPENDED, RunFilter, list_runs, query_pinned_elsewhere
 from baton.runs.client_reader import read_run
 from baton.runs.client_waiting import (
-    described_queue,
+    describe_queue,
     failure_reason,
+    find_unchosen,
     pinned_build,
     polling_builds,
     recent_pollers,
-    unchosen_workers,
 )
 from baton.wire.names import SEARCH_ATTRIBUTES, WAIT_FOR_WORKER
 from baton.wire.text import host_of, is_loopback, quantity
@@ -292,7 +292,7 @@ async def _add_search_attributes(client: Client, names: Sequence[str]) -> None:
 
 async def check_workers(client: Client, task_queue: str) -> Finding:
     """Check that workers poll the task queue, and that the server routes runs to their builds."""
-    queue = await described_queue(client, task_queue)
+    queue = await describe_queue(client, task_queue)
     if finding := _check_routing(queue, task_queue) or await _check_pinned_runs(client, task_queue):
         return finding
     if pollers := recent_pollers(queue):
@@ -308,12 +308,12 @@ async def check_workers(client: Client, task_queue: str) -> Finding:
 
 async def check_routing(client: Client, task_queue: str) -> Finding | None:
     """Return a finding if the server routes no runs to the builds that poll the task queue."""
-    return _check_routing(await described_queue(client, task_queue), task_queue)
+    return _check_routing(await describe_queue(client, task_queue), task_queue)
 
 
 def _check_routing(queue: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
     pollers = recent_pollers(queue)
-    unchosen = unchosen_workers(queue)
+    unchosen = find_unchosen(queue)
     if unchosen is None:
         return None
     found = f"{quantity(len(pollers), 'worker')} recently polled {task_queue!r}, but runs do not go to their builds"
@@ -330,7 +330,7 @@ def _check_routing(queue: DescribeTaskQueueResponse, task_queue: str) -> Finding
 async def _check_pinned_runs(client: Client, task_queue: str) -> Finding | None:
     """Return a finding if runs are pinned to builds without workers."""
     builds = await polling_builds(client, task_queue)
-    query = pinned_elsewhere(task_queue, [build for build in builds if build])
+    query = query_pinned_elsewhere(task_queue, [build for build in builds if build])
     count = (await client.count_workflows(query)).count
     async for run in list_executions(client, query, most=1):
         build = pinned_build(await describe(client, run.id, run.run_id))
@@ -354,7 +354,7 @@ async def check_payloads(client: Client) -> Finding:
     [run] = newest
     _, events = await history(client, run.workflow_id, run.run_id)
     try:
-        await decoded(events, client.data_converter)
+        await decode_payloads(events, client.data_converter)
     except HistoryError as error:
         remedy = "set BATON_KEYS and BATON_ARTIFACTS to the workers' keys and store"
         return Finding("runs", Mark.FAIL, f"run {run.workflow_id!r}: {error}", remedy)

@@ -1,4 +1,4 @@
-"""The embedded Temporal server: the real one, started beside the program, tuned, and never left behind."""
+"""The embedded Temporal server: the real server as a tuned child process that ends with the program."""
 
 import asyncio
 import contextlib
@@ -25,60 +25,60 @@ HOST = "127.0.0.1"
 """The only address the server listens on."""
 
 TUNED: Mapping[str, object] = {
-    # How often a second the server looks for work: 20 by default, so each hop waits up to 50 ms. No hop waits for what
-    # lists and searches show, which is written for many runs at once that way.
+    # Polls per second of the server's task queues: 20 by default, so each hop waits up to 50 ms. No hop waits for
+    # visibility, whose updates are batched at the default rate.
     "history.transferProcessorMaxPollRPS": 2000,
     "history.timerProcessorMaxPollRPS": 2000,
     "history.outboundProcessorMaxPollRPS": 2000,
     # Timers and retry delays are rounded up to a second by default.
     "history.timerProcessorMaxTimeShift": "1ms",
-    # Continue-as-new twice within a second waits for that second to pass by default.
+    # By default a second continue-as-new waits until a second has passed.
     "history.workflowIdReuseMinimalInterval": "0s",
-    # Who waits for a result asks again after 20 seconds by default; a busy server may not have told that it is there.
+    # Clients that wait for a result poll again after 20 seconds by default; a busy server may miss a notification.
     "history.longPollExpirationInterval": "5s",
 }
-"""The server settings that `DevServerOptions.tuned` stands for."""
+"""The server settings of `DevServerOptions.tuned`."""
 
 _TUNED_MEMORY: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
-"""Environment of a tuned server with a file: it clears its memory less often, as long as it has less than 2 GiB."""
+"""The environment of a tuned server with a file: it collects garbage less often while it has less than 2 GiB."""
 
-_USUAL: Mapping[str, object] = {
-    "frontend.enableServerVersionCheck": False,  # else it asks a host outside
+_DEFAULTS: Mapping[str, object] = {
+    "frontend.enableServerVersionCheck": False,  # it calls an external host
     "frontend.WorkflowPauseEnabled": True,  # operators may pause a run
 }
 _PRAGMAS = ("journal_mode=wal", "synchronous=normal")
-_OWNERS_ONLY = 0o077  # as umask: what it keeps is all that its workflows said
+_OWNER_ONLY = 0o077  # umask: the database has all payloads
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
-_LOCK_SECONDS = 3.0  # a server that is just stopping needs about one
+_LOCK_SECONDS = 3.0  # a server takes about one second to stop
 _POLL_SECONDS = 0.02
-_SETTLE_SECONDS = 3.0  # from its first answer to the line below; half a second is usual
-_SAYS_IT_SERVES = r"^(?:Temporal )?Server: +\S+:%d$"
-_TAKEN = "address already in use"
-_TRACE = "\ngoroutine "
-_TAIL_CHARACTERS = 2000
+_SETTLE_SECONDS = 3.0  # from its first answer to the line below; usually half a second
+_SERVES_LINE = r"^(?:Temporal )?Server: +\S+:%d$"
+_PORT_IN_USE = "address already in use"
+_STACK_TRACE = "\ngoroutine "
+_MAX_TAIL_LENGTH = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class DevServerOptions:
-    """What a development server is started with.
+    """The options of a development server.
 
     Attributes:
-        database: The file its state is kept in, or None for memory. Only one server may use a file.
+        database: The file of its state, or None for memory. Only one server may use a file.
         port: The gRPC port, or 0 for a free one.
         ui_port: The web UI's port, 0 for a free one, or None for no UI.
-        namespace: The namespace to have; `default` is always there.
-        search_attributes: Keyword search attributes to have, by default those that pipelines set; a namespace
-            may have ten.
-        tuned: Whether to use the settings of `TUNED`, and for a database file SQLite's write-ahead log, which
-            survives a killed server whole; a power cut may take its last moments. A server with a file may also take
-            some 200 MB of memory more, which saves it processor time (`GOGC` and `GOMEMLIMIT` of one's own win).
-        settings: More server settings (dynamic configuration) by name; they win over the tuned ones.
+        namespace: The namespace to create; `default` always exists.
+        search_attributes: Keyword search attributes to create, by default those of pipelines; a namespace may have
+            ten.
+        tuned: Whether to use the settings of `TUNED`, and for a database file SQLite's write-ahead log: a killed
+            server loses nothing, a power cut may lose the last moments. A server with a file may also use 200 MB more
+            memory, which saves processor time (`GOGC` and `GOMEMLIMIT` in the environment take precedence).
+        settings: Additional server settings (dynamic configuration) by name; they override the tuned settings.
         codec_endpoint: The URL of a codec server for the UI to call (`baton.codec.server`).
-        log: The file to append the server's output to; by default it is beside the database, named like
-            it with `.log` added, and with no database it is kept only until the server stops.
-        log_level: How much the server writes there.
-        temporal: The `temporal` program to run; by default the one that `find_temporal` finds.
+        log: The file to append the server's output to; by default the database's name with `.log` added, or without
+            a database a temporary file.
+        log_level: The level of that output.
+        temporal: The `temporal` program to run; by default the result of `find_temporal`.
     """
 
     database: Path | None = None
@@ -95,13 +95,13 @@ class DevServerOptions:
 
     @property
     def log_file(self) -> Path | None:
-        """Where the server's output goes, or None for a file that ends with the server."""
+        """The file of the server's output, or None for a temporary file."""
         if self.log is None and self.database is not None:
             return self.database.with_name(f"{self.database.name}.log")
         return self.log
 
     def arguments(self, port: int, ui_port: int | None) -> list[str]:
-        """Return the command line after the program's name."""
+        """Return the command line arguments."""
         arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--log-level", self.log_level]
         arguments += ["--headless"] if ui_port is None else ["--ui-ip", HOST, "--ui-port", str(ui_port)]
         if self.namespace != "default":
@@ -114,13 +114,13 @@ class DevServerOptions:
                 arguments += ["--sqlite-pragma", pragma]
         for name in self.search_attributes:
             arguments += ["--search-attribute", f"{name}=Keyword"]
-        for name, value in {**_USUAL, **(TUNED if self.tuned else {}), **self.settings}.items():
+        for name, value in {**_DEFAULTS, **(TUNED if self.tuned else {}), **self.settings}.items():
             arguments += ["--dynamic-config-value", f"{name}={json.dumps(value)}"]
         return arguments
 
 
 class DevServer:
-    """One `temporal server start-dev` process: it serves when `start` returns and is gone after `stop`."""
+    """A `temporal server start-dev` process: it serves once `start` returns and has ended once `stop` returns."""
 
     def __init__(self, options: DevServerOptions | None = None) -> None:
         self.options = options or DevServerOptions()
@@ -130,7 +130,7 @@ class DevServer:
 
     @property
     def address(self) -> str:
-        """What a Temporal client connects to."""
+        """The address for Temporal clients."""
         self._started()
         return f"{HOST}:{self._port}"
 
@@ -148,23 +148,23 @@ class DevServer:
     async def start(self) -> Self:
         """Start the server and return once it serves, with its namespace and search attributes."""
         if self._process is not None:
-            raise RuntimeError(f"the server was started already, at {self.address!r}; make another DevServer")
+            raise RuntimeError(f"the server was already started, at {self.address!r}; make another DevServer")
         program = find_temporal(self.options.temporal)
         lock = await self._lock_database()
-        # The process inherits both and keeps them; this program needs them only until it serves.
+        # The process inherits both; this program needs them only until it serves.
         with lock, self._open_log() as log:
-            for again in (True, True, False):
+            for may_retry in (True, True, False):
                 output = _Output(log, os.fstat(log.fileno()).st_size)
-                with contextlib.ExitStack() as held:
-                    self._port, self._ui_port = _ports(self.options.port, self.options.ui_port, held)
+                with contextlib.ExitStack() as ports:
+                    self._port, self._ui_port = _reserve_ports(self.options.port, self.options.ui_port, ports)
                     try:
                         self._process = await self._launch(program, log, lock)
                         await self._serving(self._process, output)
                         break
                     except BaseException as error:
                         await self._end(grace=0)
-                        # Somebody else may take an inner port, or one of these where none can be held.
-                        if not (again and isinstance(error, ServerError) and _TAKEN in output.text()):
+                        # Another process may have taken an inner port, or one of these if none can be held.
+                        if not (may_retry and isinstance(error, ServerError) and _PORT_IN_USE in output.text()):
                             raise
         return self
 
@@ -198,7 +198,7 @@ class DevServer:
     def _open_log(self) -> IO[bytes]:
         file = self.options.log_file
         if file is None:
-            # Windows deletes no file that the server still has open, and Temporal writes little.
+            # Windows cannot delete a file that the server still has open.
             return tempfile.NamedTemporaryFile(delete=sys.platform != "win32")
         with _folder_of(file):
             return file.open("a+b")
@@ -212,52 +212,52 @@ class DevServer:
             env=self._environment(),
             pass_fds=lock.descriptors,
             start_new_session=True,
-            umask=_OWNERS_ONLY,
+            umask=_OWNER_ONLY,
         )
         lock.describe(f"the server at {HOST}:{self._port} (process {process.pid})")
         return process
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment, without the CLI's own settings: a profile with another address is not meant here."""
-        own = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
-        # One in memory holds all its state there, several times over if it were let.
-        more = _TUNED_MEMORY if self.options.tuned and self.options.database is not None else {}
-        return {**more, **own}
+        """Return the environment without the CLI's own settings, which may name another server."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
+        # An in-memory server would hold its state several times over.
+        memory = _TUNED_MEMORY if self.options.tuned and self.options.database is not None else {}
+        return {**memory, **inherited}
 
     async def _serving(self, process: asyncio.subprocess.Process, output: "_Output") -> None:
-        """Wait until the server answers and has what was asked of it."""
-        answering, ending = asyncio.create_task(self._until_it_serves(output)), asyncio.create_task(process.wait())
+        """Wait until the server answers and has its search attributes."""
+        ready, exited = asyncio.create_task(self._until_it_serves(output)), asyncio.create_task(process.wait())
         try:
-            await asyncio.wait((answering, ending), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if answering.done() and process.returncode is None:
-                return answering.result()
+            await asyncio.wait((ready, exited), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if ready.done() and process.returncode is None:
+                return ready.result()
         finally:
-            answering.cancel()
-            ending.cancel()
-            await asyncio.gather(answering, ending, return_exceptions=True)
+            ready.cancel()
+            exited.cancel()
+            await asyncio.gather(ready, exited, return_exceptions=True)
         if process.returncode is None:
-            what = f"does not serve at {self.address!r} after {_START_SECONDS:.0f} seconds"
+            problem = f"does not serve at {self.address!r} after {_START_SECONDS:.0f} seconds"
         else:
-            what = f"ended with code {process.returncode} before it served"
-        raise ServerError(f"the Temporal server {what}; its last output:\n{last_words(output.text())}")
+            problem = f"ended with code {process.returncode} before it served"
+        raise ServerError(f"the Temporal server {problem}; its last output:\n{log_tail(output.text())}")
 
     async def _until_it_serves(self, output: "_Output") -> None:
-        """Wait for an answer, and for the line that the process writes once all its services have begun."""
+        """Wait for an answer, and for the line that the process writes once all its services have started."""
         while not await self._answers():  # noqa: ASYNC110 - a server gives no event
             await asyncio.sleep(_POLL_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_SECONDS):
-                while not re.search(_SAYS_IT_SERVES % self._port, output.text(), re.MULTILINE):  # noqa: ASYNC110 - nor a log
+                while not re.search(_SERVES_LINE % self._port, output.text(), re.MULTILINE):  # noqa: ASYNC110 - nor a log
                     await asyncio.sleep(_POLL_SECONDS)
 
     async def _answers(self) -> bool:
         request = ListSearchAttributesRequest(namespace=self.options.namespace)
         try:
             client = await Client.connect(self.address, namespace=self.options.namespace)
-            answer = await client.operator_service.list_search_attributes(request)
+            response = await client.operator_service.list_search_attributes(request)
         except (RuntimeError, RPCError):  # not listening yet; no namespace yet
             return False
-        return set(self.options.search_attributes) <= set(answer.custom_attributes)
+        return set(self.options.search_attributes) <= set(response.custom_attributes)
 
     async def _end(self, grace: float) -> None:
         process = self._process
@@ -278,7 +278,7 @@ class DevServer:
 
 @contextlib.contextmanager
 def _folder_of(file: Path) -> Iterator[None]:
-    """Make the folder of ``file``, and say what is wrong if the file can't be opened in it."""
+    """Make the folder of ``file``; an OSError in the block becomes a `ServerError`."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -287,34 +287,33 @@ def _folder_of(file: Path) -> Iterator[None]:
         raise ServerError(f"{str(file)!r} cannot be opened: {reason}; choose another database or log") from error
 
 
-def last_words(output: str) -> str:
-    """Return the end of a server's output that tells people something: if it crashed, what stands above the trace."""
-    return output.partition(_TRACE)[0][-_TAIL_CHARACTERS:].strip() or "(nothing)"
+def log_tail(output: str) -> str:
+    """Return the end of a server's output; after a crash, the lines before the stack trace."""
+    return output.partition(_STACK_TRACE)[0][-_MAX_TAIL_LENGTH:].strip() or "(nothing)"
 
 
 @dataclass(frozen=True)
 class _Output:
-    """What a server has written to its log."""
+    """The output of a server in its log."""
 
     log: IO[bytes]
     begin: int
 
     def text(self) -> str:
-        """Return all of it, without moving the writer's place."""
+        """Return the whole output; a separate file handle leaves the writer's position alone."""
         with open(self.log.name, "rb") as log:
             log.seek(self.begin)
             return log.read().decode(errors="replace")
 
 
-def _ports(port: int, ui_port: int | None, held: contextlib.ExitStack) -> tuple[int, int | None]:
-    """Return the ports with each 0 replaced by a free one, and make sure that the others are free."""
-    return _free(port, held, "port"), None if ui_port is None else _free(ui_port, held, "ui_port")
+def _reserve_ports(port: int, ui_port: int | None, stack: contextlib.ExitStack) -> tuple[int, int | None]:
+    """Replace each 0 by a free port, and check that the other ports are free."""
+    return _reserve_port(port, stack, "port"), None if ui_port is None else _reserve_port(ui_port, stack, "ui_port")
 
 
-def _free(port: int, held: contextlib.ExitStack, setting: str) -> int:
-    """Return ``port``, or any free one for 0."""
+def _reserve_port(port: int, stack: contextlib.ExitStack, setting: str) -> int:
     try:
-        return held.enter_context(held_port(port, host=HOST))
+        return stack.enter_context(held_port(port, host=HOST))
     except OSError as error:
         raise ServerError(
             f"port {port} of {HOST} is taken: {error.strerror or error}; choose another, or 0 for a free one, by "

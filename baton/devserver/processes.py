@@ -1,6 +1,6 @@
-"""Child processes that cannot be left behind, and files that only one of them may use.
+"""Child processes that end with their parent, and lock files that a child holds while it lives.
 
-Two things that the operating system keeps for us even when a program is killed and can clean up nothing.
+The operating system enforces both, even if the program is killed.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ if sys.platform != "win32":
     import fcntl
 
 _RETRY_SECONDS = 0.05
-_GROUP_GRACE = 2.0  # seconds that a group has between SIGTERM and SIGKILL
+_GROUP_GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 
-# Run by a fresh interpreter that becomes the command. (A hook between fork and exec would do the same in
-# fewer milliseconds, but Python code there can deadlock, and temporalio has threads.)
-_BOUND = """\
+# Run by a new interpreter that becomes the command. (A hook between fork and exec would be faster, but Python code
+# there can deadlock, and temporalio has threads.)
+_BOUND_SCRIPT = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 if os.getppid() != int(sys.argv[1]): sys.exit("the parent ended first")
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
-# Run by a fresh interpreter that stays, as the head of the group, until the command has ended. A SIGTERM is for the
-# command, which gets its own: only with the parent gone it is the kernel's word that the group is to end.
-_GUARD = """\
+# Run by a new interpreter that leads the group until the command has ended. While the parent lives, SIGTERM is ignored:
+# the command gets its own. Once the parent has ended, SIGTERM comes from the kernel and ends the group.
+_GUARD_SCRIPT = """\
 import ctypes, os, signal, sys, time
 parent, grace = int(sys.argv[1]), float(sys.argv[2])
 def end(*_):
@@ -65,14 +65,14 @@ def bound_to_parent(command: list[str]) -> list[str]:
     """Return ``command`` wrapped so that it gets SIGTERM when this process ends, however it ends."""
     if sys.platform != "linux" or not sys.executable:
         return command
-    return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", "-c", _BOUND_SCRIPT, str(os.getpid()), *command]
 
 
 def group_bound_to_parent(command: list[str]) -> list[str]:
     """Return ``command`` wrapped so that its whole process group ends when this process does, however it ends."""
     if sys.platform != "linux" or not sys.executable:
         return command
-    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(_GROUP_GRACE), *command]
+    return [sys.executable, "-I", "-S", "-c", _GUARD_SCRIPT, str(os.getpid()), str(_GROUP_GRACE), *command]
 
 
 class ChildLock:
@@ -83,13 +83,13 @@ class ChildLock:
 
     @classmethod
     async def take(cls, path: Path, patience: float) -> Self:
-        """Take the lock file ``path``, making it if need be. Takes nothing on Windows."""
+        """Lock the file ``path``, which is created if it is missing. Does nothing on Windows."""
         if sys.platform == "win32":
             return cls()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             async with asyncio.timeout(patience):
-                while not _locked(descriptor):  # noqa: ASYNC110 - the kernel gives no event, only a blocking call
+                while not _try_lock(descriptor):  # noqa: ASYNC110 - the kernel gives no event, only a blocking call
                     await asyncio.sleep(_RETRY_SECONDS)
         except TimeoutError:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
@@ -105,11 +105,11 @@ class ChildLock:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What the child has to inherit (`pass_fds`)."""
+        """The descriptors that the child has to inherit (`pass_fds`)."""
         return () if self._descriptor is None else (self._descriptor,)
 
     def describe(self, holder: str) -> None:
-        """Write who holds the lock, for people."""
+        """Write the holder's description to the file, for error messages."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{holder}\n".encode(), 0)
@@ -119,14 +119,13 @@ class ChildLock:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Give up this process's share of the lock."""
+        """Close this process's descriptor of the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
-def _locked(descriptor: int) -> bool:
-    """Try to take the lock, and say whether that went well."""
+def _try_lock(descriptor: int) -> bool:
     if sys.platform != "win32":
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,34 +136,34 @@ def _locked(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def held_port(port: int = 0, *, host: str = "127.0.0.1") -> Iterator[int]:
-    """Hold a port while the context is open, for a server that will listen on it."""
-    with contextlib.ExitStack() as held:
-        probe = held.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: just closed is free
+    """Reserve a port, or a free one for 0, while the context is open, for a server that will listen on it."""
+    with contextlib.ExitStack() as stack:
+        probe = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
         probe.bind((host, port))
         bound: int = probe.getsockname()[1]
         if sys.platform != "linux":
-            held.close()
+            stack.close()
         yield bound
 
 
 ENVIRONMENT_VARIABLE = "BATON_TEMPORAL_CLI"
-"""Names the program to use where PATH has none."""
+"""The environment variable with the program to use if PATH has none."""
 
 
 def find_temporal(explicit: str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the path of the `temporal` program."""
     path = environ.get("PATH", os.defpath)
     if explicit is not None:
-        return _named(explicit, path, "the program given")
-    if found := shutil.which("temporal", path=path):
-        return Path(found)
-    if named := environ.get(ENVIRONMENT_VARIABLE):
-        return _named(named, path, f"the environment variable {ENVIRONMENT_VARIABLE}")
+        return _resolve(explicit, path, "the program given")
+    if program := shutil.which("temporal", path=path):
+        return Path(program)
+    if configured := environ.get(ENVIRONMENT_VARIABLE):
+        return _resolve(configured, path, f"the environment variable {ENVIRONMENT_VARIABLE}")
     folders = dict.fromkeys((str(Path(sys.executable).parent), sysconfig.get_path("scripts")))
     for folder in folders:
-        if found := shutil.which("temporal", path=folder):
-            return Path(found)
+        if program := shutil.which("temporal", path=folder):
+            return Path(program)
     raise ServerError(
         f"the program 'temporal' is not on PATH ({path!r}), the environment variable {ENVIRONMENT_VARIABLE} is "
         f"not set, and the package's own is not in {' or '.join(map(repr, folders))}; "
@@ -172,8 +171,8 @@ def find_temporal(explicit: str | None = None, environ: Mapping[str, str] = os.e
     )
 
 
-def _named(program: str, path: str, origin: str) -> Path:
-    found = shutil.which(program, path=path)
-    if found is None:
+def _resolve(program: str, path: str, origin: str) -> Path:
+    resolved = shutil.which(program, path=path)
+    if resolved is None:
         raise ServerError(f"{origin} names {program!r}, which cannot be run; correct or remove it")
-    return Path(found)
+    return Path(resolved)

@@ -45,7 +45,7 @@ from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.entries import run_name
-from baton.runs.client_executions import Execution, asked, is_unknown, list_executions
+from baton.runs.client_executions import Execution, is_unknown, list_executions, query_run
 from baton.runs.client_waiting import Asker
 from baton.wire.json_values import MAX_MESSAGE_VALUES, Json, find_excess
 from baton.wire.names import ATTRIBUTE_STATUS
@@ -299,7 +299,7 @@ class OutsideAgents:
         """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell."""
         handle = self.client.get_workflow_handle(workflow_id)
         try:
-            told: list[OutsideHandoff] = await asked(
+            told: list[OutsideHandoff] = await query_run(
                 handle, query, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
             )
         except WorkflowQueryFailedError as error:
@@ -481,7 +481,7 @@ async def _answer(
 async def _ask(client: Client, workflow_id: str, handoff_id: str) -> tuple[bool, object]:
     """Ask once; return whether the receiver could be asked, and what it says: None if it has not answered."""
     try:
-        return True, await asked(client.get_workflow_handle(workflow_id), QUERY_ANSWERED, arg=handoff_id)
+        return True, await query_run(client.get_workflow_handle(workflow_id), QUERY_ANSWERED, arg=handoff_id)
     except WorkflowQueryFailedError as error:
         return is_unknown(QUERY_ANSWERED, error), None
     except PipelineError:

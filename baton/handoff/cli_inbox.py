@@ -52,7 +52,7 @@ from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.runs.cli_show import asked_rows
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.runs.client_list import SUSPENDED, RunFilter
-from baton.runs.client_waiting import answer_of, must_be_answerable, nobody
+from baton.runs.client_waiting import answer_of, must_be_answerable, no_worker_error
 from baton.wire.text import quantity
 
 _CONCURRENCY = 8
@@ -307,7 +307,7 @@ async def _resolve(session: Session, target: Target, handoff: str | None, reques
         task_queue = await must_be_answerable(client, target.workflow_id, target.run_id)
         view = await _read_handoff(client, target, handoff)
     if not view.entry.answered:
-        raise PipelineError(view.entry.trouble) if view.entry.trouble else nobody(task_queue)
+        raise PipelineError(view.entry.trouble) if view.entry.trouble else no_worker_error(task_queue)
     decision = request.decision(view.pending)
     reason = refusal(decision, view.pending)
     if reason:

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.core.messages import PipelineStatus, Waiting
 from baton.errors import BatonError, HistoryError
 from baton.handoff.pending import HandoffDecision, PendingHandoff, refusal
-from baton.runs.client_decide import decided_by_update
+from baton.runs.client_decide import send_decision
 from baton.runs.client_executions import Execution, describe, list_executions
 from baton.runs.client_handoffs import UNKNOWN, read_handoffs
 from baton.runs.client_list import label_of
@@ -178,7 +178,7 @@ async def resolve_handoff(
         current = next((entry for entry in pending if entry.handoff_id == decision.handoff_id), None)
         return refusal(decision, current) is None
 
-    return await decided_by_update(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
+    return await send_decision(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
 
 
 async def _list_runs(client: Client, limit: int, query: str = WAITING_RUNS) -> list[Execution]:

@@ -1,1 +1,1 @@
-"""Projects of one's own: made from the templates in this package, extended, and brought up to date."""
+"""`baton new`: makes projects from the templates in this package, extends them, and upgrades them."""

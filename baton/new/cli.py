@@ -1,4 +1,4 @@
-"""`baton new` and `baton add`: a project of one's own, and more of it."""
+"""`baton new` and `baton add`: make, upgrade and extend a project."""
 
 import shlex
 from pathlib import Path
@@ -22,15 +22,15 @@ async def new(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The project's name, and its folder's.", show_default=False)
     ] = None,
-    template: Annotated[Template, typer.Option(help="What it holds at first.")] = Template.AGENTS,
+    template: Annotated[Template, typer.Option(help="Its first pipeline.")] = Template.AGENTS,
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Bring the project in this folder up to this version of Baton.")
     ] = False,
 ) -> None:
     """Make a project: a pipeline, its stages, worker, service and tests, image and CI.
 
-    Its agents answer from a script until a key is configured, so its tests pass at once. With --upgrade, what a
-    newer template changes is merged into the project in this folder; what cannot be merged is marked as git does.
+    Its agents answer from a script until a key is configured, so its tests pass at once. With --upgrade, the changes
+    of newer templates are merged into the project in this folder; conflicts are marked as git does.
     """
     if upgrade is (name is not None):
         raise typer.BadParameter("give the NAME of a new project, or --upgrade in the folder of one", param_hint="NAME")
@@ -62,7 +62,6 @@ async def pipeline(session: Session, name: NameArgument) -> None:
 
 
 def _add(session: Session, addition: Addition, name: str) -> None:
-    """Add something, and say which files that made."""
     try:
         files = add(Path(), addition, identifier(name))
     except ValueError as error:
@@ -74,15 +73,14 @@ def _add(session: Session, addition: Addition, name: str) -> None:
 
 
 def _upgrade(session: Session) -> None:
-    """Upgrade the project in this folder, and say what is left to do."""
-    done = upgrade_project(Path())
+    result = upgrade_project(Path())
     if session.json:
-        session.write_json(vars(done))
-    elif done.before == done.after:
-        session.show(plain(f"the project is up to date: template {done.after}"))
+        session.write_json(vars(result))
+    elif result.before == result.after:
+        session.show(plain(f"the project is up to date: template {result.after}"))
     else:
-        session.show(plain(f"template {done.before} is now {done.after}; look at it, test it, commit it:"))
+        session.show(plain(f"template {result.before} is now {result.after}; look at it, test it, commit it:"))
         session.show(Command("git diff"), Command("python -m pytest"))
-    if done.conflicts:
-        session.note(f"settle the conflicts that are marked in {', '.join(done.conflicts)}")
+    if result.conflicts:
+        session.note(f"resolve the marked conflicts in {', '.join(result.conflicts)}")
         raise typer.Exit(ExitCode.FAILURE)

@@ -1,4 +1,4 @@
-"""What a project, a stage or a pipeline may be called."""
+"""The names of projects, stages and pipelines, and their rules."""
 
 import keyword
 import re
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 _PROJECT = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
-_TAKEN = {
+_RESERVED = {
     *sys.stdlib_module_names,
     "baton",
     "pydantic",
@@ -21,7 +21,7 @@ _TAKEN = {
 
 
 class Template(StrEnum):
-    """What a new project holds at first."""
+    """The template of a new project."""
 
     AGENTS = "agents"
     """Three agents under contracts: research, write, edit."""
@@ -32,7 +32,7 @@ class Template(StrEnum):
 
 
 class Addition(StrEnum):
-    """What is added to a project."""
+    """A part that can be added to a project."""
 
     STAGE = "stage"
     PIPELINE = "pipeline"
@@ -42,17 +42,17 @@ def package_of(name: str) -> str:
     """Return the Python package of a project.
 
     Raises:
-        ValueError: The project cannot have this name.
+        ValueError: The name is not allowed.
 
     Example:
         >>> package_of("Release-Notes")
         'release_notes'
     """
     if not _PROJECT.fullmatch(name):
-        raise ValueError(f"{name!r} is not a project's name: letters, digits, '-' and '_', with a letter first")
+        raise ValueError(f"{name!r} is not a project's name: use letters, digits, '-' and '_', a letter first")
     package = name.lower().replace("-", "_")
-    if package in _TAKEN or keyword.iskeyword(package):
-        raise ValueError(f"{name!r} is a name that Python or a library has already; choose another")
+    if package in _RESERVED or keyword.iskeyword(package):
+        raise ValueError(f"{name!r} is already the name of a Python module or a library; choose another")
     return package
 
 
@@ -60,8 +60,8 @@ def identifier(name: str) -> str:
     """Return the name of a stage or pipeline.
 
     Raises:
-        ValueError: It is not the name of a Python function in small letters.
+        ValueError: The name is not a lower-case Python identifier.
     """
     if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name):
-        raise ValueError(f"{name!r} cannot name a function: small letters, digits and '_', with a letter first")
+        raise ValueError(f"{name!r} cannot name a function: use lower-case letters, digits and '_', a letter first")
     return name

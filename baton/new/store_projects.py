@@ -1,8 +1,8 @@
-"""Projects on the disk, by copier: made from a template, extended, and merged with a newer template.
+"""Makes, extends and upgrades projects with copier.
 
-`templates` has a folder for each version of the template; each stays as it was released, because an upgrade merges
-three texts: what the old version makes, what the new one makes, and what the project has now. Copier takes versions
-from the tags of a git repository, so an upgrade makes one of these folders, inside the project's `.baton`.
+`templates` has a folder for each version of the template. A released folder never changes, because an upgrade is a
+three-way merge of the old version's output, the new version's output and the project. Copier reads versions from the
+tags of a git repository, so an upgrade makes a repository of these folders, inside the project's `.baton`.
 """
 
 import os
@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
     raise BatonError(f"`baton new` and `baton add` need {error.name}: pip install 'temporal-baton[new]'") from error
 
 ANSWERS = ".copier-answers.yml"
-"""The file by which a project is known, with the version of its template."""
+"""The file that marks a project, with the version of its template."""
 TEMPLATES = Path(__file__).with_name("templates")
 ADDITIONS = Path(__file__).with_name("additions")
 _REPOSITORY = Path(".baton/templates")  # as the answers name it
@@ -33,12 +33,12 @@ _REPOSITORY = Path(".baton/templates")  # as the answers name it
 
 @dataclass(frozen=True)
 class Upgrade:
-    """What an upgrade did.
+    """The result of an upgrade.
 
     Attributes:
-        before: The version of the template until now.
-        after: The version now.
-        conflicts: The files with conflict markers, which a person has to settle.
+        before: The old version of the template.
+        after: The new version.
+        conflicts: The files with conflict markers, for a person to resolve.
     """
 
     before: str
@@ -47,48 +47,48 @@ class Upgrade:
 
 
 def make(folder: Path, name: str, package: str, template: Template) -> list[str]:
-    """Make a project, a git repository unless it is in one; return its files.
+    """Make a project, as a git repository unless it is inside one, and return its files.
 
     Raises:
-        BatonError: There is such a folder, and it is not empty.
+        BatonError: The folder exists and is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BatonError(f"{str(folder)!r} is there already and not empty; choose another name")
-    _copy(_versions()[-1], folder, {"name": name, "package": package, "template": template.value})
-    made = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        raise BatonError(f"{str(folder)!r} already exists and is not empty; choose another name")
+    _copy(_list_versions()[-1], folder, {"name": name, "package": package, "template": template.value})
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     if shutil.which("git") and _git(folder, "rev-parse", "--git-dir").returncode:
         _git(folder, "init", "--quiet")
-    return made
+    return files
 
 
 def add(project: Path, addition: Addition, name: str) -> list[str]:
     """Add a stage or a pipeline, with its test, to a project; return the new files.
 
     Raises:
-        BatonError: It is not a project of `baton new`, or one of the files is there already.
+        BatonError: It is not a project of `baton new`, or one of the files already exists.
     """
-    package = _answers(project)["package"]
+    package = _read_answers(project)["package"]
     template = ADDITIONS / addition.value
     files = [
         path.relative_to(template).as_posix().replace("{{ package }}", package).replace("{{ name }}", name)
         for path in sorted(template.rglob("*.jinja"))
     ]
-    made = [file.removesuffix(".jinja") for file in files]
-    if taken := [file for file in made if (project / file).exists()]:
-        raise BatonError(f"there is a file {taken[0]!r} already; choose another name")
+    new_files = [file.removesuffix(".jinja") for file in files]
+    if existing := [file for file in new_files if (project / file).exists()]:
+        raise BatonError(f"file {existing[0]!r} already exists; choose another name")
     _copy(template, project, {"name": name, "package": package})
-    return made
+    return new_files
 
 
 def upgrade(project: Path) -> Upgrade:
-    """Merge what the newest template makes into a project.
+    """Merge the changes of the newest template into a project.
 
     Raises:
-        BatonError: It is not a project of `baton new`, has changes that are not committed, or git is not there.
+        BatonError: It is not a project of `baton new`, has uncommitted changes, or git is missing.
     """
-    before, versions = str(_answers(project)["_commit"]), _versions()
+    before, versions = str(_read_answers(project)["_commit"]), _list_versions()
     after = versions[-1].name
-    if before not in {one.name for one in versions}:
+    if before not in {version.name for version in versions}:
         raise BatonError(f"this Baton does not know version {before} of its template; update Baton first")
     if before == after:
         return Upgrade(before, after, [])
@@ -97,7 +97,7 @@ def upgrade(project: Path) -> Upgrade:
     repository = project / _REPOSITORY
     try:
         _make_repository(repository, versions)
-        with chdir(project):  # from where the answers name the repository
+        with chdir(project):  # the answers have the repository's path relative to it
             copier.run_update(vcs_ref=after, defaults=True, overwrite=True, quiet=True)
     except copier.errors.CopierError as error:
         raise BatonError(str(error)) from error
@@ -107,18 +107,16 @@ def upgrade(project: Path) -> Upgrade:
     return Upgrade(before, after, unmerged.stdout.splitlines())
 
 
-def _versions() -> list[Path]:
+def _list_versions() -> list[Path]:
     """Return the folders of the template, the newest version last."""
     return sorted((path for path in TEMPLATES.iterdir() if path.is_dir()), key=lambda path: Version(path.name))
 
 
 def _copy(template: Path, folder: Path, answers: dict[str, str]) -> None:
-    """Render a template into a folder."""
     copier.run_copy(str(template), folder, answers, defaults=True, quiet=True)
 
 
-def _answers(project: Path) -> dict[str, Any]:
-    """Return what a project was made with."""
+def _read_answers(project: Path) -> dict[str, Any]:
     try:
         return dict(yaml.safe_load((project / ANSWERS).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -135,18 +133,18 @@ def _make_repository(repository: Path, versions: list[Path]) -> None:
             if path.name != ".git":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(version, repository, dirs_exist_ok=True)
-        for words in (
+        for arguments in (
             ["add", "--all", "--force"],
             ["commit", "--quiet", "--message", version.name],
             ["tag", version.name],
         ):
-            done = _git(repository, *words)
-            if done.returncode:
-                raise BatonError(f"git {words[0]} failed: {done.stderr.strip()}")
+            result = _git(repository, *arguments)
+            if result.returncode:
+                raise BatonError(f"git {arguments[0]} failed: {result.stderr.strip()}")
 
 
-def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run git without what the user has configured for commits."""
+def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git without the user's settings for commits."""
     settings = {
         "user.name": "Baton",
         "user.email": "baton@localhost",
@@ -156,7 +154,7 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     settings |= {"core.hooksPath": os.devnull, "core.safecrlf": "false", "tag.gpgSign": "false"}
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     return subprocess.run(
-        [shutil.which("git") or "git", *options, *words],
+        [shutil.which("git") or "git", *options, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,

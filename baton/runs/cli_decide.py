@@ -1,4 +1,4 @@
-"""`baton approve` and `baton deny`, and the same questions asked at the terminal of a run that works here."""
+"""`baton approve` and `baton deny`, and the same questions at the terminal of `baton.run`."""
 
 import asyncio
 import contextlib
@@ -60,12 +60,12 @@ KeyOption = Annotated[
         help="The key that signs the decision, as `baton keys decider` makes it.",
     ),
 ]
-_MOST_CONTENT = 64 * 1024
+_MAX_CONTENT = 64 * 1024
 
 
 @dataclass(frozen=True)
-class _Word:
-    """What a person says on the command line."""
+class _DecisionOptions:
+    """A decision from the command line."""
 
     approved: bool
     why: str
@@ -89,10 +89,10 @@ async def approve(
     """Approve what a run asks for.
 
     Shows what is being approved and asks for confirmation; without a terminal, --yes is required. The decision
-    counts only for what was shown: if that changes before the decision arrives, the decision is refused. Where the
+    counts only for what was shown: if that changes before the decision arrives, the decision is refused. If the
     approval asks for an answer, give its fields with --set, or at the prompts of a terminal.
     """
-    await _decide(session, run, approval, _Word(True, why, who, key, fields or [], yes))
+    await _decide(session, run, approval, _DecisionOptions(True, why, who, key, fields or [], yes))
 
 
 @command
@@ -110,81 +110,79 @@ async def deny(
     Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
     unless the pipeline handles a denial.
     """
-    await _decide(session, run, approval, _Word(False, why, who, key, [], yes))
+    await _decide(session, run, approval, _DecisionOptions(False, why, who, key, [], yes))
 
 
-async def _decide(session: Session, run: str, approval: str | None, word: _Word) -> None:
-    """Show what is asked, and decide."""
+async def _decide(session: Session, run: str, approval: str | None, options: _DecisionOptions) -> None:
     target = Target.of(run)
-    if not word.why.strip():
+    if not options.why.strip():
         raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
-    signer = read_file(word.key) if word.key else None
-    by = resolve_user(word.who or (signer.owner if signer else None))
+    signer = read_file(options.key) if options.key else None
+    by = resolve_user(options.who or (signer.owner if signer else None))
     client = await session.client()
     with session.progress("asking the run"):
-        asked = await answer_of(client, target.workflow_id, asked_now(client, target, approval))
-    title = asked.waiting.name
+        open_approval = await answer_of(client, target.workflow_id, read_open_approval(client, target, approval))
+    title = open_approval.waiting.name
     if not session.json:
-        session.err.print(await asked_card(session.parts.artifacts, target, asked))
-    answer = await _filled(session, asked.waiting, word.fields) if word.approved else None
-    session.confirm(f"{'approve' if word.approved else 'deny'} {title!r}?", yes=word.yes)
-    decision = asked.decision(approved=word.approved, who=by, why=word.why, answer=answer)
+        session.err.print(await approval_card(session.parts.artifacts, target, open_approval))
+    answer = await _read_answer(session, open_approval.waiting, options.fields) if options.approved else None
+    session.confirm(f"{'approve' if options.approved else 'deny'} {title!r}?", yes=options.yes)
+    decision = open_approval.decision(approved=options.approved, who=by, why=options.why, answer=answer)
     with session.progress("deciding"):
-        deciding = decide(client, target.workflow_id, decision, key=signer.keys[0] if signer else None)
-        decided = await answer_of(client, target.workflow_id, deciding)
+        pending_decision = decide(client, target.workflow_id, decision, key=signer.keys[0] if signer else None)
+        result = await answer_of(client, target.workflow_id, pending_decision)
     if session.json:
-        session.write_json({"workflow_id": target.workflow_id, **decided.model_dump(mode="json")})
+        session.write_json({"workflow_id": target.workflow_id, **result.model_dump(mode="json")})
         return
-    session.show(outcome(decided))
+    session.show(render_outcome(result))
 
 
-async def _filled(session: Session, asked: Waiting, given: list[str]) -> dict[str, Any] | None:
-    """Return the form that a yes fills in: what was given, and at a terminal what is asked for."""
-    fields = form_fields(asked)
-    if asked.answer is None and given:
-        raise typer.BadParameter(f"approval {asked.name!r} asks for no answer", param_hint="--set")
+async def _read_answer(session: Session, waiting: Waiting, set_options: list[str]) -> dict[str, Any] | None:
+    """Return the answer of an approval from the options, and at a terminal from prompts."""
+    fields = form_fields(waiting)
+    if waiting.answer is None and set_options:
+        raise typer.BadParameter(f"approval {waiting.name!r} asks for no answer", param_hint="--set")
     answer: dict[str, Any] = {}
-    for one in given:
-        name, equals, text = one.partition("=")
+    for option in set_options:
+        name, equals, text = option.partition("=")
         if not equals or name in answer or name not in fields:
             expected = ", ".join(fields) or "none"
-            raise typer.BadParameter(f"{one!r}: give NAME=VALUE, once, of: {expected}", param_hint="--set")
-        answer[name] = _value(fields[name], text)
+            raise typer.BadParameter(f"{option!r}: give NAME=VALUE, once, of: {expected}", param_hint="--set")
+        answer[name] = _parse_value(fields[name], text)
 
     async def ask(question: str) -> str:
         if session.json or not (sys.stdin.isatty() and session.err.is_terminal):
-            lacks = ", ".join(_missing(asked, answer))
-            raise typer.BadParameter(f"the answer lacks {lacks}; give NAME=VALUE of each", param_hint="--set")
+            missing = ", ".join(_missing_fields(waiting, answer))
+            raise typer.BadParameter(f"the answer lacks {missing}; give NAME=VALUE of each", param_hint="--set")
         text: str = typer.prompt(question, err=True)
         return text
 
-    return await filled_in(asked, answer, ask)
+    return await fill_form(waiting, answer, ask)
 
 
-async def filled_in(
-    asked: Waiting, given: dict[str, Any], ask: Callable[[str], Awaitable[str]]
+async def fill_form(
+    waiting: Waiting, values: dict[str, Any], ask: Callable[[str], Awaitable[str]]
 ) -> dict[str, Any] | None:
-    """Return the form that a yes fills in, each required field that was not given asked for; None without a form."""
-    if asked.answer is None:
+    """Return an approval's answer, asking for missing required fields; None if the approval has no form."""
+    if waiting.answer is None:
         return None
-    earlier = asked.votes[0].answer if asked.votes and not given else None
-    if isinstance(earlier, dict):
-        return earlier  # it was shown; a quorum agrees on one answer
-    fields, answer = form_fields(asked), dict(given)
-    for name in _missing(asked, given):
+    earlier_answer = waiting.votes[0].answer if waiting.votes and not values else None
+    if isinstance(earlier_answer, dict):
+        return earlier_answer  # a quorum agrees on one answer, which was shown
+    fields, answer = form_fields(waiting), dict(values)
+    for name in _missing_fields(waiting, values):
         kind = fields[name].get("type") or " or ".join(map(str, fields[name].get("enum", []))) or "JSON"
-        answer[name] = _value(fields[name], await ask(printable(f"{name} ({kind})")))
+        answer[name] = _parse_value(fields[name], await ask(printable(f"{name} ({kind})")))
     return answer
 
 
-def _missing(asked: Waiting, given: dict[str, Any]) -> list[str]:
-    """Return the required fields of a form that were not given."""
-    fields = form_fields(asked)
-    return [name for name in (asked.answer or {}).get("required") or [] if name in fields and name not in given]
+def _missing_fields(waiting: Waiting, values: dict[str, Any]) -> list[str]:
+    fields = form_fields(waiting)
+    return [name for name in (waiting.answer or {}).get("required") or [] if name in fields and name not in values]
 
 
-def _value(schema: dict[str, Any], text: str) -> Any:
-    """Return the value of a field: text where the form says so, JSON where it is that, else text."""
+def _parse_value(schema: dict[str, Any], text: str) -> Any:
+    """Return the value of a field: text if the form says so or if it is not JSON."""
     if schema.get("type") == "string":
         return text
     try:
@@ -193,78 +191,82 @@ def _value(schema: dict[str, Any], text: str) -> Any:
         return text
 
 
-async def asked_now(client: Client, target: Target, approval: str | None) -> OpenApproval:
-    """Return the approval that is meant, and the baton as it is now."""
+async def read_open_approval(client: Client, target: Target, approval: str | None) -> OpenApproval:
+    """Return the open approval of that title, or the only one that is open."""
     await must_be_answerable(client, target.workflow_id, target.run_id)
-    open_now = await open_approvals_of(client, target.workflow_id, whole=False)
-    titles = ", ".join(repr(one.waiting.name) for one in open_now) or "none"
-    found = [one for one in open_now if approval in (None, one.waiting.name)]
-    if not found:
-        what = f"no approval {approval!r}" if approval else "no approval"
-        raise PipelineError(f"{target.workflow_id!r} has {what} open now; open: {titles}")
-    if len(found) > 1:
+    approvals = await open_approvals_of(client, target.workflow_id, whole=False)
+    titles = ", ".join(repr(open_approval.waiting.name) for open_approval in approvals) or "none"
+    matches = [open_approval for open_approval in approvals if approval in (None, open_approval.waiting.name)]
+    if not matches:
+        description = f"no approval {approval!r}" if approval else "no approval"
+        raise PipelineError(f"{target.workflow_id!r} has {description} open now; open: {titles}")
+    if len(matches) > 1:
         raise typer.BadParameter(f"several approvals are open, name one: {titles}", param_hint="APPROVAL")
-    return found[0]
+    return matches[0]
 
 
-async def asked_card(store: ArtifactStore | None, target: Target, asked: OpenApproval) -> RenderableType:
-    """Return what is asked, in the order in which one reads it: baton first, question last."""
-    waiting = asked.waiting
+async def approval_card(store: ArtifactStore | None, target: Target, open_approval: OpenApproval) -> RenderableType:
+    """Return an open approval for a terminal: baton first, question last."""
+    waiting = open_approval.waiting
     until = f", until {format_time(waiting.until)}" if waiting.until else ""
     return stack(
-        baton_card(AnyBaton.model_validate(asked.baton)),
+        baton_card(AnyBaton.model_validate(open_approval.baton)),
         "",
         Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
         *asked_rows(target.workflow_id, await _with_contents(store, waiting)),
         plain(f"  step {waiting.seq}, since {format_time(waiting.since)}{until}", "dim"),
-        plain(f"  baton {digest(asked.baton)[:19]}…", "dim"),
+        plain(f"  baton {digest(open_approval.baton)[:19]}…", "dim"),
     )
 
 
-async def _with_contents(store: ArtifactStore | None, asked: Waiting) -> Waiting:
-    """Return what is asked with the texts of the artifacts that it shows, where the store has them."""
+async def _with_contents(store: ArtifactStore | None, waiting: Waiting) -> Waiting:
+    """Return an approval with the texts of the artifacts that it shows, if the store has them."""
     shows = []
-    for one in asked.shows:
-        ref = one.artifact
-        if store is not None and ref is not None and (ref.size or 0) <= _MOST_CONTENT:
+    for shown in waiting.shows:
+        ref = shown.artifact
+        if store is not None and ref is not None and (ref.size or 0) <= _MAX_CONTENT:
             with contextlib.suppress(ArtifactError, UnicodeDecodeError, OSError):
                 content = (await store.get(ref.hash)).decode()[:EXCERPT_LENGTH]
-                one = one.model_copy(update={"text": f"{one.text}\n\n{content}"})
-        shows.append(one)
-    return asked.model_copy(update={"shows": shows})
+                shown = shown.model_copy(update={"text": f"{shown.text}\n\n{content}"})
+        shows.append(shown)
+    return waiting.model_copy(update={"shows": shows})
 
 
-def outcome(decided: Decided) -> Text:
-    """Return how the approval ended."""
-    verb, style = ("approved", "green") if decided.approved else ("denied", "red")
-    left = f"; {decided.missing} more must approve" if decided.missing else ""
-    why = f"{left}: {decided.why}" if decided.why else left
-    by = plain(f" by {decided.who} at {format_time(decided.at)}{why}")
-    return Text.assemble((verb, style), " ", plain(decided.approval, "bold"), by)
+def render_outcome(result: Decided) -> Text:
+    """Return how an approval ended, for a terminal."""
+    verb, style = ("approved", "green") if result.approved else ("denied", "red")
+    remaining = f"; {result.missing} more must approve" if result.missing else ""
+    suffix = f"{remaining}: {result.why}" if result.why else remaining
+    return Text.assemble(
+        (verb, style),
+        " ",
+        plain(result.approval, "bold"),
+        plain(f" by {result.who} at {format_time(result.at)}{suffix}"),
+    )
 
 
 if sys.platform != "win32":
     import termios
 
-_MOST_TYPED = 64 * 1024
+_MAX_LINE = 64 * 1024
 
 
 @dataclass
 class LiveView:
-    """What happens in a run, line by line; while a person is asked, further lines wait for the answer."""
+    """Prints a run's news line by line, and asks about open approvals; lines wait while a person answers."""
 
     client: Client
     console: Console
     store: ArtifactStore | None = None
     asks: bool = False
     _held: list[Text] = field(default_factory=list)
-    _open: dict[tuple[str, int], str] = field(default_factory=dict)  # what is open now: run, step, and title
+    _open: dict[tuple[str, int], str] = field(default_factory=dict)  # the titles of open approvals by run and step
     _asked: list[tuple[str, int]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
     _is_sent: bool = False
 
     async def show(self, workflow_id: str) -> None:
-        """Write what happens until the run has ended."""
+        """Print the news until the run has ended."""
         try:
             async for update in follow(self.client, workflow_id):
                 if update.run is not None:
@@ -276,7 +278,7 @@ class LiveView:
             await self._withdraw()
 
     async def _look(self, run: RunRecord) -> None:
-        """Ask what is open and was not asked; stop asking what is decided."""
+        """Ask about open approvals; stop asking about decided ones."""
         self._open = {
             (run.run_id, step.seq): step.name
             for step in run.steps
@@ -294,7 +296,7 @@ class LiveView:
         return self._asking is not None and not self._asking.done()
 
     async def _withdraw(self) -> None:
-        """Stop asking; a decision that was sent is still answered."""
+        """Stop asking; if a decision was sent, await its answer."""
         if self._asking is not None:
             if not self._is_sent:
                 self._asking.cancel()
@@ -303,78 +305,72 @@ class LiveView:
             self._release()
 
     def _write(self, line: Text) -> None:
-        """Write a line, or keep it while a person is asked."""
         if self._is_asking:
             self._held.append(line)
         else:
             self.console.print(line, soft_wrap=True)
 
     def _release(self) -> None:
-        """Write the lines that were kept."""
         while self._held:
             self.console.print(self._held.pop(0), soft_wrap=True)
 
     async def _ask(self, workflow_id: str) -> None:
-        """Ask a person each thing that is open, until a decision counts or they leave it open."""
+        """Ask a person about each open approval, until a decision counts or they leave it open."""
         target = Target(workflow_id, None)
-        while new := [one for one in self._open if one not in self._asked]:
-            self._asked.append(new[0])
-            title = self._open[new[0]]
+        while unasked := [key for key in self._open if key not in self._asked]:
+            self._asked.append(unasked[0])
+            title = self._open[unasked[0]]
             try:
                 while not await self._is_decided(target, title):
                     pass
             except EOFError:
-                run, named = shlex.quote(workflow_id), shlex.quote(title)
-                self._say(f"\nleft open; decide later: baton approve {run} {named} --why '…'")
-            except BatonError as error:  # it cannot be asked any more
+                quoted_id, quoted_title = shlex.quote(workflow_id), shlex.quote(title)
+                self._say(f"\nleft open; decide later: baton approve {quoted_id} {quoted_title} --why '…'")
+            except BatonError as error:  # it is no longer open
                 self._say(str(error))
             self._release()
 
     async def _is_decided(self, target: Target, title: str) -> bool:
-        """Show what is asked, ask, and decide; return False if the decision was refused, so that it is asked again."""
-        asked = await answer_of(self.client, target.workflow_id, asked_now(self.client, target, title))
-        self.console.print(await asked_card(self.store, target, asked))
-        if asked.waiting.proof:
+        """Show an approval, ask, and decide; return False if the decision was refused."""
+        open_approval = await answer_of(self.client, target.workflow_id, read_open_approval(self.client, target, title))
+        self.console.print(await approval_card(self.store, target, open_approval))
+        if open_approval.waiting.proof:
             raise EOFError  # it needs a key
         approved = (
             await self._typed(f"approve {title!r}? [y/n, Ctrl-D leaves it open]", "y", "yes", "n", "no")
         ).startswith("y")
-        answer = await filled_in(asked.waiting, {}, self._typed) if approved else None
+        answer = await fill_form(open_approval.waiting, {}, self._typed) if approved else None
         why = await self._typed("why")
-        decision = asked.decision(approved=approved, who=current_user(), why=why, answer=answer)
+        decision = open_approval.decision(approved=approved, who=current_user(), why=why, answer=answer)
         self._is_sent = True
         try:
-            decided = await answer_of(
-                self.client, target.workflow_id, decide(self.client, target.workflow_id, decision)
-            )
+            result = await answer_of(self.client, target.workflow_id, decide(self.client, target.workflow_id, decision))
         except BatonError as error:
             self._say(str(error))
             return False
         finally:
             self._is_sent = False
-        self.console.print(outcome(decided))
+        self.console.print(render_outcome(result))
         return True
 
     def _say(self, text: str) -> None:
-        """Write a remark below a question."""
         self.console.print(block(text, "yellow"), soft_wrap=True)
 
     async def _typed(self, question: str, *choices: str) -> str:
-        """Return what a person types: something, and one of the choices if there are any.
+        """Return a non-empty line from the person, one of the choices if there are any.
 
-        The terminal is read by the event loop, which keeps working on the run meanwhile. What was typed before the
-        question stood there does not answer it.
+        The event loop reads the terminal, so the run continues meanwhile. Input typed before the question is dropped.
         """
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         while True:
             self.console.print(plain(f"{question}: "), end="", soft_wrap=True)
-            text = (await _line()).strip()
+            text = (await _read_line()).strip()
             if text and (not choices or text.lower() in choices):
                 return text.lower() if choices else text
 
 
 def can_ask() -> bool:
-    """Return whether a person can be asked here: at a terminal, in the foreground, by the main thread."""
+    """Return whether this is the main thread of a foreground process at a terminal."""
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         return False
     try:
@@ -385,20 +381,19 @@ def can_ask() -> bool:
         return False
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:  # it controls no jobs
+    except OSError:  # a terminal without job control
         return True
 
 
-async def _line() -> str:
-    """Return the next line that is typed."""
+async def _read_line() -> str:
     loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
-    ready = asyncio.Event()
-    loop.add_reader(fd, ready.set)
+    readable = asyncio.Event()
+    loop.add_reader(fd, readable.set)
     try:
-        await ready.wait()
+        await readable.wait()
     finally:
         loop.remove_reader(fd)
-    typed = os.read(fd, _MOST_TYPED)
-    if not typed:
+    line = os.read(fd, _MAX_LINE)
+    if not line:
         raise EOFError
-    return typed.decode(errors="replace")
+    return line.decode(errors="replace")

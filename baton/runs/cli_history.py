@@ -1,4 +1,4 @@
-"""`baton history`, `baton diff` and `baton explain`: how the baton came to be what it is."""
+"""`baton history`, `baton diff` and `baton explain`: how the baton changed, and why."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -26,9 +26,8 @@ from baton.wire.text import elapsed, format_duration
 async def history(session: Session, run: RunArgument) -> None:
     """Show who changed what, and when.
 
-    A row for each step: when it ended, how long it took and how many attempts were refused before, who approved or
-    denied where a person decided, and every entry of the baton that came (+) or went (-). Below it stand warnings, and
-    what the branches of a fan-out disagreed about.
+    A row for each step: when it ended, how long it took, its attempts, who approved or denied it, and every entry of
+    the baton that was added (+) or removed (-). Warnings and conflicts between the branches of a fan-out are below.
     """
     target = Target.of(run)
     client = await session.client()
@@ -39,7 +38,7 @@ async def history(session: Session, run: RunArgument) -> None:
         return
     session.show(heading(record), "", history_table(record))
     for at, decision in record.decided:
-        session.show(_decided(at, decision, record))
+        session.show(_handoff_decision(at, decision, record))
     if hints := repair_hints(record):
         session.show("", *hints)
 
@@ -48,43 +47,45 @@ def history_table(record: RunRecord) -> Any:
     """Return the table of all changes."""
     table = make_table("", "#", "step", "when", "took", "what changed", right=("#", "took"), whole=("when", "took"))
     steps = {step.seq: step for step in record.steps}
-    told: set[int] = set()
-    for entry, before in _merges_first(record):
+    shown: set[int] = set()
+    for entry, before in _pairs_merges_first(record):
         step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
         is_branch = entry.kind is StepKind.BRANCH
-        told.add(entry.seq)
+        shown.add(entry.seq)
         table.add_row(
             "" if step is None or is_branch else glyph(step),
             "" if is_branch or step is None else str(entry.seq),
             stack(_name(entry), _kind(entry, step)),
             "" if is_branch else format_time(_ended(entry, step), record.began),
-            "" if step is None or is_branch else format_duration(_took(step)),
-            hanging(_what(entry, before)),
+            "" if step is None or is_branch else format_duration(_duration(step)),
+            _hanging(_entry_lines(entry, before)),
         )
     for step in record.steps:
-        if step.seq not in told:
-            table.add_row(*_unfinished(step, record))
+        if step.seq not in shown:
+            table.add_row(*_unfinished_row(step, record))
     return table
 
 
-def _merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Before]]:
-    """Return the entries with the baton before each; a merge stands above the branches it was made of."""
+def _pairs_merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Before]]:
+    """Return the entries with the old values of their fields; a merge comes before its branches."""
     pairs = [*with_before(record)]
-    places = {entry.seq: place for place, (entry, _) in enumerate(pairs) if entry.kind is StepKind.MERGE}
-    order = [places.get(entry.seq, place) for place, (entry, _) in enumerate(pairs)]
-    kinds = [entry.kind is not StepKind.MERGE for entry, _ in pairs]
-    return [pairs[place] for place in sorted(range(len(pairs)), key=lambda place: (order[place], kinds[place], place))]
+    merges = {entry.seq: index for index, (entry, _) in enumerate(pairs) if entry.kind is StepKind.MERGE}
+
+    def order(index: int) -> tuple[int, bool, int]:
+        entry, _ = pairs[index]
+        return merges.get(entry.seq, index), entry.kind is not StepKind.MERGE, index
+
+    return [pairs[index] for index in sorted(range(len(pairs)), key=order)]
 
 
 def _name(entry: HistoryEntry) -> Text:
-    """Return the step's name; a branch's stands below its merge, so it is indented."""
     attempts = f" ×{entry.attempt}" if entry.attempt > 1 else ""
     indent = "  " if entry.kind is StepKind.BRANCH else ""
     return Text.assemble(indent, plain(entry.stage_id, "" if indent else "bold"), (attempts, "yellow"))
 
 
 def _kind(entry: HistoryEntry, step: Step | None) -> Text | None:
-    """Return what kind of step it was, who decided and how; nothing for an ordinary stage."""
+    """Return the kind of step, or the decision and who made it; None for an ordinary stage."""
     by = f" by {entry.by}" if entry.by else ""
     if step is not None and step.approved is not None:
         return plain(f"{verdict(step)}{by}", "dim" if step.approved else "red")
@@ -93,8 +94,7 @@ def _kind(entry: HistoryEntry, step: Step | None) -> Text | None:
     return plain(f"{entry.kind.value}{by}", "dim")
 
 
-def _what(entry: HistoryEntry, before: Before) -> list[Text]:
-    """Return what an entry did, in words."""
+def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
     lines = [plain(f"“{entry.why}”", "italic")] if entry.why else []
     lines += change_lines([*changes(entry, before), *remarks(entry)])
     spend = entry.spend
@@ -106,21 +106,20 @@ def _what(entry: HistoryEntry, before: Before) -> list[Text]:
     return lines
 
 
-def _decided(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text:
-    """Return in a line who decided what about a handoff that waited, and why."""
+def _handoff_decision(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text:
     amount = f" by {format_usd(decision.micro_usd)}" if decision.micro_usd else ""
     why = f": “{decision.why}”" if decision.why else ""
-    told = f"{format_time(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
-    return plain(f"{told}, handoff {decision.handoff_id[:8]}{why}", "yellow")
+    summary = f"{format_time(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
+    return plain(f"{summary}, handoff {decision.handoff_id[:8]}{why}", "yellow")
 
 
-def _unfinished(step: Step, record: RunRecord) -> list[Any]:
-    """Return the row of a step that changed nothing yet, or never will."""
+def _unfinished_row(step: Step, record: RunRecord) -> list[Any]:
+    """Return the row of a step without a history entry."""
     attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
     state = "waits for a decision" if step.kind is StepKind.APPROVAL else "at work"
     if step.status is StepStatus.FAILED:
         state = "the run ended before it did"
-    what = plain(step.failure, "red") if step.failure else Text(state, "dim")
+    detail = plain(step.failure, "red") if step.failure else Text(state, "dim")
     return [
         glyph(step),
         str(step.seq),
@@ -129,8 +128,8 @@ def _unfinished(step: Step, record: RunRecord) -> list[Any]:
             None if step.kind is StepKind.STAGE else Text(step.kind.value, "dim"),
         ),
         format_time(step.ended or step.began, record.began),
-        format_duration(_took(step)),
-        what,
+        format_duration(_duration(step)),
+        detail,
     ]
 
 
@@ -138,8 +137,7 @@ def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
     return step.ended if step is not None and step.ended is not None else entry.timestamp
 
 
-def _took(step: Step) -> timedelta | None:
-    """Return how long a step took in this run; what was taken over took no time."""
+def _duration(step: Step) -> timedelta | None:
     return None if step.status is StepStatus.TAKEN_OVER else elapsed(step.began, step.ended)
 
 
@@ -147,9 +145,9 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
     """Return the history as JSON: the run, and one object for each change and each unfinished step."""
     steps = {step.seq: step for step in record.steps}
     rows = []
-    for entry, after in record.history:
+    for entry, baton in record.history:
         step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
-        took = _took(step) if step else None
+        took = _duration(step) if step else None
         rows.append(
             {
                 "seq": entry.seq,
@@ -166,18 +164,14 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "change": entry.effective,
                 "warnings": entry.warnings,
                 "removed_constraints": entry.removed_constraints,
-                "conflicts": [one.model_dump(mode="json") for one in entry.conflicts],
+                "conflicts": [conflict.model_dump(mode="json") for conflict in entry.conflicts],
                 "spend": dict(entry.spend),
-                "digest": after.digest,
+                "digest": baton.digest,
             }
         )
     run = record.to_json_object()
-    return {**{key: run[key] for key in run if key != "baton"}, "history": rows, "decided": _decisions(record)}
-
-
-def _decisions(record: RunRecord) -> list[dict[str, Any]]:
-    """Return what people decided about handoffs, as JSON."""
-    return [{"at": at.isoformat(), **decision.model_dump(mode="json")} for at, decision in record.decided]
+    decisions = [{"at": at.isoformat(), **decision.model_dump(mode="json")} for at, decision in record.decided]
+    return {**{key: run[key] for key in run if key != "baton"}, "history": rows, "decided": decisions}
 
 
 @command
@@ -190,22 +184,22 @@ async def diff(
     ] = START,
     second: Annotated[
         str,
-        typer.Argument(metavar="STAGE", help=f"Another stage; `{NOW}` is the baton as it is, or at the end."),
+        typer.Argument(metavar="STAGE", help=f"Another stage; `{NOW}` is the current or the last baton."),
     ] = NOW,
 ) -> None:
     """Compare the batons after two stages, field by field.
 
-    Each baton is taken as it was right after the stage; `start` is the one before the first stage.
+    Each is the baton right after the stage; `start` is the baton before the first stage.
     """
     target = Target.of(run)
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-    (title, before), (later_title, after) = record.point(first), record.point(second)
-    fields = compare(before, after)
+    (title, old_baton), (later_title, new_baton) = record.point(first), record.point(second)
+    fields = compare(old_baton, new_baton)
     if session.json:
-        old, new = before.to_json_object(), after.to_json_object()
-        members = {one.name: _difference_as_json(old.get(one.name), new.get(one.name)) for one in fields}
+        old, new = old_baton.to_json_object(), new_baton.to_json_object()
+        members = {field.name: _difference_as_json(old.get(field.name), new.get(field.name)) for field in fields}
         session.write_json({"run_id": record.run_id, "from": title, "to": later_title, "fields": members})
         return
     session.show(
@@ -222,12 +216,11 @@ async def diff(
 
 
 def _difference_as_json(old: Any, new: Any) -> dict[str, Any]:
-    """Return what came to a field and what went."""
     if isinstance(old, list | None) and isinstance(new, list | None):
-        before, after = old or [], new or []
+        old_items, new_items = old or [], new or []
         return {
-            "removed": [one for one in before if one not in after],
-            "added": [one for one in after if one not in before],
+            "removed": [item for item in old_items if item not in new_items],
+            "added": [item for item in new_items if item not in old_items],
         }
     return {"removed": [] if old is None else [old], "added": [] if new is None else [new]}
 
@@ -235,23 +228,23 @@ def _difference_as_json(old: Any, new: Any) -> dict[str, Any]:
 _STYLES = {"+": ("green", ""), "-": ("red", ""), "!": ("yellow", "yellow"), "=": ("dim", "dim")}
 
 
-def change_lines(shown: Iterable[Change]) -> list[Text]:
-    """Return changes and remarks, each as a line in the colours of its sign."""
-    return [_line(one) for one in shown]
+def change_lines(changes: Iterable[Change]) -> list[Text]:
+    """Return changes and remarks as lines, coloured by sign."""
+    return [_change_line(change) for change in changes]
 
 
-def _line(change: Change) -> Text:
+def _change_line(change: Change) -> Text:
     sign, text = _STYLES.get(change.sign, ("dim", "dim"))
     label = plain(f"{change.label}: " if change.label else "", "dim")
     return Text.assemble((f"{change.sign} " if change.sign else "", sign), label, plain(change.text, text))
 
 
-def hanging(lines: Iterable[Text]) -> Table:
-    """Return the lines, each with its sign in a column of its own, so that long ones stay apart."""
+def _hanging(lines: Iterable[Text]) -> Table:
+    """Return the lines with their signs in a separate column, so that long lines wrap beside them."""
     table = make_grid()
     for line in lines:
-        signed = line.plain[1:2] == " "
-        table.add_row(line[:1] if signed else "", line[2:] if signed else line)
+        has_sign = line.plain[1:2] == " "
+        table.add_row(line[:1] if has_sign else "", line[2:] if has_sign else line)
     return table
 
 
@@ -268,18 +261,18 @@ async def explain(session: Session, run: RunArgument, stage: StageArgument = Non
     """Explain a stage: what its agent saw, what was left out and why.
 
     Each fact is listed with its source and its confidence, then the tools and the cost in tokens. Reads the run's
-    history: no worker is needed, and ended runs are explained too. What was left out is named by event and reason,
-    never by its content.
+    history: no worker is needed, and ended runs are explained too. Events that were left out are listed with the
+    reason, never with their content.
 
     The exit code is 1 if no stage was given a contract or made a prompt.
     """
     target = Target.of(run)
     client = await session.client()
     with session.progress("reading the history"):
-        found = await explain_run(client, target.workflow_id, target.run_id, stage)
+        explanation = await explain_run(client, target.workflow_id, target.run_id, stage)
     if session.json:
-        session.write_json({**found.model_dump(mode="json"), "times_fewer": found.times_fewer})
+        session.write_json({**explanation.model_dump(mode="json"), "times_fewer": explanation.times_fewer})
     elif session.out.is_terminal:
-        session.show(Markdown(found.to_markdown()))
+        session.show(Markdown(explanation.to_markdown()))
     else:
-        session.write(found.to_markdown())
+        session.write(explanation.to_markdown())

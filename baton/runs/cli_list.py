@@ -1,4 +1,4 @@
-"""`baton list` and `baton bill`: which runs there are, and what they cost together."""
+"""`baton list` and `baton bill`: the runs, and their total cost."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,17 +10,17 @@ from baton.cli.options import ExitCode
 from baton.cli.output import STATUS_STYLES, fit_columns, format_age, make_table, plain
 from baton.cli.session import Session, command
 from baton.core.history import Spend
-from baton.runs.client_bill import GroupBy, charges, exported, paired, summed
+from baton.runs.client_bill import GroupBy, pair_sums, read_charges, read_export, sum_charges
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
 from baton.wire.money import format_usd
 from baton.wire.text import elapsed, format_duration
 
 
-def parse_status(given: str) -> str:
+def parse_status(value: str) -> str:
     """Return a status in its official spelling."""
-    status = given.upper().replace("-", "_")
+    status = value.upper().replace("-", "_")
     if status not in STATUSES:
-        raise typer.BadParameter(f"{given!r} is not a status; the statuses are {', '.join(STATUSES)}")
+        raise typer.BadParameter(f"{value!r} is not a status; the statuses are {', '.join(STATUSES)}")
     return status
 
 
@@ -32,7 +32,7 @@ async def list_(
         str | None,
         typer.Option(
             metavar="STATUS",
-            callback=lambda given: given and parse_status(given),
+            callback=lambda value: value and parse_status(value),
             help=f"Only runs with this status: {', '.join(STATUSES)}.",
         ),
     ] = None,
@@ -46,8 +46,8 @@ async def list_(
 ) -> None:
     """List runs, open ones first.
 
-    After them come the latest to end; of each workflow its newest run is listed. The server's index may lag
-    behind by a moment. A terminal that is too narrow for it all is shown the first columns.
+    After them come the runs that ended last. Each workflow is listed with its newest run. The server's index may lag
+    behind by a moment. A narrow terminal shows the first columns only.
     """
     client = await session.client()
     with session.progress("asking for runs"):
@@ -59,17 +59,18 @@ async def list_(
     if not runs:
         session.note("no such run" if every else "no such run; --all looks at every workflow of the namespace")
         return
-    _print(session, runs)
+    _print_runs(session, runs)
     if len(runs) == limit:
         session.note(f"the first {limit}; --limit shows more")
 
 
-def _print(session: Session, runs: list[ListedRun]) -> None:
-    """Write the table."""
+def _print_runs(session: Session, runs: list[ListedRun]) -> None:
     now = datetime.now(UTC)
     longest = max(len(run.workflow_id) for run in runs)
-    whole = ("status", "started", "took")
-    table = make_table("run", "pipeline", "status", "at", "started", "took", "run id", whole=whole, leading=longest)
+    unshortened = ("status", "started", "took")
+    table = make_table(
+        "run", "pipeline", "status", "at", "started", "took", "run id", whole=unshortened, leading=longest
+    )
     for run in runs:
         table.add_row(
             plain(run.workflow_id, "bold"),
@@ -83,17 +84,16 @@ def _print(session: Session, runs: list[ListedRun]) -> None:
     session.show(fit_columns(table, session.out, keep=3))
 
 
-_RIGHT = ("cost", "read", "written", "provider", "difference")
+_RIGHT_ALIGNED = ("cost", "read", "written", "provider", "difference")
 
 
-def _day(given: str | None) -> datetime | None:
-    """Return the moment that `--since` names."""
-    if given is None:
+def _parse_since(value: str | None) -> datetime | None:
+    if value is None:
         return None
     try:
-        at = datetime.fromisoformat(given)
+        at = datetime.fromisoformat(value)
     except ValueError as error:
-        raise typer.BadParameter(f"{given!r} is not a date such as 2026-11-27, or a time of it") from error
+        raise typer.BadParameter(f"{value!r} is not a date such as 2026-11-27, or a time of it") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -114,46 +114,48 @@ async def bill(
         ),
     ] = None,
 ) -> None:
-    """Sum up what runs cost, and compare it with a provider's export.
+    """Sum up the cost of runs, and compare it with a provider's export.
 
     Retries, refused attempts, children and runs rolled back are included. Reads the history of every run that the
     server still has. With --reconcile, each model (or day, by --group-by day) is compared with a provider's CSV export;
-    the exit code is 1 if an amount differs by more than a cent and by more than a hundredth.
+    the exit code is 1 if an amount differs by more than a cent and by more than one percent.
     """
-    start = _day(since)
+    start = _parse_since(since)
     by = group_by or (GroupBy.PIPELINE if reconcile is None else GroupBy.MODEL)
     if reconcile is not None and by not in (GroupBy.MODEL, GroupBy.DAY):
         raise typer.BadParameter("a provider knows models and days only", param_hint="--group-by")
-    theirs = None if reconcile is None else exported(reconcile, by)
+    provider_sums = None if reconcile is None else read_export(reconcile, by)
     client = await session.client()
     with session.progress("reading histories"):
-        ours = summed(await charges(client, start, unread=session.note), by)
-    if theirs is None:
-        _print_sums(session, by, ours)
+        run_sums = sum_charges(await read_charges(client, start, unread=session.note), by)
+    if provider_sums is None:
+        _print_sums(session, by, run_sums)
         return
-    rows = paired(ours, theirs)
-    wrong = [name for name, mine, other in rows if _differ(mine, other)]
-    _print_pairs(session, by, rows, wrong)
-    if wrong:
+    rows = pair_sums(run_sums, provider_sums)
+    differing = [name for name, recorded, provider in rows if _differ(recorded, provider)]
+    _print_pairs(session, by, rows, differing)
+    if differing:
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def _differ(mine: Spend, other: Spend) -> bool:
-    """Return whether two amounts differ by more than rounding; tokens are compared where no money is known."""
-    if other.micro_usd:
-        return abs(mine.micro_usd - other.micro_usd) > max(10_000, other.micro_usd // 100)
-    tokens = [one.prompt_tokens + one.completion_tokens for one in (mine, other)]
-    return abs(tokens[0] - tokens[1]) > tokens[1] // 100
+def _differ(recorded: Spend, provider: Spend) -> bool:
+    """Return whether two amounts differ by more than rounding; tokens are compared if the provider has no cost."""
+    if provider.micro_usd:
+        return abs(recorded.micro_usd - provider.micro_usd) > max(10_000, provider.micro_usd // 100)
+    return abs(_tokens(recorded) - _tokens(provider)) > _tokens(provider) // 100
+
+
+def _tokens(spend: Spend) -> int:
+    return spend.prompt_tokens + spend.completion_tokens
 
 
 def _print_sums(session: Session, by: GroupBy, sums: dict[str, Spend]) -> None:
-    """Write the sums and their total."""
     total = sum(sums.values(), start=Spend())
     if session.json:
         rows = [{by.value: name, **dict(spend)} for name, spend in sums.items()]
         session.write_json({"group_by": by.value, "rows": rows, "total": dict(total)})
         return
-    table = make_table(by.value, "cost", "read", "written", right=_RIGHT)
+    table = make_table(by.value, "cost", "read", "written", right=_RIGHT_ALIGNED)
     for name, spend in [*sums.items(), ("total", total)]:
         style = "bold" if spend is total else ""
         tokens = (f"{spend.prompt_tokens:,}", f"{spend.completion_tokens:,}")
@@ -161,23 +163,20 @@ def _print_sums(session: Session, by: GroupBy, sums: dict[str, Spend]) -> None:
     session.show(table)
 
 
-def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spend]], wrong: list[str]) -> None:
-    """Write what the runs say beside what the provider says."""
+def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spend]], differing: list[str]) -> None:
     if session.json:
-        told = [
-            {by.value: name, "runs": dict(mine), "provider": dict(other), "agrees": name not in wrong}
-            for name, mine, other in rows
+        json_rows = [
+            {by.value: name, "runs": dict(recorded), "provider": dict(provider), "agrees": name not in differing}
+            for name, recorded, provider in rows
         ]
-        session.write_json({"group_by": by.value, "rows": told})
+        session.write_json({"group_by": by.value, "rows": json_rows})
         return
-    table = make_table(by.value, "cost", "provider", "difference", "tokens", right=(*_RIGHT, "tokens"))
-    for name, mine, other in rows:
-        gap = mine.micro_usd - other.micro_usd
-        tokens = mine.prompt_tokens + mine.completion_tokens - other.prompt_tokens - other.completion_tokens
-        sign = "-" if gap < 0 else "+" if gap else ""
-        style = "red" if name in wrong else ""
-        difference = plain(f"{sign}{format_usd(abs(gap))}", style)
-        table.add_row(
-            plain(name, style), format_usd(mine.micro_usd), format_usd(other.micro_usd), difference, f"{tokens:+,}"
-        )
+    table = make_table(by.value, "cost", "provider", "difference", "tokens", right=(*_RIGHT_ALIGNED, "tokens"))
+    for name, recorded, provider in rows:
+        delta = recorded.micro_usd - provider.micro_usd
+        tokens = _tokens(recorded) - _tokens(provider)
+        sign = "-" if delta < 0 else "+" if delta else ""
+        style = "red" if name in differing else ""
+        costs = (format_usd(recorded.micro_usd), format_usd(provider.micro_usd))
+        table.add_row(plain(name, style), *costs, plain(f"{sign}{format_usd(abs(delta))}", style), f"{tokens:+,}")
     session.show(table)

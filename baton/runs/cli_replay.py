@@ -1,4 +1,4 @@
-"""`baton replay` and `baton export`: whether today's code still fits yesterday's histories."""
+"""`baton replay` and `baton export`: replay recorded histories against the current code."""
 
 import json
 import os
@@ -23,17 +23,17 @@ from baton.cli.session import RunArgument, Session, Target, command
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
-from baton.runs.client_events import decoded
+from baton.runs.client_events import decode_payloads
 from baton.runs.client_list import RunFilter, list_runs
 from baton.worker import defined_in, with_submodules
 
-_OF_THE_CODE = "the code "  # begins what only other code corrects
-_DURABLE = "baton.agents.pydantic_ai_durable"  # whose pipelines only load with the plugin of their worker
+_CODE_FAULT = "the code "  # the prefix of problems that only other code can fix
+_DURABLE_MODULE = "baton.agents.pydantic_ai_durable"  # its pipelines only load with its worker plugin
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What came of one history."""
+    """The result of one history."""
 
     source: str
     pipeline: str
@@ -63,7 +63,7 @@ async def replay(
             "--module",
             "-m",
             metavar="MODULE",
-            help="Where the pipelines are: a module, or a package with all its modules; required, may be repeated.",
+            help="A module with pipelines, or a package with all its modules; required, may be repeated.",
         ),
     ] = None,
     path: Annotated[
@@ -73,31 +73,32 @@ async def replay(
     """Replay recorded histories against the current code.
 
     Each history is replayed in the workflow sandbox: no stage is executed and nothing is written. The exit code
-    is 1 if the code asks for something else than one of the histories tells. Before a deployment, `--last 200`
-    replays what is open and what ended last.
+    is 1 if the code does not match one of the histories. Before a deployment, `--last 200` replays the open runs
+    and those that ended last.
     """
-    if not source and last is None:
+    sources = source or []
+    if not sources and last is None:
         raise typer.BadParameter("name runs or files, or ask for the newest runs with --last", param_hint="RUN|FILE")
     if not module:
         raise typer.BadParameter(
             "name the module of the pipelines to replay with, e.g. -m workflows.delivery, once for each module",
             param_hint="--module",
         )
-    workflows = _workflows(path, module)
+    workflows = _load_workflows(path, module)
     with session.progress("getting the histories"):
-        newest = await _newest(session, [*workflows], last) if last else []
-        histories = await _histories(session, [*(source or []), *(one for one in newest if one not in (source or []))])
+        newest = await _list_newest(session, [*workflows], last) if last else []
+        histories = await _load_histories(session, [*dict.fromkeys([*sources, *newest])])
     if not histories:
         session.note(f"there are no runs of {', '.join(sorted(workflows))}")
     verdicts = []
     for name, history in histories:
         with session.progress(f"replaying {name}"):
-            verdicts.append(await _replayed(session, name, history, workflows))
+            verdicts.append(await _replay(session, name, history, workflows))
     if session.json:
-        session.write_json([vars(one) for one in verdicts])
+        session.write_json([vars(verdict) for verdict in verdicts])
     else:
         _print(session, verdicts)
-    if not all(one.fits for one in verdicts):
+    if not all(verdict.fits for verdict in verdicts):
         raise typer.Exit(ExitCode.FAILURE)
 
 
@@ -112,8 +113,8 @@ async def export(
 ) -> None:
     """Save a run's history as JSON, to replay it later.
 
-    The file is what the Temporal CLI and UI save, too. Payloads in it are as the history has them: compressed or
-    encrypted, and those that went to the artifact store as references.
+    The format is that of the Temporal CLI and UI. Payloads are saved as in the history: compressed or encrypted,
+    and as references if they are in the artifact store.
     """
     target = Target.of(run)
     to_output = str(file) == "-"
@@ -126,7 +127,7 @@ async def export(
         session.write(history.to_json() + "\n")
         return
     try:
-        _write_whole(file, history.to_json() + "\n")
+        _write_atomically(file, history.to_json() + "\n")
     except OSError as error:
         raise BatonError(f"{str(file)!r} cannot be written: {error.strerror or error}") from error
     if session.json:
@@ -135,45 +136,45 @@ async def export(
         session.show(plain(f"{len(history.events)} events of {target} are in {file}"))
 
 
-def _write_whole(file: Path, text: str) -> None:
+def _write_atomically(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f"{file.name}.{os.getpid()}.new")
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(file)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(file)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _workflows(path: Path, modules: list[str]) -> dict[str, type]:
+def _load_workflows(path: Path, modules: list[str]) -> dict[str, type]:
     """Return every workflow class of the modules, by its type's name."""
     sys.path.insert(0, str(path.resolve()))
-    found: list[ModuleType] = []
+    loaded: list[ModuleType] = []
     for name in modules:
         try:
-            found += with_submodules(import_module(name))
+            loaded += with_submodules(import_module(name))
         except Exception as error:  # the module is the user's own code
             kind = type(error).__name__
             raise typer.BadParameter(
                 f"{name!r} cannot be imported from {str(path)!r}: {kind}: {error}", param_hint="--module"
             ) from error
-    workflows = defined_in(found).by_type
+    workflows = defined_in(loaded).by_type
     if not workflows:
         raise typer.BadParameter(f"there is no @workflow.defn class in {', '.join(modules)}", param_hint="--module")
     return workflows
 
 
-async def _newest(session: Session, pipelines: list[str], most: int) -> list[str]:
-    """Return the newest runs of some pipelines, open ones first."""
+async def _list_newest(session: Session, pipelines: list[str], limit: int) -> list[str]:
+    """Return the newest runs of the pipelines, open runs first."""
     client = await session.client()
-    found = [run for name in pipelines for run in await list_runs(client, RunFilter(name, every=True), most)]
-    found.sort(key=lambda run: run.ended or run.began, reverse=True)
-    found.sort(key=lambda run: run.ended is not None)
-    return [f"{run.workflow_id}/{run.run_id}" for run in found[:most]]
+    runs = [run for name in pipelines for run in await list_runs(client, RunFilter(name, every=True), limit)]
+    runs.sort(key=lambda run: run.ended or run.began, reverse=True)
+    runs.sort(key=lambda run: run.ended is not None)
+    return [f"{run.workflow_id}/{run.run_id}" for run in runs[:limit]]
 
 
-async def _histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:
-    """Return each history with its name; the server is asked for those that are not files."""
+async def _load_histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:
+    """Return each history with its name, from files or from the server."""
     files = set(filter(os.path.isfile, sources))
     for source in sources:
         if source.endswith(".json") and source not in files:
@@ -182,7 +183,7 @@ async def _histories(session: Session, sources: list[str]) -> list[tuple[str, Wo
     histories = []
     for source in sources:
         if client is None or source in files:
-            histories.append((source, _from_file(Path(source))))
+            histories.append((source, _load_file(Path(source))))
         else:
             target = Target.of(source)
             handle = client.get_workflow_handle(target.workflow_id, run_id=target.run_id)
@@ -190,65 +191,63 @@ async def _histories(session: Session, sources: list[str]) -> list[tuple[str, Wo
     return histories
 
 
-def _from_file(file: Path) -> WorkflowHistory:
+def _load_file(file: Path) -> WorkflowHistory:
     try:
         history = WorkflowHistory.from_json(file.stem, json.loads(file.read_bytes()))
-        _started(history.events)
-    except Exception as error:  # whatever was in the file may end in any error of the parser
-        raise BatonError(f"{str(file)!r} holds no event history: {error or type(error).__name__}") from error
+        _start_attributes(history.events)
+    except Exception as error:  # the parser raises errors of any type
+        raise BatonError(f"{str(file)!r} is not an event history: {error or type(error).__name__}") from error
     return history
 
 
-def _started(events: Any) -> Any:
-    """Return what a history's first event says of the run."""
+def _start_attributes(events: Any) -> Any:
     first: HistoryEvent = events[0]
     if not first.HasField("workflow_execution_started_event_attributes"):
         raise ValueError("its first event does not start a workflow")
     return first.workflow_execution_started_event_attributes
 
 
-async def _replayed(session: Session, name: str, history: WorkflowHistory, workflows: dict[str, type]) -> _Verdict:
-    pipeline = _started(history.events).workflow_type.name
+async def _replay(session: Session, name: str, history: WorkflowHistory, workflows: dict[str, type]) -> _Verdict:
+    pipeline = _start_attributes(history.events).workflow_type.name
     length = len(history.events)
     if pipeline not in workflows:
-        known = ", ".join(sorted(workflows))
-        return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {known}")
-    try:  # for want of a key or an artifact: that is not a fault of the code
-        await decoded(history.events, data_converter(session.parts.artifacts, keyring=session.keyring))
+        names = ", ".join(sorted(workflows))
+        return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {names}")
+    try:  # a missing key or artifact is not a fault of the code
+        await decode_payloads(history.events, data_converter(session.parts.artifacts, keyring=session.keyring))
     except HistoryError as error:
         return _Verdict(name, pipeline, length, False, f"it cannot be replayed: {error}")
     plugins: list[Plugin] = [BatonPlugin(session.parts, keyring=session.keyring)]
-    if (durable := sys.modules.get(_DURABLE)) is not None:  # a module with such an agent has loaded it
+    if (durable := sys.modules.get(_DURABLE_MODULE)) is not None:  # loaded by a module with such an agent
         plugins.append(durable.DurableAgentsPlugin())
     replayer = Replayer(workflows=list(workflows.values()), plugins=plugins, runtime=session.runtime)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     failure = result.replay_failure
     if failure is None:
         return _Verdict(name, pipeline, length, True)
-    return _Verdict(name, pipeline, length, False, _problem(failure))
+    return _Verdict(name, pipeline, length, False, _describe_failure(failure))
 
 
-def _problem(failure: Exception) -> str:
-    """Return what went wrong, without the SDK's wrapping."""
-    told = re.search(r'message: "((?:[^"\\]|\\.)*)"', str(failure))
-    message = told[1] if told else str(failure)
+def _describe_failure(failure: Exception) -> str:
+    """Return the message of a failure, without the SDK's wrapping."""
+    match = re.search(r'message: "((?:[^"\\]|\\.)*)"', str(failure))
+    message = match[1] if match else str(failure)
     if isinstance(failure, NondeterminismError):
-        return f"{_OF_THE_CODE}does something else than the history tells: {message}"
-    return f"{_OF_THE_CODE}fails: {message}"
+        return f"{_CODE_FAULT}does not match the history: {message}"
+    return f"{_CODE_FAULT}fails: {message}"
 
 
 def _print(session: Session, verdicts: list[_Verdict]) -> None:
-    """Write a line for each history, and the sum."""
-    for one in verdicts:
-        sign, style = ("✓", "green") if one.fits else ("✗", "bold red")
-        about = f"  {one.pipeline}, {one.events} events"
-        session.show(Text.assemble((f"{sign} ", style), plain(one.source, "bold"), (about, "dim")))
-        if one.problem:
-            session.show(plain(f"    {one.problem}", "red"))
-    bad = sum((one.problem or "").startswith(_OF_THE_CODE) for one in verdicts)
-    if bad:
+    for verdict in verdicts:
+        sign, style = ("✓", "green") if verdict.fits else ("✗", "bold red")
+        about = f"  {verdict.pipeline}, {verdict.events} events"
+        session.show(Text.assemble((f"{sign} ", style), plain(verdict.source, "bold"), (about, "dim")))
+        if verdict.problem:
+            session.show(plain(f"    {verdict.problem}", "red"))
+    misfits = sum((verdict.problem or "").startswith(_CODE_FAULT) for verdict in verdicts)
+    if misfits:
         session.note(
-            f"{bad} of {len(verdicts)} cannot continue with this code. Ended runs are not affected; for open "
+            f"{misfits} of {len(verdicts)} cannot continue with this code. Ended runs are not affected; for open "
             "runs, bring the old code back, or guard the change with workflow.patched(), or by a parameter where "
             "they continue as new"
         )

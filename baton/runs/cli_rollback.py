@@ -37,8 +37,8 @@ from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunStatus
 from baton.wire.text import quantity
 
-_SHOWN = 12
-_AT_ONCE = 8
+_MAX_SHOWN_STEPS = 12
+_MAX_CONCURRENT = 8
 
 
 @command
@@ -67,9 +67,9 @@ async def rollback(
     """Roll a run back to right before a stage; it continues from there.
 
     Shows what will run again and what it cost, and asks for confirmation; without a terminal, --yes is required.
-    The stage and everything after it are executed again, even if the run has ended. Decisions that came later
-    are asked for again, and children that were started later are terminated. What stages did outside is not undone.
-    With --all, every failed run is rolled back that has the stage.
+    The stage and everything after it are executed again, even if the run has ended. Later decisions are asked for
+    again, and children started later are terminated. Effects of stages outside are not undone. With --all, every
+    failed run that has the stage is rolled back.
     """
     target, by = parse_selection(run, every), resolve_user(who)
     client = await session.client()
@@ -77,36 +77,38 @@ async def rollback(
         if target is not None:
             points = [await find_point(client, target.workflow_id, to, target.run_id)]
         else:
-            points = await _points(session, client, to, RunFilter(pipeline, parse_status(status)), limit)
+            points = await _find_points(session, client, to, RunFilter(pipeline, parse_status(status)), limit)
     if not session.json:
         session.err.print(_preview(points[0]) if target else _preview_of_all(points))
-    which = repr(points[0].run.workflow_id) if target else quantity(len(points), "run")
-    session.confirm(f"roll {which} back?", yes=yes, otherwise="nothing was rolled back")
+    target_text = repr(points[0].run.workflow_id) if target else quantity(len(points), "run")
+    session.confirm(f"roll {target_text} back?", yes=yes, otherwise="nothing was rolled back")
     if target is not None:
         with session.progress("rolling back"):
-            done = await roll_back(client, target.workflow_id, to, by=by, why=why, run_id=target.run_id)
-        _report(session, target.workflow_id, done)
+            result = await roll_back(client, target.workflow_id, to, by=by, why=why, run_id=target.run_id)
+        _report(session, target.workflow_id, result)
     else:
         await _roll_back_all(session, client, points, to, by, why)
 
 
-async def _points(session: Session, client: Client, to: str, wanted: RunFilter, limit: int) -> list[RollbackPoint]:
-    """Return where each selected run would go back to; those without the stage are named and left out."""
-    runs = await list_runs(client, wanted, limit)
-    turn = asyncio.Semaphore(_AT_ONCE)
+async def _find_points(
+    session: Session, client: Client, to: str, run_filter: RunFilter, limit: int
+) -> list[RollbackPoint]:
+    """Return the point of each selected run; runs without the stage are skipped with a note."""
+    runs = await list_runs(client, run_filter, limit)
+    turn = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def point(run: ListedRun) -> RollbackPoint | str:
+    async def find(run: ListedRun) -> RollbackPoint | str:
         async with turn:
             try:
                 return await find_point(client, run.workflow_id, to)
             except HistoryError as error:
                 return str(error)
 
-    found = await asyncio.gather(*map(point, runs))
-    for why in found:
-        if isinstance(why, str):
-            session.note(f"left out: {why}")
-    points = [one for one in found if not isinstance(one, str)]
+    results = await asyncio.gather(*map(find, runs))
+    for result in results:
+        if isinstance(result, str):
+            session.note(f"left out: {result}")
+    points = [result for result in results if not isinstance(result, str)]
     if not points:
         raise PipelineError(f"no selected run has a stage {to!r}; `baton list` shows the runs")
     return points
@@ -115,14 +117,13 @@ async def _points(session: Session, client: Client, to: str, wanted: RunFilter, 
 async def _roll_back_all(
     session: Session, client: Client, points: list[RollbackPoint], to: str, by: str, why: str
 ) -> None:
-    """Roll each run back, and report."""
     rows, failed = [], 0
     for point in points:  # one after the other: each may begin work that costs money
         row: dict[str, Any] = {"workflow_id": point.run.workflow_id}
         try:
             with session.progress(f"rolling back {point.run.workflow_id}"):
-                done = await roll_back(client, point.run.workflow_id, to, by=by, why=why)
-            rows.append({**row, "run_id": done.run_id})
+                result = await roll_back(client, point.run.workflow_id, to, by=by, why=why)
+            rows.append({**row, "run_id": result.run_id})
         except (PipelineError, HistoryError, RPCError) as error:
             failed += 1
             rows.append({**row, "refused": str(error)})
@@ -135,30 +136,29 @@ async def _roll_back_all(
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def _report(session: Session, workflow_id: str, done: RolledBackRun) -> None:
+def _report(session: Session, workflow_id: str, result: RolledBackRun) -> None:
     if session.json:
         session.write_json(
             {
                 "workflow_id": workflow_id,
-                "run_id": done.run_id,
-                "from_run_id": done.from_run_id,
-                "seq": done.step.seq,
-                "name": done.step.name,
-                "event": done.event,
-                "also_again": done.also_again,
-                "stopped_children": done.stopped_children,
+                "run_id": result.run_id,
+                "from_run_id": result.from_run_id,
+                "seq": result.step.seq,
+                "name": result.step.name,
+                "event": result.event,
+                "also_again": result.also_again,
+                "stopped_children": result.stopped_children,
             }
         )
         return
-    step = plain(f"{done.step.seq} {done.step.name}", "bold")
+    step = plain(f"{result.step.seq} {result.step.name}", "bold")
     session.show(Text.assemble(plain(workflow_id, "bold cyan"), " rolled back to before ", step))
-    for child in done.stopped_children:
+    for child in result.stopped_children:
         session.show(plain(f"  terminated its child {child}", "yellow"))
     session.show(Command(f"baton watch {shlex.quote(workflow_id)}"))
 
 
 def _preview_of_all(points: list[RollbackPoint]) -> RenderableType:
-    """Return what rolling all these runs back will do, a line for each."""
     table = make_table("run", "status", "back to before", "steps again", "they cost", right=("steps again",))
     for point in points:
         table.add_row(
@@ -172,9 +172,9 @@ def _preview_of_all(points: list[RollbackPoint]) -> RenderableType:
 
 
 def _preview(point: RollbackPoint) -> RenderableType:
-    """Return what a roll-back will do: the steps that run again, the children it stops, the money that stays spent."""
+    """Return what a roll-back will do: steps that run again, children that stop, spend that stays charged."""
     again, newest = point.again, point.newest
-    left = len(again) - _SHOWN
+    remaining = len(again) - _MAX_SHOWN_STEPS
     cost = " · ".join(spent(point.spent))
     return stack(
         Text.assemble(
@@ -182,16 +182,15 @@ def _preview(point: RollbackPoint) -> RenderableType:
             f" ({newest.status.value}) goes back to before ",
             plain(f"{point.step.seq} {point.step.name}", "bold"),
         ),
-        *(_step(one) for one in again[:_SHOWN]),
-        plain(f"  and {quantity(left, 'step')} more", "dim") if left > 0 else None,
+        *(_step_line(step) for step in again[:_MAX_SHOWN_STEPS]),
+        plain(f"  and {quantity(remaining, 'step')} more", "dim") if remaining > 0 else None,
         plain(f"  {quantity(len(again), 'step')} will run again", "yellow"),
         plain(f"  {cost} spent on that stays charged", "yellow") if cost else None,
         *(plain(f"  child {child} will be terminated if it is open", "yellow") for child in point.children),
     )
 
 
-def _step(step: Step) -> Text:
-    """Return one step that will run again."""
+def _step_line(step: Step) -> Text:
     return plain(f"  {step.seq} {step.name} ({step.kind.value}, {step.status.value})", "dim")
 
 

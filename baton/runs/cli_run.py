@@ -1,4 +1,4 @@
-"""`baton run`, `baton fork` and `baton schedule`: new runs, now or by the clock."""
+"""`baton run`, `baton fork` and `baton schedule`: start runs, now or on a schedule."""
 
 import difflib
 import json
@@ -50,7 +50,7 @@ from baton.core.messages import PipelineInput
 from baton.errors import BatonError
 from baton.runs.cli_watch import follow_to_the_end
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
-from baton.runs.client_follow import answered_at_first
+from baton.runs.client_follow import wait_for_first_answer
 from baton.runs.client_record import RunStatus
 from baton.runs.client_standing import suspended
 from baton.runs.client_waiting import has_pollers
@@ -62,7 +62,7 @@ IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The ne
 
 @dataclass(frozen=True)
 class StartOptions(OptionGroup):
-    """What a new run is given."""
+    """The options of a new run's input."""
 
     goal: Annotated[str | None, typer.Option("--goal", "-g", help="The objective, in one sentence.")] = None
     param: Annotated[
@@ -79,7 +79,7 @@ class StartOptions(OptionGroup):
     ] = None
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US dollars, such as 0.50."),
+        typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US format_usd, such as 0.50."),
     ] = None
     task_queue: Annotated[
         str,
@@ -87,16 +87,16 @@ class StartOptions(OptionGroup):
     ] = DEFAULT_TASK_QUEUE
 
     def pipeline_input(self) -> PipelineInput:
-        """Return the pipeline's input."""
+        """Return the run's input."""
         members = parse_json_object(self.baton, "--baton") if self.baton else {}
         goal = self.goal or members.pop("goal", None)
-        params = _named(self.param or [], "--param", "KEY=JSON")
-        inputs = _named(self.input or [], "--input", "NAME=TEXT or NAME=@FILE")
-        start = _input(
+        params = _parse_pairs(self.param or [], "--param", "KEY=JSON")
+        inputs = _parse_pairs(self.input or [], "--input", "NAME=TEXT or NAME=@FILE")
+        start = _make_input(
             goal,
             members,
             {name: _json_or_text(text) for name, text in params.items()},
-            {name: _text_of(Path(text[1:])) if text.startswith("@") else text for name, text in inputs.items()},
+            {name: _read_text(Path(text[1:])) if text.startswith("@") else text for name, text in inputs.items()},
         )
         if self.budget is None:
             return start
@@ -110,7 +110,7 @@ async def run(
     options: StartOptions,
     id: IdOption = None,
     task_id: Annotated[
-        UUID | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one else.")
+        UUID | None, typer.Option(metavar="UUID", help="The task it belongs to, a random UUID; a new one by default.")
     ] = None,
     watch: WatchOption = False,
     here: Annotated[
@@ -123,9 +123,9 @@ async def run(
 ) -> None:
     """Start a pipeline.
 
-    The goal may also stand in --baton. No code of the pipeline is needed here; a worker of the task
-    queue has it. With --here nothing else need run: the pipeline is one of an installed package, such as code_review,
-    or of the folder's worker.py; the server and its worker end with the run, which is followed to its end.
+    The goal may also be in --baton. The pipeline's code is not needed here; a worker of the task queue has it.
+    With --here no server or worker has to run: the pipeline is from an installed package, such as code_review, or
+    from the folder's worker.py; the run is followed to its end, and the server and its worker end with it.
     """
     start, task_queue = options.pipeline_input(), options.task_queue
     if task_id is not None:
@@ -134,30 +134,30 @@ async def run(
         start = start.model_copy(update={"task_id": str(task_id)})
     workflow_id = id or f"{slug(pipeline)}-{uuid4().hex[:8]}"
     if here:
-        # Imported only now: it brings the embedded server, which no other start needs.
-        async with import_module("baton.cli.supervision").local_server(session, pipeline, task_queue) as own:
-            client = await own.client()
-            handle = await _started(own, client, pipeline, start, workflow_id, task_queue)
-            await _report(own, client, handle, pipeline, watch=True)
+        # Imported here because it loads the embedded server.
+        async with import_module("baton.cli.supervision").local_server(session, pipeline, task_queue) as local_session:
+            client = await local_session.client()
+            handle = await _start(local_session, client, pipeline, start, workflow_id, task_queue)
+            await _report(local_session, client, handle, pipeline, watch=True)
         return
     client = await session.client()
     with session.progress("starting"):
-        handle = await _started(session, client, pipeline, start, workflow_id, task_queue)
+        handle = await _start(session, client, pipeline, start, workflow_id, task_queue)
         has_worker = await has_pollers(client, task_queue)
-        waits = await check_routing(client, task_queue)
-        begins = has_worker and not waits and not watch  # a watcher sees it anyway
-        first = await answered_at_first(client, handle.id, handle.first_execution_run_id) if begins else None
+        unrouted = await check_routing(client, task_queue)
+        may_answer = has_worker and not unrouted and not watch  # a watcher sees the failure
+        first = await wait_for_first_answer(client, handle.id, handle.first_execution_run_id) if may_answer else None
     if not has_worker:
         session.note(f"no worker polls the task queue {task_queue!r}; the run begins once one does")
-    elif waits:
-        session.note(f"{waits.found}, so the run does not begin; what helps:")
-        session.note(waits.remedy or "")
+    elif unrouted:
+        session.note(f"{unrouted.found}, so the run does not begin; what helps:")
+        session.note(unrouted.remedy or "")
     elif first and first.suspended:
         end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
         session.note(f"the run does not begin. {suspended(first.suspended)} If it never will, end it: {end}")
     await _report(session, client, handle, pipeline, watch=watch)
     if first and first.status is RunStatus.FAILED:
-        raise BatonError(f"it failed at once: {first.failure}{_misspelt(start.baton)}")
+        raise BatonError(f"it failed at once: {first.failure}{_misspelt_hint(start.baton)}")
 
 
 @command
@@ -188,7 +188,7 @@ async def fork(
     not changed.
     """
     target, by = Target.of(run), resolve_user(who)
-    edit = parse_json_object(patch, "--patch") if patch else None
+    patch_members = parse_json_object(patch, "--patch") if patch else None
     client = await session.client()
     with session.progress("forking"):
         handle = await fork_run(
@@ -197,7 +197,7 @@ async def fork(
             at,
             by=by,
             why=why,
-            patch=edit,
+            patch=patch_members,
             new_id=id,
             task_queue=task_queue,
             run_id=target.run_id,
@@ -205,10 +205,10 @@ async def fork(
     await _report(session, client, handle, f"fork of {target}", watch=watch)
 
 
-async def _started(
+async def _start(
     session: Session, client: Client, pipeline: str, start: PipelineInput, workflow_id: str, task_queue: str
 ) -> WorkflowHandle[Any, Any]:
-    """Start the run, without search attributes where the namespace has none."""
+    """Start the run, without search attributes if the namespace lacks them."""
     try:
         return await client.start_workflow(pipeline, start, id=workflow_id, task_queue=task_queue)
     except RPCError as error:
@@ -222,11 +222,10 @@ async def _started(
 async def _report(
     session: Session, client: Client, handle: WorkflowHandle[Any, Any], what: str, *, watch: bool
 ) -> None:
-    """Say what was started, and follow it if asked to."""
     run_id = handle.first_execution_run_id or handle.result_run_id
     if session.json:
-        started = {"workflow_id": handle.id, "run_id": run_id}
-        session.write_json_lines([started]) if watch else session.write_json(started)
+        json_row = {"workflow_id": handle.id, "run_id": run_id}
+        session.write_json_lines([json_row]) if watch else session.write_json(json_row)
     elif watch:
         session.err.print(plain(f"started {handle.id}", "dim"))
     else:
@@ -236,15 +235,14 @@ async def _report(
         await follow_to_the_end(session, client, Target(handle.id, run_id))
 
 
-def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
+def _make_input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
     if not isinstance(goal, str) or not goal.strip():
-        told = f"say what is to be reached, with --goal or as `goal` in --baton{_misspelt(members)}"
-        raise typer.BadParameter(told)
+        raise typer.BadParameter(f"give the goal, with --goal or as `goal` in --baton{_misspelt_hint(members)}")
     try:
         start = PipelineInput(goal=goal, baton=members, params=params, inputs=inputs)
         start.first_baton(AnyBaton)
         to_json(start)
-    except PydanticSerializationError:  # files were read strictly, and words are UTF-8
+    except PydanticSerializationError:  # only JSON in --param can have surrogates
         raise typer.BadParameter(
             "a text holds half a surrogate pair; write whole characters", param_hint="--param"
         ) from None
@@ -257,22 +255,21 @@ def _input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: d
     return start
 
 
-def _misspelt(members: Mapping[str, Any]) -> str:
-    """Return a hint for members whose names are like those of every baton; a pipeline's own are not known here."""
+def _misspelt_hint(members: Mapping[str, Any]) -> str:
+    """Return a hint for members that look like misspelt fields of `Baton`; a pipeline's own fields are unknown here."""
     fields = Baton.model_fields
-    near = {name: difflib.get_close_matches(name, fields, n=1) for name in members if name not in fields}
-    return "".join(f"; --baton has {name!r}: did you mean {found[0]!r}?" for name, found in near.items() if found)
+    matches = {name: difflib.get_close_matches(name, fields, n=1) for name in members if name not in fields}
+    return "".join(f"; --baton has {name!r}: did you mean {match[0]!r}?" for name, match in matches.items() if match)
 
 
-def _named(given: list[str], option: str, form: str) -> dict[str, str]:
-    """Return texts by the names that they were given with, each once."""
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, text = one.partition("=")
-        if not equals or not name or name in found:
-            raise typer.BadParameter(f"{one[:80]!r}: write each once, as {form}", param_hint=option)
-        found[name] = text
-    return found
+def _parse_pairs(pairs: list[str], option: str, form: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name or name in values:
+            raise typer.BadParameter(f"{pair[:80]!r}: write each once, as {form}", param_hint=option)
+        values[name] = text
+    return values
 
 
 def _json_or_text(text: str) -> Any:
@@ -282,8 +279,7 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def _text_of(file: Path) -> str:
-    """Return the text of an input's file."""
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -295,12 +291,12 @@ def _text_of(file: Path) -> str:
 
 
 def slug(pipeline: str) -> str:
-    """Return a pipeline's name as the beginning of a workflow id."""
+    """Return a pipeline's name as the prefix of a workflow id."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", pipeline)
     return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-").lower() or "run"
 
 
-_CRON = "cron"  # in the schedule's memo: the server keeps only the calendar that it made of it
+_CRON = "cron"  # in the schedule's memo: the server stores only the calendar it computes from it
 
 
 @command
@@ -317,10 +313,10 @@ async def add(
         str | None, typer.Option("--id", metavar="ID", help="The schedule's id; the pipeline's name by default.")
     ] = None,
 ) -> None:
-    """Start a pipeline by the clock.
+    """Start a pipeline on a schedule.
 
-    Each run is a task of its own, with the schedule's id and its time as its workflow id. While a run is open, no
-    other one begins. Temporal keeps the schedule: nothing of Baton needs to run for it but a worker.
+    Each run is a separate task, with the schedule's id and the time as its workflow id. While a run is open, the next
+    one does not begin. Temporal keeps the schedule: of Baton, only a worker has to run.
     """
     start = options.pipeline_input()
     client = await session.client()
@@ -341,7 +337,7 @@ async def add(
 async def list_(session: Session) -> None:
     """List the schedules, with their next and last runs."""
     client = await session.client()
-    rows = [await _row(one) async for one in await client.list_schedules()]
+    rows = [await _row(schedule) async for schedule in await client.list_schedules()]
     if session.json:
         session.write_json(rows)
         return
@@ -350,8 +346,10 @@ async def list_(session: Session) -> None:
         return
     table = make_table("schedule", "pipeline", "cron", "next", "last run")
     for row in rows:
-        next_run = "paused" if row["paused"] else _time(row["next"])
-        table.add_row(plain(row["schedule"], "bold"), plain(row["pipeline"]), plain(row["cron"]), next_run, _last(row))
+        next_run = "paused" if row["paused"] else _local_time(row["next"])
+        table.add_row(
+            plain(row["schedule"], "bold"), plain(row["pipeline"]), plain(row["cron"]), next_run, _last_run(row)
+        )
     session.show(table)
 
 
@@ -366,7 +364,7 @@ async def delete(
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        raise BatonError(f"there is no schedule {schedule!r}; `baton schedule list` shows those there are") from error
+        raise BatonError(f"there is no schedule {schedule!r}; `baton schedule list` shows the schedules") from error
     if session.json:
         session.write_json({"deleted": schedule})
     else:
@@ -381,38 +379,35 @@ async def _create(
         memo = {_CRON: ", ".join(spec.cron_expressions)}
         await client.create_schedule(name, Schedule(action=action, spec=spec), memo=memo)
     except ScheduleAlreadyRunningError as error:
-        told = (
-            f"there is a schedule {name!r} already; delete it first (`baton schedule delete`), or choose another --id"
-        )
-        raise BatonError(told) from error
+        raise BatonError(
+            f"schedule {name!r} already exists; delete it first (`baton schedule delete`), or choose another --id"
+        ) from error
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT and "schedule spec" in error.message.lower():
             raise typer.BadParameter(error.message, param_hint="--cron") from error
         raise
 
 
-async def _row(one: ScheduleListDescription) -> dict[str, Any]:
-    action = one.schedule.action if one.schedule else None
-    recent = one.info.recent_actions if one.info else []
+async def _row(schedule: ScheduleListDescription) -> dict[str, Any]:
+    action = schedule.schedule.action if schedule.schedule else None
+    recent = schedule.info.recent_actions if schedule.info else []
     last = recent[-1] if recent else None
     return {
-        "schedule": one.id,
+        "schedule": schedule.id,
         "pipeline": action.workflow if isinstance(action, ScheduleListActionStartWorkflow) else None,
-        "cron": (await one.memo()).get(_CRON),
-        "paused": bool(one.schedule and one.schedule.state.paused),
-        "next": next(iter(one.info.next_action_times), None) if one.info else None,
+        "cron": (await schedule.memo()).get(_CRON),
+        "paused": bool(schedule.schedule and schedule.schedule.state.paused),
+        "next": next(iter(schedule.info.next_action_times), None) if schedule.info else None,
         "last": getattr(last.action, "workflow_id", None) if last else None,
         "last_at": last.started_at if last else None,
     }
 
 
-def _time(at: datetime | None) -> str:
-    """Return a time on this machine's clock."""
+def _local_time(at: datetime | None) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M}" if at else ""
 
 
-def _last(row: dict[str, Any]) -> Text:
-    """Return the last run and how long ago it began."""
+def _last_run(row: dict[str, Any]) -> Text:
     if row["last"] is None:
         return Text("none yet", style="dim")
     return Text.assemble(plain(row["last"]), "  ", format_age(row["last_at"], datetime.now(UTC)))

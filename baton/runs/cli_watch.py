@@ -1,4 +1,4 @@
-"""`baton watch`: a run while it happens, as lines of news or as a page that keeps itself up to date."""
+"""`baton watch`: follows a run, as lines of news or as a page that updates itself."""
 
 import asyncio
 import contextlib
@@ -39,13 +39,12 @@ async def watch(
         typer.Option("--from", metavar="CURSOR", help="Resume after the line of --json that has this cursor."),
     ] = None,
 ) -> None:
-    """Follow a run while it happens, to its end.
+    """Follow a run to its end.
 
-    On a terminal it is a page that keeps itself up to date, otherwise a line for each thing that happens. It
-    waits for a server that restarts, and follows the newer run after a roll-back or a continue-as-new. At the end it
-    prints the run's output.
+    On a terminal it is a page that updates itself, otherwise a line for each event. It waits for a server that
+    restarts, and follows the newer run after a roll-back or a continue-as-new. At the end it prints the run's output.
 
-    With --json each line is an object; to resume where it was interrupted, give the last line's `cursor` to --from.
+    With --json each line is an object; to resume after an interruption, give the last line's `cursor` to --from.
     The exit code is 1 if the run does not complete.
     """
     try:
@@ -73,26 +72,25 @@ async def follow_to_the_end(session: Session, client: Client, target: Target, si
 
 
 async def _as_json(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
-    """Write an object for each piece of news; those of one moment in one piece, so that none is lost halfway."""
+    """Write an object for each piece of news, all pieces of an update at once."""
     run: RunRecord | None = None
     async for update in updates:
         run = update.run or run
         if run is not None and update.news:
-            place = {"event": run.last_event, "workflow_id": run.workflow_id, "run_id": run.run_id}
-            told = zip(update.cursors, update.news, strict=True)
+            position = {"event": run.last_event, "workflow_id": run.workflow_id, "run_id": run.run_id}
+            pairs = zip(update.cursors, update.news, strict=True)
             session.write_json_lines(
-                {"cursor": str(at), **place, **one.to_json_object(), **_output(run, one)} for at, one in told
+                {"cursor": str(cursor), **position, **news.to_json_object(), **_output(run, news)}
+                for cursor, news in pairs
             )
     return run
 
 
 def _output(run: RunRecord, news: News) -> dict[str, Any]:
-    """Return what the run returned, beside the news of its end."""
     return {"output": run.result.output} if run.result and news.kind is NewsKind.RUN_ENDED else {}
 
 
 async def _as_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
-    """Write a line for each piece of news."""
     run: RunRecord | None = None
     is_lost = False
     async for update in updates:
@@ -107,29 +105,29 @@ async def _as_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRe
 
 
 async def _as_page(session: Session, client: Client, updates: AsyncIterator[Followed]) -> RunRecord | None:
-    """Keep a page up to date, and leave it there, whole, at the end."""
+    """Update a page while the run is open, and print it whole at the end."""
     page = Page(session.out)
     with Live(page, console=session.out, refresh_per_second=_REFRESH_PER_SECOND, transient=True):
-        looking = asyncio.create_task(page.look(client))
+        polling = asyncio.create_task(page.look(client))
         try:
             async for update in updates:
                 page.take(update)
         finally:
-            looking.cancel()
+            polling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await looking
+                await polling
     session.show(page.whole())
     return page.run
 
 
-_LOOK_EVERY_SECONDS = 2.0
-_FEWEST_ROWS = 3
-_LINES_SAID = 6
-_LONGEST_SHOWN = 80
+_POLL_SECONDS = 2.0
+_MIN_ROWS = 3
+_MAX_STREAM_LINES = 6
+_MAX_LINE_LENGTH = 80
 _NAME_WIDTH = 28
 
 Changes = dict[int, list[tuple[HistoryEntry, Before]]]
-"""What each step changed, with the baton before it, by the step's number."""
+"""By step number: the history entries, and the old values of the fields they changed."""
 
 _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
@@ -154,21 +152,20 @@ _SIGNS = {
 
 
 def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
-    """Yield the lines for news: what happened, and below it what that changed, indented."""
-    befores = {id(entry): before for entry, before in with_before(run)} if any(one.entries for one in news) else {}
-    for one in news:
-        denied = one.kind is NewsKind.STEP_DONE and one.step is not None and one.step.approved is False
-        sign, style = _SIGNS[NewsKind.STEP_FAILED if denied else one.kind]
-        at = f"{format_time(one.at, datetime.now(UTC))} "
-        yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_said(one, run)))
-        for entry in one.entries:
+    """Yield a line for each piece of news, and below it the indented changes."""
+    befores = {id(entry): before for entry, before in with_before(run)} if any(piece.entries for piece in news) else {}
+    for piece in news:
+        denied = piece.kind is NewsKind.STEP_DONE and piece.step is not None and piece.step.approved is False
+        sign, style = _SIGNS[NewsKind.STEP_FAILED if denied else piece.kind]
+        at = f"{format_time(piece.at, datetime.now(UTC))} "
+        yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_describe(piece, run)))
+        for entry in piece.entries:
             if entry.kind is not StepKind.BRANCH:
                 lines = change_lines([*changes(entry, befores[id(entry)]), *remarks(entry)])
                 yield from (Text.assemble(" " * len(at), "  ", line) for line in lines)
 
 
-def _said(news: News, run: RunRecord) -> str:
-    """Return what happened, in words."""
+def _describe(news: News, run: RunRecord) -> str:
     step = news.step
     name = f"{step.seq} {step.name}" if step else ""
     match news.kind:
@@ -188,8 +185,8 @@ def _said(news: News, run: RunRecord) -> str:
             why = f": {news.text}" if news.text else ""
             return f"{name}: waits for a person (baton inbox show {shlex.quote(run.workflow_id)}){why}".lstrip(": ")
         case NewsKind.STEP_DONE if step and step.kind is StepKind.APPROVAL:
-            decided = news.entries[-1]
-            return f"{name}: {verdict(step)} by {decided.by}{f': {decided.why}' if decided.why else ''}"
+            approval = news.entries[-1]
+            return f"{name}: {verdict(step)} by {approval.by}{f': {approval.why}' if approval.why else ''}"
         case NewsKind.STEP_DONE if step:
             attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
             return f"{name}: done in {format_duration(elapsed(step.began, step.ended))}{attempts}"
@@ -205,20 +202,21 @@ def _said(news: News, run: RunRecord) -> str:
         case NewsKind.TEXT:
             return f"{name}: {news.text}"
         case NewsKind.TOOL_CALLED:
-            return f"{name}: calls {news.tool} {_short(news.text)}"
+            return f"{name}: calls {news.tool} {_shorten(news.text)}"
         case NewsKind.TOOL_ANSWERED:
-            return f"{name}: {news.tool} answered {_short(news.text)}"
+            return f"{name}: {news.tool} answered {_shorten(news.text)}"
         case NewsKind.STREAM_RESTARTED:
-            return f"{name}: begins again; what it said before does not count"
+            return f"{name}: begins again; its earlier output does not count"
         case NewsKind.RUN_ENDED:
-            told = (step.failure for step in run.steps if step.status is StepStatus.FAILED and step.failure)
-            return next((news.text.removesuffix(f": {why}") for why in told if news.text.endswith(why)), news.text)
+            failures = (step.failure for step in run.steps if step.status is StepStatus.FAILED and step.failure)
+            shown = next((failure for failure in failures if news.text.endswith(failure)), "")
+            return news.text.removesuffix(f": {shown}")
         case _:
             return news.text
 
 
 class Page:
-    """The page of a watched run; rich asks it what it looks like several times a second."""
+    """The page of a watched run; rich renders it several times a second."""
 
     def __init__(self, console: Console) -> None:
         self.run: RunRecord | None = None
@@ -230,40 +228,40 @@ class Page:
         self._said: dict[int, str] = {}
 
     def take(self, update: Followed) -> None:
-        """Take over an update."""
+        """Update the page."""
         self._lost = update.lost
         if update.run is not None and update.run is not self.run:
-            self.run, self._changes = update.run, _by_step(update.run)
-        for one in update.news:
-            self._hear(one)
+            self.run, self._changes = update.run, _changes_by_step(update.run)
+        for piece in update.news:
+            self._hear(piece)
         if update.news:
             self._changed.set()
 
     def _hear(self, news: News) -> None:
-        """Keep what a step says, as long as it works."""
+        """Collect the output of a step while it streams."""
         seq = news.step.seq if news.step else 0
         match news.kind:
             case NewsKind.TEXT:
                 self._said[seq] = self._said.get(seq, "") + news.text
             case NewsKind.TOOL_CALLED | NewsKind.TOOL_ANSWERED:
                 sign, _ = _SIGNS[news.kind]
-                self._said[seq] = f"{self._said.get(seq, '')}\n{sign} {news.tool} {_short(news.text)}\n"
+                self._said[seq] = f"{self._said.get(seq, '')}\n{sign} {news.tool} {_shorten(news.text)}\n"
             case NewsKind.STEP_DONE | NewsKind.STEP_FAILED | NewsKind.STEP_REFUSED | NewsKind.STREAM_RESTARTED:
                 self._said.pop(seq, None)
 
     async def look(self, client: Client) -> None:
-        """Keep asking the server what the run waits for: failed tries of a stage are not in its history."""
+        """Poll the server for what the run waits for: failed tries of a stage are not in its history."""
         while True:
             if self.run is not None:
                 with contextlib.suppress(RPCError):
                     self._waits = await waits(client, self.run)
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_EVERY_SECONDS):
+                async with asyncio.timeout(_POLL_SECONDS):
                     await self._changed.wait()
 
     def __rich__(self) -> RenderableType:
-        """Return the page as it is now, cut to what the terminal can show."""
+        """Return the page, cut to the height of the terminal."""
         if self.run is None:
             return plain(f"the server is out of reach ({self._lost})" if self._lost else "reading the history …", "dim")
         return FoldedPage(self._page(self.run, self._room(self.run)))
@@ -273,17 +271,17 @@ class Page:
         return self._page(self.run, None) if self.run else Group()
 
     def _room(self, run: RunRecord) -> int:
-        """Return how many steps the terminal can show beside the rest of the page."""
-        rest = self._console.render_lines(FoldedPage(self._page(run, 0)), pad=False)
-        return max(_FEWEST_ROWS, self._console.size.height - len(rest) - 2)
+        """Return how many steps fit on the terminal beside the rest of the page."""
+        frame = self._console.render_lines(FoldedPage(self._page(run, 0)), pad=False)
+        return max(_MIN_ROWS, self._console.size.height - len(frame) - 2)
 
-    def _page(self, run: RunRecord, most: int | None) -> RenderableType:
-        """Return the page with the newest steps, ``most`` of them."""
+    def _page(self, run: RunRecord, limit: int | None) -> RenderableType:
+        """Return the page with at most ``limit`` steps, the newest."""
         pending = self._waits if run.status is RunStatus.RUNNING else None
-        rows: list[RenderableType] = [heading(run, pending), "", *_steps(run, self._changes, most)]
-        for seq, said in self._said.items() if run.status is RunStatus.RUNNING else ():
-            lines = [line for line in said.splitlines() if line.strip()][-_LINES_SAID:]
-            rows += ["", *(plain(f"{seq if at == 0 else ' '} │ {line}", "dim") for at, line in enumerate(lines))]
+        rows: list[RenderableType] = [heading(run, pending), "", *_steps_table(run, self._changes, limit)]
+        for seq, text in self._said.items() if run.status is RunStatus.RUNNING else ():
+            lines = [line for line in text.splitlines() if line.strip()][-_MAX_STREAM_LINES:]
+            rows += ["", *(plain(f"{seq if index == 0 else ' '} │ {line}", "dim") for index, line in enumerate(lines))]
         if pending:
             rows += ["", waits_card(run, pending)]
         rows += repair_hints(run)
@@ -292,14 +290,13 @@ class Page:
         return Group(*rows)
 
 
-def _short(text: str) -> str:
-    """Return a text on one line, as short as a line is."""
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_SHOWN else f"{line[: _LONGEST_SHOWN - 1]}…"
+    return line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
 
 
-def _by_step(run: RunRecord) -> Changes:
-    """Return a run's changes by step; a person's edits and what branches wrote belong to none."""
+def _changes_by_step(run: RunRecord) -> Changes:
+    """Return a run's changes by step, without people's edits and branches."""
     steps: Changes = {}
     for entry, before in with_before(run):
         if entry.kind not in (StepKind.EDIT, StepKind.BRANCH):
@@ -307,9 +304,8 @@ def _by_step(run: RunRecord) -> Changes:
     return steps
 
 
-def _steps(run: RunRecord, done: Changes, most: int | None) -> Iterator[RenderableType]:
-    """Yield the table of the newest steps, a line for each."""
-    steps = run.steps if most is None else run.steps[len(run.steps) - most :] if most else []
+def _steps_table(run: RunRecord, all_changes: Changes, limit: int | None) -> Iterator[RenderableType]:
+    steps = run.steps if limit is None else run.steps[len(run.steps) - limit :] if limit else []
     if len(steps) < len(run.steps):
         yield Text(f"(+{len(run.steps) - len(steps)} earlier)", "dim")
     headings = ("", "#", "step", "took", "what changed")
@@ -318,20 +314,20 @@ def _steps(run: RunRecord, done: Changes, most: int | None) -> Iterator[Renderab
     table.columns[2].max_width = _NAME_WIDTH
     table.columns[4].ratio = 1
     for step in steps:
-        ended = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
-        took = "" if step.status is StepStatus.TAKEN_OVER else format_duration(elapsed(step.began, ended))
+        end = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
+        took = "" if step.status is StepStatus.TAKEN_OVER else format_duration(elapsed(step.began, end))
         attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
         name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
-        table.add_row(glyph(step), str(step.seq), name, took, _summary(step, done.get(step.seq, [])))
+        table.add_row(glyph(step), str(step.seq), name, took, _summary(step, all_changes.get(step.seq, [])))
     yield table
 
 
-def _summary(step: Step, mine: list[tuple[HistoryEntry, Before]]) -> Text:
-    """Return what a step changed, on one line: what came before what went."""
+def _summary(step: Step, entries: list[tuple[HistoryEntry, Before]]) -> Text:
+    """Return a step's changes on one line, additions first."""
     if step.failure and step.status is not StepStatus.DONE:
         return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")
     if step.kind is StepKind.APPROVAL:
-        said = [f"{verdict(step)} by {entry.by}{f': {entry.why}' if entry.why else ''}" for entry, _ in mine]
-        return plain("; ".join(said), "italic")
-    found = [one for entry, before in mine for one in changes(entry, before)]
-    return Text("  ").join(change_lines(sorted(found, key=lambda one: one.sign == "-")))
+        decisions = [f"{verdict(step)} by {entry.by}{f': {entry.why}' if entry.why else ''}" for entry, _ in entries]
+        return plain("; ".join(decisions), "italic")
+    all_of_step = [change for entry, before in entries for change in changes(entry, before)]
+    return Text("  ").join(change_lines(sorted(all_of_step, key=lambda change: change.sign == "-")))

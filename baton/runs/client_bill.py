@@ -1,4 +1,4 @@
-"""What runs cost together, by pipeline, stage, model or day, and whether a provider's own figures agree."""
+"""The cost of all runs, by pipeline, stage, model or day, compared with a provider's own figures."""
 
 import csv
 import re
@@ -21,18 +21,18 @@ from baton.wire.money import to_micro_usd
 from baton.wire.names import ATTRIBUTE_PIPELINE
 
 UNNAMED = "(not named)"
-"""Stands for what a bill does not tell: the model of a stage that charges by itself, the stage of a compression."""
+"""Replaces what a bill lacks: the model of a stage that charges by itself, the stage of a compression."""
 
 _DAY = ("day", "date", "usage_date_utc", "start_time_iso", "start_time", "timestamp")
 _MODEL = ("model", "model_name", "model_version", "snapshot_id")
 _COST = ("cost_usd", "cost", "amount_usd", "amount_value", "amount", "total_cost", "usd")
-_READ = ("input_tokens", "prompt_tokens", "n_context_tokens_total", "usage_input_tokens")
-_WRITTEN = ("output_tokens", "completion_tokens", "n_generated_tokens_total", "usage_output_tokens")
-_SNAPSHOT = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")  # a provider may export the dated name of a model
+_PROMPT_TOKENS = ("input_tokens", "prompt_tokens", "n_context_tokens_total", "usage_input_tokens")
+_COMPLETION_TOKENS = ("output_tokens", "completion_tokens", "n_generated_tokens_total", "usage_output_tokens")
+_DATED_NAME = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")  # a provider may export the dated name of a model
 
 
 class GroupBy(StrEnum):
-    """By what a bill is summed up."""
+    """How charges are grouped."""
 
     PIPELINE = "pipeline"
     STAGE = "stage"
@@ -51,68 +51,70 @@ class Charged:
     spend: Spend
 
 
-async def charges(
+async def read_charges(
     client: Client, since: datetime | None = None, *, unread: Callable[[str], None] = lambda _: None
 ) -> list[Charged]:
-    """Return what all runs of the namespace were charged, children and runs that were rolled back included.
+    """Return the charges of all runs of the namespace, children and rolled-back runs included.
 
-    Each run's own history is read, and each bill is taken once. Runs that the server no longer has are missing.
+    Reads each run's own history, and counts each bill once. Runs that the server no longer has are missing.
     """
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
         query += f" AND (CloseTime >= '{since.isoformat()}' OR ExecutionStatus = 'Running')"
-    found: list[Charged] = []
+    charges: list[Charged] = []
     seen: set[tuple[str, int, datetime | None]] = set()  # a reset run begins with a copy of events of the run before
-    async for one in list_executions(client, query):
+    async for execution in list_executions(client, query):
         try:
-            run = await read_run(client, one.id, one.run_id)
-        except RPCError:  # it reached the end of its retention meanwhile
+            run = await read_run(client, execution.id, execution.run_id)
+        except RPCError:  # its retention has ended meanwhile
             continue
         except HistoryError as error:
-            unread(f"run {one.id!r} is not in the bill: {error}")
+            unread(f"run {execution.id!r} is not in the bill: {error}")
             continue
         for bill in run.bills:
-            key = (one.id, bill.event, bill.at)
+            key = (execution.id, bill.event, bill.at)
             if bill.elsewhere or key in seen or (since and bill.at and bill.at < since):
                 continue
             seen.add(key)
-            found += _charged(run.pipeline, bill)
-    return found
+            charges += _split_by_model(run.pipeline, bill)
+    return charges
 
 
-def _charged(pipeline: str, bill: Bill) -> Iterator[Charged]:
-    """Yield a bill by the models that it names, and what no model is named for."""
-    rest, day = bill.spend, f"{bill.at:%Y-%m-%d}" if bill.at else UNNAMED
+def _split_by_model(pipeline: str, bill: Bill) -> Iterator[Charged]:
+    """Split a bill by model; the remainder has no model."""
+    remainder, day = bill.spend, f"{bill.at:%Y-%m-%d}" if bill.at else UNNAMED
     for model, spend in bill.models.items():
-        rest = rest.beyond(spend)
+        remainder = remainder.beyond(spend)
         yield Charged(pipeline, bill.stage or UNNAMED, model, day, spend)
-    if rest:
-        yield Charged(pipeline, bill.stage or UNNAMED, UNNAMED, day, rest)
+    if remainder:
+        yield Charged(pipeline, bill.stage or UNNAMED, UNNAMED, day, remainder)
 
 
-def summed(found: Iterable[Charged], by: GroupBy) -> dict[str, Spend]:
-    """Return the sum for each pipeline, stage, model or day: days in order, else the dearest first."""
+def sum_charges(charges: Iterable[Charged], by: GroupBy) -> dict[str, Spend]:
+    """Return the sum for each group: days in order, otherwise the highest cost first."""
     sums: dict[str, Spend] = {}
-    for one in found:
-        key: str = getattr(one, by.value)
-        sums[key] = sums.get(key, Spend()) + one.spend
+    for charge in charges:
+        key: str = getattr(charge, by.value)
+        sums[key] = sums.get(key, Spend()) + charge.spend
     order = sorted(sums.items(), key=lambda pair: pair[0] if by is GroupBy.DAY else (-pair[1].micro_usd, pair[0]))
     return dict(order)
 
 
-def exported(file: Path, by: GroupBy) -> dict[str, Spend]:
-    """Return what a provider's export of usage says, for each model or day.
+def read_export(file: Path, by: GroupBy) -> dict[str, Spend]:
+    """Return the sums of a provider's usage export, by model or day.
 
-    It is a CSV file whose first row names its columns, in the spelling of the large providers: `model` or `date`, a
-    cost in US dollars, and tokens read and written; what it lacks is not compared.
+    The file is CSV with a header, in the spelling of the large providers: `model` or `date`, a cost in US format_usd,
+    input and output tokens. Missing columns count as zero.
     """
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             table = csv.DictReader(lines)
             names = {name.strip().lower().replace(" ", "_"): name for name in table.fieldnames or () if name}
-            key = _first(names, _MODEL if by is GroupBy.MODEL else _DAY)
-            cost, read, written = (_first(names, wanted) for wanted in (_COST, _READ, _WRITTEN))
-            if key is None or not (cost or read or written):
+            key = _find_column(names, _MODEL if by is GroupBy.MODEL else _DAY)
+            cost_column, prompt_column, completion_column = (
+                _find_column(names, columns) for columns in (_COST, _PROMPT_TOKENS, _COMPLETION_TOKENS)
+            )
+            if key is None or not (cost_column or prompt_column or completion_column):
                 raise BatonError(
                     f"{str(file)!r} has the columns {', '.join(names) or 'of an empty file'}; expected one for the "
                     f"{by.value} and one for cost or tokens, such as {by.value},input_tokens,output_tokens,cost_usd"
@@ -120,9 +122,9 @@ def exported(file: Path, by: GroupBy) -> dict[str, Spend]:
             sums: dict[str, Spend] = {}
             for row in table:
                 spend = Spend(
-                    micro_usd=to_micro_usd(_number(row, cost, file, table.line_num)),
-                    prompt_tokens=int(_number(row, read, file, table.line_num)),
-                    completion_tokens=int(_number(row, written, file, table.line_num)),
+                    micro_usd=to_micro_usd(_parse_number(row, cost_column, file, table.line_num)),
+                    prompt_tokens=int(_parse_number(row, prompt_column, file, table.line_num)),
+                    completion_tokens=int(_parse_number(row, completion_column, file, table.line_num)),
                 )
                 name = (row[key] or "").strip()
                 name = name[:10] if by is GroupBy.DAY else name
@@ -132,13 +134,12 @@ def exported(file: Path, by: GroupBy) -> dict[str, Spend]:
     return sums
 
 
-def _first(names: dict[str, str], wanted: Iterable[str]) -> str | None:
-    """Return the first wanted column that there is, as the file spells it."""
-    return next((names[name] for name in wanted if name in names), None)
+def _find_column(names: dict[str, str], columns: Iterable[str]) -> str | None:
+    return next((names[name] for name in columns if name in names), None)
 
 
-def _number(row: dict[str, str | None], column: str | None, file: Path, line: int) -> Decimal:
-    """Return the number in a cell; an empty one is zero."""
+def _parse_number(row: dict[str, str | None], column: str | None, file: Path, line: int) -> Decimal:
+    """Return the number in a cell; an empty cell is zero."""
     text = ((row.get(column) if column else None) or "0").strip().lstrip("$")
     try:
         number = Decimal(text)
@@ -149,11 +150,11 @@ def _number(row: dict[str, str | None], column: str | None, file: Path, line: in
     return number
 
 
-def paired(ours: dict[str, Spend], theirs: dict[str, Spend]) -> list[tuple[str, Spend, Spend]]:
-    """Return both sums for each name; a dated name of a model is the model, where no run names it with the date."""
+def pair_sums(recorded: dict[str, Spend], provider: dict[str, Spend]) -> list[tuple[str, Spend, Spend]]:
+    """Return both sums for each name; a model's dated name counts as the model, unless a run has the dated name."""
     merged: dict[str, Spend] = {}
-    for name, spend in theirs.items():
-        known = name if name in ours else _SNAPSHOT.sub("", name)
-        known = known if known in ours else name
-        merged[known] = merged.get(known, Spend()) + spend
-    return [(name, ours.get(name, Spend()), merged.get(name, Spend())) for name in sorted({**ours, **merged})]
+    for name, spend in provider.items():
+        model = name if name in recorded else _DATED_NAME.sub("", name)
+        model = model if model in recorded else name
+        merged[model] = merged.get(model, Spend()) + spend
+    return [(name, recorded.get(name, Spend()), merged.get(name, Spend())) for name in sorted({**recorded, **merged})]

@@ -1,4 +1,4 @@
-"""What changed in a baton, entry by entry, for commands and pages to show."""
+"""The changes of a baton, entry by entry, for commands and pages."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from baton.core.state import MergeStrategy
 from baton.runs.client_record import RunRecord
 from baton.wire.text import quantity
 
-_ONE = {
+_LABELS = {
     "current_state": "state",
     "decision_log": "decision",
     "constraints": "constraint",
@@ -23,8 +23,7 @@ _ONE = {
     "open_questions": "question",
     "acceptance": "acceptance",
 }
-"""What one entry of each field is called."""
-
+"""The label of one entry of each field."""
 
 Before = Mapping[str, JsonValue]
 """The fields that an entry changed, as they were right before it."""
@@ -35,10 +34,10 @@ class Change:
     """One thing that changed in a baton, or a remark on a change.
 
     Attributes:
-        sign: `+` what came, `-` what went, `=` what needs no attention, `!` what an operator should notice; empty for
-            the fields that a branch wrote, which its merge changes.
-        text: The entry on a line.
-        label: What the entry is, such as `decision`.
+        sign: `+` added, `-` removed, `=` harmless, `!` needs an operator's attention; empty for the fields that a
+            branch wrote: its merge changes them.
+        text: The entry on one line.
+        label: The kind of entry, such as `decision`.
     """
 
     sign: str
@@ -55,7 +54,7 @@ class FieldChange:
 
     Attributes:
         name: The field.
-        changes: What came and what went.
+        changes: The added and removed entries.
         kept: How many entries are in both.
     """
 
@@ -65,7 +64,7 @@ class FieldChange:
 
 
 def for_display(baton: Baton) -> Baton:
-    """Return a baton as people are shown it: without the current state while no stage has written one.
+    """Return a baton without its current state, if no stage has written one yet.
 
     Args:
         baton: The baton.
@@ -74,9 +73,9 @@ def for_display(baton: Baton) -> Baton:
 
 
 def with_before(run: RunRecord) -> Iterator[tuple[HistoryEntry, Before]]:
-    """Yield each history entry of a run with the fields that it changed, as they were right before it.
+    """Yield each history entry of a run with the previous values of the fields it changed.
 
-    No baton is made for it: a run may have thousands of entries.
+    Builds no batons: a run may have thousands of entries.
 
     Args:
         run: The run.
@@ -85,17 +84,17 @@ def with_before(run: RunRecord) -> Iterator[tuple[HistoryEntry, Before]]:
     for entry in run.state.entries:
         yield entry, {field: members.get(field) for field in entry.effective}
         for field, value in entry.effective.items():
-            if field != "decision_log":  # which only grows, so that what it was makes no difference
-                members[field] = _after(members.get(field), value)
+            if field != "decision_log":  # it only grows, so its old value is not needed
+                members[field] = _apply(members.get(field), value)
 
 
-def _after(old: JsonValue, value: JsonValue) -> JsonValue:
-    """Return a field after a change; members of an object that are left out stay (RFC 7396)."""
+def _apply(old: JsonValue, value: JsonValue) -> JsonValue:
+    """Return a field's value after a change; objects are merged (RFC 7396)."""
     return merge_patch(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
 
 
 def changes(entry: HistoryEntry, before: Before) -> list[Change]:
-    """Return what a history entry changed: nothing for an approval or a sleep.
+    """Return the changes of a history entry; none for an approval or a sleep.
 
     Args:
         entry: The entry.
@@ -108,7 +107,7 @@ def changes(entry: HistoryEntry, before: Before) -> list[Change]:
     lines: list[Change] = []
     for field, value in entry.effective.items():
         old = [] if field == "decision_log" else before.get(field)
-        lines += difference(field, _ONE.get(field, field.replace("_", " ")), old, _after(old, value))
+        lines += difference(field, _LABELS.get(field, field.replace("_", " ")), old, _apply(old, value))
     return lines
 
 
@@ -116,46 +115,47 @@ def compare(left: Baton, right: Baton) -> list[FieldChange]:
     """Return the fields in which two batons differ.
 
     Args:
-        left: The first baton; what only it has went.
-        right: The second baton; what only it has came.
+        left: The first baton; entries only it has are removed.
+        right: The second baton; entries only it has are added.
     """
     old, new = left.to_json_object(), right.to_json_object()
     return [
-        FieldChange(name, [*difference(name, "", old.get(name), new.get(name))], _kept(old.get(name), new.get(name)))
+        FieldChange(
+            name, [*difference(name, "", old.get(name), new.get(name))], _count_common(old.get(name), new.get(name))
+        )
         for name in {**old, **new}
         if not same_json(old.get(name), new.get(name))
     ]
 
 
-def _kept(old: JsonValue, new: JsonValue) -> int:
-    return sum(one in old for one in new) if isinstance(old, list) and isinstance(new, list) else 0
+def _count_common(old: JsonValue, new: JsonValue) -> int:
+    return sum(entry in old for entry in new) if isinstance(old, list) and isinstance(new, list) else 0
 
 
-def difference(field: str, name: str, before: JsonValue, after: JsonValue) -> Iterator[Change]:
-    """Yield each entry of a field that came or went, under a name; of a single value, the old and the new one."""
-    if same_json(before, after):
+def difference(field: str, name: str, old_value: JsonValue, new_value: JsonValue) -> Iterator[Change]:
+    """Yield the removed and added entries of a field; for a single value, the old and the new value."""
+    if same_json(old_value, new_value):
         return
-    if isinstance(before, dict | None) and isinstance(after, dict | None) and (before or after):
-        old_members, new_members = before or {}, after or {}
+    if isinstance(old_value, dict | None) and isinstance(new_value, dict | None) and (old_value or new_value):
+        old_members, new_members = old_value or {}, new_value or {}
         for key in {**old_members, **new_members}:
             path = f"{name}.{key}" if name else key
             yield from difference(field, path, old_members.get(key), new_members.get(key))
         return
-    if isinstance(before, list | None) and isinstance(after, list | None):
-        old, new = before or [], after or []
-        yield from (Change("-", _in_words(field, one), name) for one in old if one not in new)
-        yield from (Change("+", _in_words(field, one), name) for one in new if one not in old)
+    if isinstance(old_value, list | None) and isinstance(new_value, list | None):
+        old, new = old_value or [], new_value or []
+        yield from (Change("-", _render_entry(field, entry), name) for entry in old if entry not in new)
+        yield from (Change("+", _render_entry(field, entry), name) for entry in new if entry not in old)
         if old != new and sorted(map(str, old)) == sorted(map(str, new)):
             yield Change("=", "another order", name)
         return
-    if before is not None:
-        yield Change("-", _in_words(field, before), name)
-    if after is not None:
-        yield Change("+", _in_words(field, after), name)
+    if old_value is not None:
+        yield Change("-", _render_entry(field, old_value), name)
+    if new_value is not None:
+        yield Change("+", _render_entry(field, new_value), name)
 
 
-def _in_words(field: str, value: JsonValue) -> str:
-    """Return one entry of a field on a line."""
+def _render_entry(field: str, value: JsonValue) -> str:
     if field == "artifacts" and isinstance(value, dict):
         path = f" {value['path']}" if value.get("path") else ""
         return f"{value.get('id')} ({value.get('type')}, {str(value.get('hash'))[:12]}){path}"
@@ -163,7 +163,7 @@ def _in_words(field: str, value: JsonValue) -> str:
 
 
 def remarks(entry: HistoryEntry) -> list[Change]:
-    """Return what an operator should notice about an entry: warnings, conflicts, constraints taken away.
+    """Return the warnings, conflicts and removed constraints of an entry.
 
     Args:
         entry: The entry.
@@ -172,8 +172,8 @@ def remarks(entry: HistoryEntry) -> list[Change]:
     if entry.removed_constraints:
         lines.append(Change("!", f"took away {quantity(len(entry.removed_constraints), 'constraint')}"))
     for conflict in entry.conflicts:
-        *others, last = conflict.values
-        sign = "=" if conflict.strategy == MergeStrategy.UNION else "!"  # which keeps all
-        told = f"{', '.join(others)} and {last} wrote {conflict.field}; merged by {conflict.strategy}"
-        lines.append(Change(sign, told))
+        *stages, last = conflict.values
+        sign = "=" if conflict.strategy == MergeStrategy.UNION else "!"  # a union keeps all values
+        text = f"{', '.join(stages)} and {last} wrote {conflict.field}; merged by {conflict.strategy}"
+        lines.append(Change(sign, text))
     return lines

@@ -1,4 +1,4 @@
-"""How a program connects to Temporal, as the Temporal CLI does, and how it ends."""
+"""Connects a program to Temporal with the settings of the Temporal CLI, and ends its process."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ from baton.sdk import leave
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_TASK_QUEUE = "baton"
 
-_SOURCE = re.compile(r" *\d* *\|")
+_SOURCE_LINE = re.compile(r" *\d* *\|")
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Where to connect to, and as whom.
+    """The server, namespace and profile to connect with.
 
-    What is None comes from the environment (`TEMPORAL_ADDRESS`, `TEMPORAL_NAMESPACE`, `TEMPORAL_API_KEY`,
+    A value of None comes from the environment (`TEMPORAL_ADDRESS`, `TEMPORAL_NAMESPACE`, `TEMPORAL_API_KEY`,
     `TEMPORAL_TLS_…`) or from the profile in `temporal.toml`; the same variables and file serve the Temporal
     CLI.
 
@@ -51,19 +51,20 @@ class Connection:
         """Return the arguments for `Client.connect`.
 
         Raises:
-            ServerError: The file that was named is not there, or it or the profile cannot be used.
+            ServerError: The configuration file does not exist, or it or the profile cannot be used.
 
         Example:
             >>> Connection(address="127.0.0.1:7233", namespace="baton").settings()["target_host"]
             '127.0.0.1:7233'
         """
-        named = self.config_file or os.environ.get("TEMPORAL_CONFIG_FILE")
-        if named and not Path(named).exists():  # the SDK would use the defaults: another server
+        config_file = self.config_file or os.environ.get("TEMPORAL_CONFIG_FILE")
+        if config_file and not Path(config_file).exists():  # the SDK would use the defaults: another server
             raise ServerError(
-                f"there is no connection file {str(named)!r}; correct --config or TEMPORAL_CONFIG_FILE, or leave it out"
+                f"there is no connection file {str(config_file)!r}; correct --config or TEMPORAL_CONFIG_FILE, or leave "
+                "it out"
             )
         try:
-            loaded = ClientConfig.load_client_connect_config(
+            client_config = ClientConfig.load_client_connect_config(
                 profile=self.profile or os.environ.get("TEMPORAL_PROFILE"),
                 config_file=str(self.config_file) if self.config_file else None,
             )
@@ -73,21 +74,21 @@ class Connection:
                 f"{error.strerror}; correct the profile or the TEMPORAL_TLS_… variable that names it"
             ) from error
         except (RuntimeError, ValueError) as error:
-            # Not `from error`: it shows the line of the file, where the key may stand.
+            # Not `from error`: its text quotes the file, which may contain the key.
             raise ServerError(
-                f"the connection settings cannot be used: {_without_source(str(error))}; "
-                f"check {named or 'temporal.toml'}, the profile's name and the TEMPORAL_… variables"
+                f"the connection settings cannot be used: {_strip_source(str(error))}; "
+                f"check {config_file or 'temporal.toml'}, the profile's name and the TEMPORAL_… variables"
             ) from None
-        settings: dict[str, Any] = dict(loaded)
+        settings: dict[str, Any] = dict(client_config)
         settings["target_host"] = self.address or settings.get("target_host") or DEFAULT_ADDRESS
         settings["namespace"] = self.namespace or settings.get("namespace") or "default"
         return settings
 
 
-def _without_source(said: str) -> str:
-    """Return in one line what is wrong with a file, without the line of the file that a parser draws below it."""
-    told = (line.strip() for line in said.splitlines() if not _SOURCE.match(line))
-    return ": ".join(filter(None, told))
+def _strip_source(message: str) -> str:
+    """Return a parser's message on one line, without the lines that quote the file."""
+    lines = (line.strip() for line in message.splitlines() if not _SOURCE_LINE.match(line))
+    return ": ".join(filter(None, lines))
 
 
 async def connect(
@@ -97,25 +98,25 @@ async def connect(
     identity: str | None = None,
     runtime: Runtime | None = None,
 ) -> Client:
-    """Return a client for the server that the connection names.
+    """Return a connected client.
 
     Args:
-        connection: Where to; the environment and profile decide what it leaves open.
-        plugins: Give `BatonPlugin()` here. Without any plugin the client still reads and writes payloads as Baton does,
-            but gives the runs it starts no search attributes, seals nothing, and reads nothing that is encrypted.
-        identity: Who this is, for the server's records.
+        connection: The server; the environment and profile fill in what it lacks.
+        plugins: Pass `BatonPlugin()` here. Without plugins the client uses Baton's payload format, but sets no search
+            attributes on the runs it starts, seals nothing, and cannot read encrypted payloads.
+        identity: The client's identity, for the server's records.
         runtime: The SDK's runtime, for metrics.
 
     Returns:
         A connected client.
 
     Raises:
-        ServerError: The server cannot be reached, or refuses; says what to do.
+        ServerError: The server is unreachable or refuses the connection; says what to do.
     """
     settings = (connection or Connection()).settings()
     if identity:
         settings["identity"] = identity
-    if not plugins:  # the SDK's own converter would stumble over the first compressed payload
+    if not plugins:  # the SDK's own converter cannot read compressed payloads
         settings["data_converter"] = data_converter(default_store())
     try:
         return await Client.connect(**settings, plugins=plugins, runtime=runtime)
@@ -153,21 +154,21 @@ _FAULTS: tuple[tuple[str, str, str], ...] = (
         "(TEMPORAL_TLS_CLIENT_CERT_PATH)",
     ),
 )
-"""What the core's text shows, what it means, and what to do; the first that fits counts."""
+"""Patterns in the core's error text, what they mean, and what to do; the first match wins."""
 
 
 def connection_fault(error: Exception, settings: Mapping[str, Any]) -> str:
-    """Return the line about a connection that failed: where to, why, and what to do."""
-    address, said = settings["target_host"], str(error)
+    """Return the message about a failed connection: address, reason, remedy."""
+    address, message = settings["target_host"], str(error)
     where = f"{address} (namespace {settings['namespace']!r})"
     if not re.search(r":\d+$", address):
-        said = "invalid target URL"  # port 80 would be tried
-    for sign, meaning, remedy in _FAULTS:
-        if found := re.search(sign, said):
-            return f"no connection to {where}: {meaning.format(*found.groups())}; {remedy}"
-    innermost = re.findall(r'message: "([^"]+)"', said)
+        message = "invalid target URL"  # port 80 would be tried
+    for pattern, meaning, remedy in _FAULTS:
+        if match := re.search(pattern, message):
+            return f"no connection to {where}: {meaning.format(*match.groups())}; {remedy}"
+    causes = re.findall(r'message: "([^"]+)"', message)
     return (
-        f"no Temporal server answers at {where}: {innermost[-1] if innermost else said}. Start one with `baton dev`, "
+        f"no Temporal server answers at {where}: {causes[-1] if causes else message}. Start one with `baton dev`, "
         "or name another with --address, TEMPORAL_ADDRESS or a profile in temporal.toml"
     )
 
@@ -180,11 +181,11 @@ def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
 
     SIGTERM cancels ``main`` as Ctrl-C does, so a worker in it lets its stages finish (`BATON_GRACE_SECONDS`).
 
-    The exit code is 0; 1 after an exception, whose traceback is printed, and why a run failed in its last line; 130
-    after Ctrl-C; 143 after SIGTERM.
+    The exit code is 0; 1 after an exception, whose traceback is printed, with the reason of a failed run as its last
+    line; 130 after Ctrl-C; 143 after SIGTERM.
 
     Args:
-        main: What to run.
+        main: The coroutine to run.
 
     Example:
         ```python
@@ -194,23 +195,22 @@ def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
     """
     terminated: list[int] = []
     try:
-        asyncio.run(_cancelled_by_sigterm(main, terminated))
+        asyncio.run(_run_until_sigterm(main, terminated))
     except KeyboardInterrupt:
         leave(130)
     except asyncio.CancelledError:
         if not terminated:
             sys.excepthook(*sys.exc_info())
         leave(_TERMINATED if terminated else 1)
-    except BaseException as error:  # whatever it is, it is shown, and the process ends with it
-        if isinstance(error, WorkflowFailureError):  # which by itself says no more than that, in the last line
+    except BaseException as error:  # any error is printed and ends the process
+        if isinstance(error, WorkflowFailureError):  # its own message has no reason
             error.add_note(str(error.cause))
         sys.excepthook(*sys.exc_info())
         leave(1)
     leave(0)
 
 
-async def _cancelled_by_sigterm(main: Coroutine[Any, Any, Any], terminated: list[int]) -> None:
-    """Run ``main``; SIGTERM cancels it and is noted."""
+async def _run_until_sigterm(main: Coroutine[Any, Any, Any], terminated: list[int]) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - asyncio.run makes one
 

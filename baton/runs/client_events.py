@@ -1,4 +1,4 @@
-"""What single events of a history hold: payloads as records, times, reasons, timers, and failures in clear."""
+"""Reads single history events: payloads, times, timers, and decoded failures."""
 
 import json
 import re
@@ -28,24 +28,24 @@ from baton.wire.names import (
 from baton.wire.records import Record
 
 CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
-"""The workflow id of a child, with the name and the number of its step."""
+"""The workflow id of a child: the name and the number of its step."""
 _STEP = re.compile(r'"step (\d+): ')
 
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-async def decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
-    """Return the decoded payload of each event that may hold one of Baton's records, by event id."""
-    found = {event.event_id: payload for event in events if (payload := _payload(event)) is not None}
+async def decode_payloads(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
+    """Return the decoded payload of each event that may contain one of Baton's records, by event id."""
+    payloads = {event.event_id: payload for event in events if (payload := _payload(event)) is not None}
     try:
-        return dict(zip(found, await _texts(list(found.values()), converter), strict=True))
-    except Exception:  # find out which one it is; there are as many kinds of error as codecs and stores
+        return dict(zip(payloads, await _decode(list(payloads.values()), converter), strict=True))
+    except Exception:  # find the event; codecs and stores raise errors of any type
         texts: dict[int, bytes] = {}
         for event in events:
-            if event.event_id not in found:
+            if event.event_id not in payloads:
                 continue
             try:
-                texts[event.event_id] = (await _texts([found[event.event_id]], converter))[0]
+                texts[event.event_id] = (await _decode([payloads[event.event_id]], converter))[0]
             except Exception as error:
                 if not event.HasField("workflow_execution_signaled_event_attributes"):
                     raise HistoryError(
@@ -55,14 +55,12 @@ async def decoded(events: Sequence[HistoryEvent], converter: DataConverter) -> d
         return texts
 
 
-async def _texts(payloads: list[Payload], converter: DataConverter) -> list[bytes]:
-    """Return the data of payloads once they are decoded."""
+async def _decode(payloads: list[Payload], converter: DataConverter) -> list[bytes]:
     values = await converter.decode(payloads, [RawValue] * len(payloads)) if payloads else []
     return [value.payload.data for value in values]
 
 
 def _payload(event: HistoryEvent) -> Payload | None:
-    """Return the payload of an event that may be one of Baton's records."""
     attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
     match event.WhichOneof("attributes"):
         case "timer_started_event_attributes":
@@ -95,8 +93,8 @@ def _payload(event: HistoryEvent) -> Payload | None:
     return payloads[0] if payloads else None
 
 
-def parsed(kind: type[RecordT], text: bytes | None) -> RecordT | None:
-    """Return the record in a payload, or None where it is something else."""
+def parse_record(kind: type[RecordT], text: bytes | None) -> RecordT | None:
+    """Return the record in a payload, or None if it contains something else."""
     if text is None:
         return None
     try:
@@ -105,17 +103,17 @@ def parsed(kind: type[RecordT], text: bytes | None) -> RecordT | None:
         return None
 
 
-def detail(text: bytes | None) -> list[Any]:
-    """Return what the payload of a failure's details says, if it has any."""
+def parse_details(text: bytes | None) -> list[Any]:
+    """Return the value in the payload of a failure's details, if any, as a list."""
     try:
         return [] if text is None else [json.loads(text)]
     except ValueError:
         return []
 
 
-def stage_input(text: bytes | None) -> StageInput | None:
-    """Return what a stage was sent, as a handoff or plainly; None where it is something else."""
-    plain = parsed(StageInput, text)
+def parse_stage_input(text: bytes | None) -> StageInput | None:
+    """Return a stage's input, sent plainly or as a handoff; None if the payload is something else."""
+    plain = parse_record(StageInput, text)
     if plain is not None or text is None:
         return plain
     try:
@@ -125,75 +123,70 @@ def stage_input(text: bytes | None) -> StageInput | None:
 
 
 def is_compression(event: HistoryEvent) -> bool:
-    """Return whether an event schedules an activity that compresses a conversation."""
+    """Return whether an event schedules the compression of a conversation."""
     return event.activity_task_scheduled_event_attributes.activity_type.name == COMPRESS
 
 
-def is_missing(event: HistoryEvent) -> bool:
-    """Return whether an event tells that a worker lacked what a stage needs, which is not a failure of the stage."""
+def is_missing_resource(event: HistoryEvent) -> bool:
+    """Return whether an activity failed because its worker lacked something the stage needs."""
     failure = event.activity_task_failed_event_attributes.failure
     return failure.application_failure_info.type == ConfigurationError.__name__
 
 
 def is_refusal(event: HistoryEvent) -> bool:
-    """Return whether an event is the answer of a stage that did not accept its handoff."""
+    """Return whether an activity failed because the stage refused its handoff."""
     return event.activity_task_failed_event_attributes.failure.application_failure_info.type == HANDOFF_REFUSED
 
 
 def is_resolved_handoff(event: HistoryEvent) -> bool:
-    """Return whether an event is a person's decision about a handoff that waits."""
+    """Return whether an update is a person's decision about a pending handoff."""
     return event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == RESOLVE_HANDOFF
 
 
 def step_of_summary(text: bytes | None) -> int:
-    """Return the number of the step for which the summary of an activity says that it runs; 0 if it does not say."""
-    named = _STEP.match((text or b"").decode(errors="replace"))
-    return int(named[1]) if named else 0
+    """Return the step's number from an activity's summary; 0 if it has none."""
+    match = _STEP.match((text or b"").decode(errors="replace"))
+    return int(match[1]) if match else 0
 
 
 def first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]) -> Baton:
-    """Return the baton the run began with, with the further fields that its type gave it."""
+    """Return the baton at the start, with the default fields of its type."""
     for event in events:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
         if MEMO_FIELDS in fields:
-            further = json.loads(texts[event.event_id])
-            return start.model_copy(update={"baton": {**start.baton, **further}}).first_baton(AnyBaton)
+            extra_fields = json.loads(texts[event.event_id])
+            return start.model_copy(update={"baton": {**start.baton, **extra_fields}}).first_baton(AnyBaton)
     return start.first_baton(AnyBaton)
 
 
-def innermost(failure: Failure) -> str:
-    """Return the innermost message of a failure, which says what happened."""
+def innermost_message(failure: Failure) -> str:
+    """Return the text of a failure's innermost cause."""
     while failure.HasField("cause"):
         failure = failure.cause
-    return words_of(failure)
+    return failure_text(failure)
 
 
-def words_of(failure: Failure) -> str:
-    """Return what a failure itself says: its message, and before it the type of exception that a program raised."""
+def failure_text(failure: Failure) -> str:
+    """Return a failure's own message, after the type of the exception that was raised."""
     kind = failure.application_failure_info.type
     return f"{kind}: {failure.message}" if kind else failure.message
 
 
 def time_of(event: HistoryEvent) -> datetime:
-    """Return when the event happened."""
-    return _workflow_time(event.event_time.ToNanoseconds())
-
-
-def _workflow_time(nanoseconds: int) -> datetime:
-    """Return a time as `workflow.now()` gives it, rounded in the same way."""
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+    """Return the time of an event, rounded as `workflow.now()` rounds it."""
+    return datetime.fromtimestamp(event.event_time.ToNanoseconds() / 1e9, UTC)
 
 
 APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
-"""The name of the timer that ends an approval: its step, and its title."""
+"""The name of an approval's timer: its step, and its title."""
 SLEEP_TIMER = re.compile(r"step (\d+): sleeps: (.*)", re.DOTALL)
-"""The name of the timer of a sleep: its step, and the step's name."""
+"""The name of a sleep's timer: its step, and the step's name."""
 _HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff ([^:]+)(?:: (.+))?")
 
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer that runs."""
+    """A running timer."""
 
     name: str
     since: datetime
@@ -201,13 +194,13 @@ class Timer:
 
     @property
     def is_of_a_step(self) -> bool:
-        """Whether an approval, a sleep, or the wait for a person ends with it; each is shown as such."""
+        """Whether it ends an approval, a sleep, or the wait for a person."""
         return any(kind.fullmatch(self.name) for kind in (APPROVAL_TIMER, SLEEP_TIMER, _HANDOFF_TIMER))
 
 
 @dataclass(frozen=True)
 class HandoffDeadline:
-    """A handoff that waits for a person."""
+    """A handoff that is waiting for a person."""
 
     seq: int
     handoff_id: str
@@ -217,7 +210,7 @@ class HandoffDeadline:
 
 
 def timer_name(text: bytes | None) -> str:
-    """Return the name of a timer, out of the decoded payload of its event; empty if it has none."""
+    """Return the name in a timer's decoded payload; empty if it has none."""
     try:
         name = json.loads(text or b"")
     except ValueError:
@@ -226,59 +219,57 @@ def timer_name(text: bytes | None) -> str:
 
 
 def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> list[Timer]:
-    """Return the timers that run after these events, the oldest first."""
-    found: dict[int, Timer] = {}
+    """Return the timers that are running after these events, the oldest first."""
+    timers: dict[int, Timer] = {}
     for event in events:
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
         match event.WhichOneof("attributes"):
             case "timer_started_event_attributes":
                 name = timer_name(texts.get(event.event_id))
                 since = time_of(event)
-                found[event.event_id] = Timer(name, since, since + attributes.start_to_fire_timeout.ToTimedelta())
+                timers[event.event_id] = Timer(name, since, since + attributes.start_to_fire_timeout.ToTimedelta())
             case "timer_canceled_event_attributes" | "timer_fired_event_attributes":
-                found.pop(attributes.started_event_id, None)
-    return list(found.values())
+                timers.pop(attributes.started_event_id, None)
+    return list(timers.values())
 
 
 def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
-    """Return the handoffs that wait for a person."""
-    named = ((one, _HANDOFF_TIMER.fullmatch(one.name)) for one in timers)
+    """Return the handoffs that are waiting for a person."""
     return [
-        HandoffDeadline(int(found[1]), found[2], one.since, one.until, found[3] or "") for one, found in named if found
+        HandoffDeadline(int(match[1]), match[2], timer.since, timer.until, match[3] or "")
+        for timer in timers
+        if (match := _HANDOFF_TIMER.fullmatch(timer.name))
     ]
 
 
-def made_ready(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> dict[int, int]:
-    """Return, by step, the workflow task in which its handoff was made, where that was before it was first sent."""
-    found: dict[int, int] = {}
+def find_handoff_tasks(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> dict[int, int]:
+    """Return, by step, the workflow task that made its handoff, if that was before the task that first sent it."""
+    tasks: dict[int, int] = {}
     for event in events:
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
         text, seq = texts.get(event.event_id), 0
         if event.HasField("timer_started_event_attributes"):
-            named = _HANDOFF_TIMER.fullmatch(timer_name(text))
-            seq = int(named[1]) if named else 0
+            match = _HANDOFF_TIMER.fullmatch(timer_name(text))
+            seq = int(match[1]) if match else 0
         elif event.HasField("activity_task_scheduled_event_attributes") and is_compression(event):
             seq = step_of_summary(text)
         if seq:
-            found.setdefault(seq, attributes.workflow_task_completed_event_id)
-    return found
+            tasks.setdefault(seq, attributes.workflow_task_completed_event_id)
+    return tasks
 
 
-_MEMBERS = ("failure", "last_failure")
+async def decode_failures(events: Iterable[HistoryEvent], converter: DataConverter) -> list[HistoryEvent]:
+    """Return the events with decoded messages and stack traces in their failures."""
+    return [await _with_decoded_failures(event, converter) for event in events]
 
 
-async def with_failures(events: Iterable[HistoryEvent], converter: DataConverter) -> list[HistoryEvent]:
-    """Return the events of a history, their failures with messages and stack traces in clear."""
-    return [await _readable(event, converter) for event in events]
-
-
-async def _readable(event: HistoryEvent, converter: DataConverter) -> HistoryEvent:
+async def _with_decoded_failures(event: HistoryEvent, converter: DataConverter) -> HistoryEvent:
     if not any(_is_encoded(failure) for failure in _failures(event)):
         return event
     copy = HistoryEvent()
     copy.CopyFrom(event)
     for failure in _failures(copy):
-        await _reveal(failure, converter)
+        await _decode_failure(failure, converter)
     return copy
 
 
@@ -287,7 +278,7 @@ def _failures(event: HistoryEvent) -> list[Failure]:
     attributes: Any = getattr(event, kind) if kind else None
     return [
         getattr(attributes, name)
-        for name in _MEMBERS
+        for name in ("failure", "last_failure")
         if attributes is not None and name in attributes.DESCRIPTOR.fields_by_name and attributes.HasField(name)
     ]
 
@@ -296,12 +287,12 @@ def _is_encoded(failure: Failure) -> bool:
     return failure.HasField("encoded_attributes") or (failure.HasField("cause") and _is_encoded(failure.cause))
 
 
-async def _reveal(failure: Failure, converter: DataConverter) -> None:
-    """Put the message and the stack trace where they are in clear; what cannot be read stays a placeholder."""
+async def _decode_failure(failure: Failure, converter: DataConverter) -> None:
+    """Set the decoded message and stack trace; unreadable ones stay placeholders."""
     if failure.HasField("encoded_attributes"):
-        [said] = await converter.decode([failure.encoded_attributes])
-        if isinstance(said, dict):
-            failure.message = str(said.get("message", failure.message))
-            failure.stack_trace = str(said.get("stack_trace", failure.stack_trace))
+        [attributes] = await converter.decode([failure.encoded_attributes])
+        if isinstance(attributes, dict):
+            failure.message = str(attributes.get("message", failure.message))
+            failure.stack_trace = str(attributes.get("stack_trace", failure.stack_trace))
     if failure.HasField("cause"):
-        await _reveal(failure.cause, converter)
+        await _decode_failure(failure.cause, converter)

@@ -1,7 +1,7 @@
-"""The runs of workflows as the server tells of them, those that somebody paused among them.
+"""Describes, lists and queries runs, paused runs included.
 
-The SDK knows no paused run: its `describe` and `list_workflows` raise `ValueError` at one, and with it a whole list is
-lost. So the server's own answers are read here.
+The SDK does not know the status of a paused run: `describe` and `list_workflows` raise `ValueError`, which loses the
+whole list. So this module reads the server's responses itself.
 """
 
 import shlex
@@ -43,7 +43,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Execution:
-    """A run as the server tells of it."""
+    """A run as the server describes it."""
 
     info: WorkflowExecutionInfo
     details: DescribeWorkflowExecutionResponse = field(default_factory=DescribeWorkflowExecutionResponse)
@@ -70,46 +70,46 @@ class Execution:
 
     @property
     def status(self) -> str:
-        """How it stands, in Temporal's words: `RUNNING`, `PAUSED`, `COMPLETED` and so on."""
+        """Temporal's status: `RUNNING`, `PAUSED`, `COMPLETED` and so on."""
         return WorkflowExecutionStatus.Name(self.info.status).removeprefix(_STATUS)
 
     @property
     def start_time(self) -> datetime:
         """When it started."""
-        return _at(self.info.start_time)
+        return _to_datetime(self.info.start_time)
 
     @property
     def close_time(self) -> datetime | None:
         """When it ended; None while it is open."""
-        return _at(self.info.close_time) if self.info.HasField("close_time") else None
+        return _to_datetime(self.info.close_time) if self.info.HasField("close_time") else None
 
     @property
     def search_attributes(self) -> TypedSearchAttributes:
-        """What it can be found by."""
+        """Its search attributes."""
         return decode_typed_search_attributes(self.info.search_attributes)
 
     @property
     def pause(self) -> Pause | None:
-        """Who paused it and why; None if it is not paused, or stands in a list."""
+        """Who paused it and why; None if it is not paused, or comes from a list."""
         extended = self.details.workflow_extended_info
         if self.status != PAUSED or not extended.HasField("pause_info"):
             return None
-        told = extended.pause_info
-        return Pause(told.identity, told.reason, _at(told.paused_time))
+        pause_info = extended.pause_info
+        return Pause(pause_info.identity, pause_info.reason, _to_datetime(pause_info.paused_time))
 
 
 async def describe(client: Client, workflow_id: str, run_id: str | None = None) -> Execution:
-    """Return what the server tells of a run."""
+    """Return the server's description of a run."""
     request = DescribeWorkflowExecutionRequest(
         namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id or "")
     )
-    answer = await client.workflow_service.describe_workflow_execution(request, retry=True)
-    return Execution(answer.workflow_execution_info, answer)
+    response = await client.workflow_service.describe_workflow_execution(request, retry=True)
+    return Execution(response.workflow_execution_info, response)
 
 
 async def history(client: Client, workflow_id: str, run_id: str | None = None) -> tuple[str, list[HistoryEvent]]:
     """Return the id of a run, and all its events so far, in order."""
-    # The first event of a run that was rolled back names the run it came from, so the server is asked.
+    # The first event of a rolled-back run has the id of the original run, so ask the server.
     run_id = run_id or (await describe(client, workflow_id)).run_id
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
     return run_id, [event async for event in handle.fetch_history_events(page_size=1000)]
@@ -118,36 +118,36 @@ async def history(client: Client, workflow_id: str, run_id: str | None = None) -
 async def list_executions(
     client: Client, query: str, *, most: int = sys.maxsize, page: int = 1_000
 ) -> AsyncIterator[Execution]:
-    """Yield the runs that a query finds, in the server's order."""
-    token, left = b"", most
-    while left > 0:
+    """Yield the runs that match a query, in the server's order."""
+    token, remaining = b"", most
+    while remaining > 0:
         request = ListWorkflowExecutionsRequest(
-            namespace=client.namespace, query=query, page_size=min(left, page), next_page_token=token
+            namespace=client.namespace, query=query, page_size=min(remaining, page), next_page_token=token
         )
         answer = await client.workflow_service.list_workflow_executions(request, retry=True)
-        for info in answer.executions[:left]:
+        for info in answer.executions[:remaining]:
             yield Execution(info)
-        left, token = left - len(answer.executions), answer.next_page_token
+        remaining, token = remaining - len(answer.executions), answer.next_page_token
         if not token:
             return
 
 
 ANSWER_WITHIN = timedelta(seconds=2)
-"""How long a run may take to answer one of many questions, or one whose answer is only a help."""
+"""The timeout of a query that is one of many, or whose answer is optional."""
 
 
-async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) -> Any:
-    """Return what a run answers to a query."""
+async def query_run(handle: WorkflowHandle[Any, Any], query: str, **options: Any) -> Any:
+    """Return a run's answer to a query."""
     try:
         return await handle.query(query, **options)
     except (ApplicationError, PayloadError) as error:
         why = error.message if isinstance(error, ApplicationError) else str(error)
         raise HistoryError(
-            f"what {handle.id!r} answers cannot be read: {why}. Its workers may be of a newer release of Baton, or "
+            f"the answer of {handle.id!r} cannot be read: {why}. Its workers may run a newer release of Baton, or "
             "have other keys"
         ) from error
     except ValueError as error:
-        if "WorkflowExecutionStatus" not in str(error):  # else the SDK cannot name the status with which it is refused
+        if "WorkflowExecutionStatus" not in str(error):  # the SDK cannot parse the status of a paused run
             raise
         raise PipelineError(
             f"{handle.id!r} is paused: nothing can be asked or decided until it is unpaused ({unpause(handle.id)})"
@@ -155,7 +155,7 @@ async def asked(handle: WorkflowHandle[Any, Any], query: str, **options: Any) ->
 
 
 def is_unknown(query: str, error: WorkflowQueryFailedError) -> bool:
-    """Return whether a query failed because the run's code has none of that name, and not because that code fails."""
+    """Return whether a query failed because the run's code has no query of that name."""
     return query in str(error)
 
 
@@ -164,5 +164,5 @@ def unpause(workflow_id: str) -> str:
     return f"temporal workflow unpause --workflow-id {shlex.quote(workflow_id)}"
 
 
-def _at(time: Timestamp) -> datetime:
+def _to_datetime(time: Timestamp) -> datetime:
     return time.ToDatetime(tzinfo=UTC)

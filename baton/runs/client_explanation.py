@@ -1,4 +1,4 @@
-"""Explaining a stage from the history of its run, with no worker running."""
+"""Explains a stage from the history of its run, with no worker."""
 
 from collections.abc import Set
 
@@ -15,7 +15,7 @@ from baton.runs.client_record import RunRecord
 async def explain_run(
     client: Client, workflow_id: str, run_id: str | None, reference: str | None = None
 ) -> Explanation:
-    """Return the explanation of a stage, from whichever run sent it: this one, or one that it continues or forks."""
+    """Return the explanation of a stage from the run that executed it: this run, or one that it continues or forks."""
     run = await read_run(client, workflow_id, run_id)
     if reference is None:
         if not run.handed:
@@ -28,7 +28,7 @@ async def explain_run(
     try:
         return explain(run, reference)
     except HistoryError as error:
-        unknown = error
+        first_error = error
     steps = frozenset(outcome.seq for outcome in run.start.outcomes)
     own = {step.seq for step in run.steps if reference in (str(step.seq), step.name)} - steps
     while steps and not own and (earlier := run.earlier) is not None:
@@ -37,46 +37,43 @@ async def explain_run(
             return explain(run, reference, steps)
         except RPCError:  # its history is gone
             break
-        except HistoryError:  # it was sent before this one, too
+        except HistoryError:  # an earlier run executed it
             steps &= {outcome.seq for outcome in run.start.outcomes}
-    raise unknown
+    raise first_error
 
 
 def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Explanation:
-    """Return what the agent of a stage was given, what was left out and why, and what it cost."""
-    sent = [one for one in run.handed if steps is None or one.seq in steps]
-    handed = [one for one in sent if reference in (one.stage, str(one.seq))]
-    if len({one.stage for one in handed}) > 1:
-        names = ", ".join(dict.fromkeys(one.stage for one in handed))
+    """Return what a stage's agent was given, what was left out and why, and its cost."""
+    inputs = [sent for sent in run.handed if steps is None or sent.seq in steps]
+    matches = [sent for sent in inputs if reference in (sent.stage, str(sent.seq))]
+    if len(stages := dict.fromkeys(sent.stage for sent in matches)) > 1:
+        names = ", ".join(stages)
         raise HistoryError(f"step {reference} has several stages: {names}; name one of them")
-    if not handed:
+    if not matches:
         step = run.step(reference)
-        handed = [one for one in sent if one.seq == step.seq]
-        if not handed:
+        matches = [sent for sent in inputs if sent.seq == step.seq]
+        if not matches:
             raise HistoryError(
                 f"step {step.seq} ({step.name!r}) was given no contract and made no prompt: {_why_none(step.kind)}"
             )
-    given = handed[-1]
-    before = [
-        SessionEvent.from_json_object(event)
-        for outcome in run.state.outcomes[: given.after]
-        for event in outcome.events
+    sent = matches[-1]
+    earlier_events = [
+        SessionEvent.from_json_object(event) for outcome in run.state.outcomes[: sent.after] for event in outcome.events
     ]
-    told = [one.left_out for one in run.handed[: run.handed.index(given) + 1]]
+    left_out = [earlier.left_out for earlier in run.handed[: run.handed.index(sent) + 1]]
     return explanation_of(
-        given.contract or {},
-        told,
-        before,
-        stage=given.stage,
-        seq=given.seq,
-        attempt=given.attempt,
-        tokens_read=run.tokens_read.get((given.seq, given.stage), 0),
-        prompt=run.prompts.get((given.seq, given.stage), []),
+        sent.contract or {},
+        left_out,
+        earlier_events,
+        stage=sent.stage,
+        seq=sent.seq,
+        attempt=sent.attempt,
+        tokens_read=run.tokens_read.get((sent.seq, sent.stage), 0),
+        prompt=run.prompts.get((sent.seq, sent.stage), []),
     )
 
 
 def _why_none(kind: StepKind) -> str:
-    """Return why a step of a kind has no contract that could be explained, and what to do."""
     if kind is StepKind.CHILD:
         return "it is a pipeline of its own; explain a stage of its run"
     if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):

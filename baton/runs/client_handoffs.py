@@ -1,7 +1,7 @@
-"""The handoffs of a run as its event history tells them: the messages, and which of them wait for a person.
+"""Reads a run's handoffs from its event history, with no worker: the messages, and those that wait for a person.
 
-Needs no worker. What waits is known by its deadline (`baton.runs.client_events`), and why it waits by what its receiver
-answered; so of a handoff that was never sent the history knows only when.
+A pending handoff has a timer (`baton.runs.client_events`); its reason is the receiver's answer, so a handoff that was
+never sent has none.
 """
 
 import json
@@ -19,20 +19,20 @@ from baton.core.verdict import MAX_ATTEMPTS, Code, Disposition, Verdict, disposi
 from baton.handoff.pending import PendingHandoff
 from baton.runs.client_events import (
     HandoffDeadline,
-    decoded,
-    innermost,
+    decode_payloads,
+    innermost_message,
     is_refusal,
-    parsed,
+    parse_record,
 )
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild
 from baton.runs.client_record import RunRecord
 from baton.safety.scan import found_at
 
-UNTOLD = "the history alone does not tell why; a worker does"
-"""The details of a handoff that was never sent, or not as an activity."""
+UNKNOWN_REASON = "the history alone does not tell why; a worker does"
+"""The details of a handoff that was not sent as an activity."""
 UNKNOWN = "?"
-"""An agent that the history does not name."""
+"""An agent whose name is not in the history."""
 
 _ENVELOPE = frozenset(
     {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}
@@ -44,13 +44,13 @@ Message = dict[str, Any]
 
 @dataclass
 class RunHandoffs:
-    """What a history tells of handoffs.
+    """The handoffs in a run's history.
 
     Attributes:
         run: The run.
-        waiting: The handoffs that wait for a person, the oldest first.
-        messages: The message of each handoff as it was sent last, by the handoff's id. Its seal is not verified:
-            who reads a history trusts the server it came from. Light stages leave none.
+        waiting: The handoffs that are waiting for a person, the oldest first.
+        messages: The last message of each handoff, by the handoff's id. Seals are not verified: reading a history
+            means trusting its server. Light stages leave no messages.
     """
 
     run: RunRecord
@@ -62,15 +62,15 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     """Return the handoffs of a run, read from its event history alone."""
     run_id, events = await history(client, workflow_id, run_id)
     run = await rebuild(workflow_id, run_id, events, client.data_converter)
-    texts = await decoded(events, client.data_converter)
-    read = _Read(texts, await _signalled(events, client.data_converter))
+    texts = await decode_payloads(events, client.data_converter)
+    reader = _HandoffReader(texts, await _read_signalled(events, client.data_converter))
     for event in events:
-        read.take(event)
-    return RunHandoffs(run, [read.pending(one) for one in run.pending_handoffs], read.messages)
+        reader.take(event)
+    return RunHandoffs(run, [reader.pending(deadline) for deadline in run.pending_handoffs], reader.messages)
 
 
 def without_envelope(message: Mapping[str, Any]) -> Message:
-    """Return what a message says: its members without those about its way, and without empty ones.
+    """Return a message without its envelope and without empty members.
 
     Args:
         message: The message, as JSON.
@@ -79,18 +79,16 @@ def without_envelope(message: Mapping[str, Any]) -> Message:
 
 
 def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
-    """Return the text that a finding is about, or None where it cannot be found."""
-    found = found_at(message, pointer)
-    if found is None:
+    """Return the text that a finding points at, or None if there is none."""
+    match = found_at(message, pointer)
+    if match is None:
         return None
-    keys, value = found
+    keys, value = match
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return f"{keys[-1]}: {text}" if keys and pointer.endswith("}") else text
 
 
-class _Read:
-    """Goes over the events once, in order."""
-
+class _HandoffReader:
     def __init__(self, texts: dict[int, bytes], signalled: dict[int, Message]) -> None:
         self._texts = texts
         self._signalled = signalled
@@ -99,18 +97,19 @@ class _Read:
         self.messages: dict[str, Message] = {}
 
     def take(self, event: HistoryEvent) -> None:
-        """Take over what an event tells."""
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
         text = self._texts.get(event.event_id)
         match event.WhichOneof("attributes"):
             case "activity_task_scheduled_event_attributes":
-                self._send(event.event_id, _message(text))
+                self._send(event.event_id, _parse_message(text))
             case "signal_external_workflow_execution_initiated_event_attributes":
                 self._send(event.event_id, self._signalled.get(event.event_id))
             case "activity_task_failed_event_attributes" if is_refusal(event):
-                self._answer(self._sent.get(attributes.scheduled_event_id), parsed(StageReturn, text))
+                self._answer(self._sent.get(attributes.scheduled_event_id), parse_record(StageReturn, text))
             case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
-                self._fail(self._sent.get(attributes.scheduled_event_id), innermost(attributes.failure) or "timed out")
+                self._fail(
+                    self._sent.get(attributes.scheduled_event_id), innermost_message(attributes.failure) or "timed out"
+                )
 
     def _send(self, event_id: int, message: Message | None) -> None:
         if message is not None:
@@ -118,62 +117,59 @@ class _Read:
             self._sent[event_id] = handoff_id
             self.messages[handoff_id] = message
 
-    def _answer(self, handoff_id: str | None, returned: StageReturn | None) -> None:
-        if handoff_id is not None and returned is not None and returned.verdict is not None:
-            self._refused[handoff_id] = returned.verdict
+    def _answer(self, handoff_id: str | None, result: StageReturn | None) -> None:
+        if handoff_id is not None and result is not None and result.verdict is not None:
+            self._refused[handoff_id] = result.verdict
 
     def _fail(self, handoff_id: str | None, reason: str) -> None:
         if handoff_id is not None:
             self._refused[handoff_id] = Verdict(valid=False, details=reason)
 
-    def pending(self, one: HandoffDeadline) -> PendingHandoff:
-        """Return a handoff that waits, as far as it is known."""
-        message = self.messages.get(one.handoff_id, {})
-        verdict = self._refused.get(one.handoff_id)
-        if verdict is None:  # it was never sent, for want of money for example: its timer has the code
-            code = next((code for code in Code if one.why.endswith(code.value)), None)
+    def pending(self, deadline: HandoffDeadline) -> PendingHandoff:
+        message = self.messages.get(deadline.handoff_id, {})
+        verdict = self._refused.get(deadline.handoff_id)
+        if verdict is None:  # it was never sent, for example for lack of budget: its timer has the code
+            code = next((code for code in Code if deadline.why.endswith(code.value)), None)
             verdict = Verdict(valid=False, reason=code)
         return PendingHandoff(
-            handoff_id=one.handoff_id,
-            seq=one.seq,
+            handoff_id=deadline.handoff_id,
+            seq=deadline.seq,
             sender=message.get("fromAgent", {}).get("agentId", UNKNOWN),
             receiver=message.get("toAgent", {}).get("agentType", UNKNOWN),
             reason=verdict.reason,
             fate=Disposition.ESCALATE if verdict.reason is None else disposition_of(verdict.reason, MAX_ATTEMPTS),
-            details=verdict.details or UNTOLD,
+            details=verdict.details or UNKNOWN_REASON,
             findings=verdict.findings,
             attempts=_attempt(message),
-            since=one.since,
-            until=one.until,
+            since=deadline.since,
+            until=deadline.until,
         )
 
 
-async def _signalled(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, Message]:
-    """Return the handoffs that were sent to other pipelines by signal, by event id."""
-    found: dict[int, Message] = {}
+async def _read_signalled(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, Message]:
+    """Return the handoffs that were signaled to other pipelines, by event id."""
+    messages: dict[int, Message] = {}
     for event in events:
         if event.HasField("signal_external_workflow_execution_initiated_event_attributes"):
             payloads = event.signal_external_workflow_execution_initiated_event_attributes.input.payloads
             values = await converter.decode(list(payloads[:1]), [RawValue]) if payloads else []
-            message = _message(values[0].payload.data) if values else None
+            message = _parse_message(values[0].payload.data) if values else None
             if message is not None:
-                found[event.event_id] = message
-    return found
+                messages[event.event_id] = message
+    return messages
 
 
 def _attempt(message: Message) -> int:
-    """Return how often a message was sent, as it says itself; what a pipeline did not send says nothing."""
     step = message.get("step")
     attempt = step.get("attempt") if isinstance(step, dict) else None
     return attempt if isinstance(attempt, int) and attempt > 0 else 1
 
 
-def _message(text: bytes | None) -> Message | None:
-    """Return the handoff in a payload, or None where it holds something else."""
+def _parse_message(text: bytes | None) -> Message | None:
     try:
         message = json.loads(text or b"null")
     except ValueError:
         return None
     is_handoff = isinstance(message, dict) and {"handoffId", "fromAgent", "toAgent"} <= message.keys()
-    whole = is_handoff and isinstance(message["fromAgent"], dict) and isinstance(message["toAgent"], dict)
-    return message if whole else None
+    is_whole = is_handoff and isinstance(message["fromAgent"], dict) and isinstance(message["toAgent"], dict)
+    return message if is_whole else None

@@ -1,4 +1,4 @@
-"""Finding runs: by pipeline, status, stage and task, in what the server indexes."""
+"""Finds runs by pipeline, status, stage and task in the server's index."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ from baton.runs.client_executions import PAUSED, Execution, describe, list_execu
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
 SUSPENDED = "SUSPENDED"
-_AT_ONCE = 8
+_MAX_CONCURRENT = 8
 _NEWEST_EVENTS = 40
-_STANDING_STILL = ("WAITING", "PENDING_HANDOFF", SUSPENDED)
-_OPEN = ("RUNNING", *_STANDING_STILL)
-STATUSES = (*_OPEN, PAUSED, *(one.name for one in WorkflowExecutionStatus if one.name not in ("RUNNING", PAUSED)))
-"""What a run's status may be: Temporal's, `PAUSED` by an operator among them; and of an open run, `WAITING` for
-a person, `PENDING_HANDOFF` if a handoff of its does, and `SUSPENDED` once the server reports that its worker's code
-failed, by default five times, or once a stage of it waits for a worker that has what the stage needs."""
+_STALLED = ("WAITING", "PENDING_HANDOFF", SUSPENDED)
+_OPEN = ("RUNNING", *_STALLED)
+STATUSES = tuple(dict.fromkeys((*_OPEN, PAUSED, *WorkflowExecutionStatus.__members__)))
+"""The statuses of a run: Temporal's own, `PAUSED` by an operator included. An open run may also be `WAITING` for a
+person, have a `PENDING_HANDOFF` that waits for one, or be `SUSPENDED`: the server reports that its worker's code fails
+(by default after five tries), or no worker has what a stage needs."""
 _BUILD = "TemporalWorkerDeploymentVersion"
 _BEHAVIOR = "TemporalWorkflowVersioningBehavior"
 _PROBLEMS = "TemporalReportedProblems"  # the server sets it, and removes it once the run continues
@@ -37,17 +37,17 @@ _PROBLEMS = "TemporalReportedProblems"  # the server sets it, and removes it onc
 
 @dataclass(frozen=True)
 class RunFilter:
-    """Which runs are asked for; None is "any".
+    """A filter for runs; None matches any.
 
     Attributes:
         pipeline: The pipeline, that is the workflow's type.
         status: One of `STATUSES`.
-        stage: The stage the run is at, or ended at.
+        stage: The run's current or last stage.
         task: The task's id.
-        children: Also runs that another run started; a filter by pipeline, by task, or by a status in which a run
-            needs somebody finds them anyway, because the run that started them only seems to be at work.
-        every: Also workflows that were started without Baton's search attributes.
-        id_prefix: What the workflow id begins with.
+        children: Include runs that another run started. A filter by pipeline, by task, or by a status in which a run
+            needs a person always includes them, because their parent's status does not show it.
+        every: Include workflows without Baton's search attributes.
+        id_prefix: A prefix of the workflow id.
     """
 
     pipeline: str | None = None
@@ -72,35 +72,35 @@ class RunFilter:
         elif labelled and not self.every:
             terms.append(f"{ATTRIBUTE_PIPELINE} IS NOT NULL")
         if self.status:
-            terms.append(_equal("ExecutionStatus", "Running" if self.status in _OPEN else _in_queries(self.status)))
+            terms.append(_equal("ExecutionStatus", "Running" if self.status in _OPEN else _spell_status(self.status)))
             if by_label:
                 terms.append(_equal(ATTRIBUTE_STATUS, self.status))
             elif self.status == SUSPENDED:
-                lacks = f" OR {_equal(ATTRIBUTE_STATUS, SUSPENDED)}" if labelled else ""
-                terms.append(f"({_PROBLEMS} IS NOT NULL{lacks})")
+                or_suspended = f" OR {_equal(ATTRIBUTE_STATUS, SUSPENDED)}" if labelled else ""
+                terms.append(f"({_PROBLEMS} IS NOT NULL{or_suspended})")
         else:
             terms.append("ExecutionStatus != 'ContinuedAsNew'")
-        with_children = self.children or self.status in (*_STANDING_STILL, PAUSED)
+        with_children = self.children or self.status in (*_STALLED, PAUSED)
         if not (self.pipeline or self.task or with_children or self.every):
             terms.append("ParentWorkflowId IS NULL")
         terms += [_equal(ATTRIBUTE_STAGE, self.stage)] if self.stage else []
         terms += [_equal(ATTRIBUTE_TASK, self.task)] if self.task else []
-        terms += [f"WorkflowId STARTS_WITH {_quoted(self.id_prefix)}"] if self.id_prefix else []
+        terms += [f"WorkflowId STARTS_WITH {_quote(self.id_prefix)}"] if self.id_prefix else []
         return " AND ".join(terms)
 
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run as the server's index knows it; the index may lag behind by a moment.
+    """A run in the server's index, which may lag behind by a moment.
 
     Attributes:
         workflow_id: The workflow.
         run_id: Its newest run.
         pipeline: The workflow's type.
         status: One of `STATUSES`.
-        stage: The stage it is at, or ended at; None where it is not indexed.
-        task_id: The task's id; None where it is not indexed.
-        began: When the run started; of one that continued as new, the first run, once `with_details` was asked.
+        stage: Its current or last stage; None if it is not indexed.
+        task_id: The task's id; None if it is not indexed.
+        began: When the run started; after `with_details`, when the first run of its chain started.
         ended: When it ended.
     """
 
@@ -114,22 +114,22 @@ class ListedRun:
     ended: datetime | None
 
 
-async def list_runs(client: Client, wanted: RunFilter, limit: int) -> list[ListedRun]:
-    """Return runs, open ones first, then the latest to end; of each workflow its newest run."""
+async def list_runs(client: Client, run_filter: RunFilter, limit: int) -> list[ListedRun]:
+    """Return the newest run of each workflow, open runs first, then the last to end."""
     try:
-        return await _found(client, wanted, wanted.query(), limit)
+        return await _list_newest(client, run_filter, run_filter.query(), limit)
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
             raise
-    return await _found(client, wanted, wanted.query(labelled=False), limit)
+    return await _list_newest(client, run_filter, run_filter.query(labelled=False), limit)
 
 
-async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> list[ListedRun]:
+async def _list_newest(client: Client, run_filter: RunFilter, query: str, limit: int) -> list[ListedRun]:
     runs: dict[str, ListedRun] = {}
-    async for found in list_executions(client, query, page=min(1000, 2 * limit)):
-        run = _listed(found)
-        # To the server a run that waits is open.
-        if wanted.status in (None, run.status):
+    async for execution in list_executions(client, query, page=min(1000, 2 * limit)):
+        run = _to_listed_run(execution)
+        # The server counts waiting runs as running.
+        if run_filter.status in (None, run.status):
             runs.setdefault(run.workflow_id, run)
         if len(runs) == limit:
             break
@@ -137,37 +137,37 @@ async def _found(client: Client, wanted: RunFilter, query: str, limit: int) -> l
 
 
 async def with_details(client: Client, runs: Sequence[ListedRun]) -> list[ListedRun]:
-    """Return the runs with what the index does not have.
+    """Add what the index lacks to runs.
 
-    The stage that each began last, by its history: the index has it once a second at most. And when the first run of
-    a chain started that continued as new, if the server still has it.
+    That is the stage that each run began last, from its history, because the index is updated once a second at most;
+    and when the first run of its chain started, if the server still has it.
     """
-    turn = asyncio.Semaphore(_AT_ONCE)
+    turn = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def told(run: ListedRun) -> ListedRun:
+    async def add_details(run: ListedRun) -> ListedRun:
         execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
         request = GetWorkflowExecutionHistoryReverseRequest(
             namespace=client.namespace, execution=execution, maximum_page_size=_NEWEST_EVENTS
         )
         async with turn:
             try:
-                answer = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
-            except RPCError:  # the index knows runs for a moment longer than there is a history
+                response = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
+            except RPCError:  # the index keeps runs for a moment longer than their history
                 return run
             began = run.began
             with contextlib.suppress(RPCError):
                 first = (await describe(client, run.workflow_id, run.run_id)).info.first_run_id or run.run_id
                 if first != run.run_id:
                     began = (await describe(client, run.workflow_id, first)).start_time
-        found = (_begins(event) for event in answer.history.events)
-        stage = next(filter(None, found), run.stage) or run.stage
+        stages = (_started_step(event) for event in response.history.events)
+        stage = next(filter(None, stages), run.stage) or run.stage
         return dataclasses.replace(run, stage=stage, began=began)
 
-    return [*await asyncio.gather(*(told(run) for run in runs))]
+    return [*await asyncio.gather(*(add_details(run) for run in runs))]
 
 
-def _begins(event: HistoryEvent) -> str | None:
-    """Return the step that an event begins, None if it begins none; of an approval the index has the name at once."""
+def _started_step(event: HistoryEvent) -> str | None:
+    """Return the step that an event starts, or None; an approval's name is in the index at once."""
     indexed = event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
     if ATTRIBUTE_STAGE in indexed:
         value: Any = json.loads(indexed[ATTRIBUTE_STAGE].data)
@@ -179,51 +179,49 @@ def _begins(event: HistoryEvent) -> str | None:
     return None if name.startswith("baton.") else name or None
 
 
-def pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> str:
-    """Return the query for open runs of a task queue that are pinned to other builds than these."""
+def query_pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> str:
+    """Return the query for a task queue's open runs that are pinned to other builds."""
     terms = [_equal("TaskQueue", task_queue), _equal("ExecutionStatus", "Running"), _equal(_BEHAVIOR, "Pinned")]
-    known = ", ".join(_quoted(f"{deployment}:{id}") for deployment, id in sorted(builds))
-    return " AND ".join([*terms, f"{_BUILD} NOT IN ({known})"] if known else terms)
+    known_builds = ", ".join(_quote(f"{deployment}:{id}") for deployment, id in sorted(builds))
+    return " AND ".join([*terms, f"{_BUILD} NOT IN ({known_builds})"] if known_builds else terms)
 
 
-def label_of(found: Execution, name: str) -> str | None:
-    """Return one of Baton's search attributes of a run; None where the server does not index it."""
-    return found.search_attributes.get(SearchAttributeKey.for_keyword(name))
+def label_of(execution: Execution, name: str) -> str | None:
+    """Return one of Baton's search attributes of a run; None if it is not indexed."""
+    return execution.search_attributes.get(SearchAttributeKey.for_keyword(name))
 
 
-def status_of(found: Execution) -> str:
-    """Return how a run stands, as one of `STATUSES`: Temporal's own status does not tell that it needs somebody."""
-    status = found.status
-    label = label_of(found, ATTRIBUTE_STATUS)
-    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in found.search_attributes):
+def status_of(execution: Execution) -> str:
+    """Return a run's status, one of `STATUSES`."""
+    status = execution.status
+    label = label_of(execution, ATTRIBUTE_STATUS)
+    if status == "RUNNING" and any(pair.key.name == _PROBLEMS for pair in execution.search_attributes):
         return SUSPENDED
-    if status == "RUNNING" and label in _STANDING_STILL:
+    if status == "RUNNING" and label in _STALLED:
         return label
     return status
 
 
-def _listed(found: Execution) -> ListedRun:
-    """Return what the index says of a run."""
+def _to_listed_run(execution: Execution) -> ListedRun:
     return ListedRun(
-        workflow_id=found.id,
-        run_id=found.run_id,
-        pipeline=found.workflow_type,
-        status=status_of(found),
-        stage=label_of(found, ATTRIBUTE_STAGE),
-        task_id=label_of(found, ATTRIBUTE_TASK),
-        began=found.start_time,
-        ended=found.close_time,
+        workflow_id=execution.id,
+        run_id=execution.run_id,
+        pipeline=execution.workflow_type,
+        status=status_of(execution),
+        stage=label_of(execution, ATTRIBUTE_STAGE),
+        task_id=label_of(execution, ATTRIBUTE_TASK),
+        began=execution.start_time,
+        ended=execution.close_time,
     )
 
 
-def _in_queries(status: str) -> str:
-    """Return a status as the query language spells it."""
+def _spell_status(status: str) -> str:
     return "".join(word.capitalize() for word in status.split("_"))
 
 
 def _equal(name: str, value: str) -> str:
-    return f"{name} = {_quoted(value)}"
+    return f"{name} = {_quote(value)}"
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""What happened between two readings of a run."""
+"""The news of a run: what happened between two readings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Any
 
 from baton.core.history import HistoryEntry, StepKind
-from baton.runs.client_record import Heard, RunRecord, RunStatus, Step, StepStatus, StepStream, unheard
+from baton.runs.client_record import Heard, RunRecord, RunStatus, Step, StepStatus, StepStream, new_parts
 
 
 class NewsKind(StrEnum):
-    """What a piece of news is about."""
+    """The kind of a piece of news."""
 
     RUN_STARTED = "run_started"
     RUN_GOES_ON = "run_goes_on"
@@ -38,13 +38,13 @@ class News:
     """One thing that happened.
 
     Attributes:
-        kind: What it is about.
-        at: When.
-        text: What happened, for people: the goal, a failure, a note, a status. Of a stage that streams, the next piece
-            of its text, the arguments of a tool as JSON, or what it answered.
+        kind: The kind of news.
+        at: When it happened.
+        text: The goal, a failure, a note, or a status. From a stage that streams: the next piece of its text, a
+            tool's arguments as JSON, or a tool's answer.
         step: The step it is about.
         tool: The tool that was called or answered.
-        entries: What a finished step changed.
+        entries: The history entries of a finished step.
     """
 
     kind: NewsKind
@@ -55,7 +55,7 @@ class News:
     tool: str = ""
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the news as JSON; members that say nothing are left out."""
+        """Return the news as JSON, without empty members."""
         step = self.step
         seconds = (step.ended - step.began).total_seconds() if step and step.began and step.ended else None
         members: dict[str, Any] = {
@@ -77,165 +77,167 @@ class News:
 _ENDS = (NewsKind.STEP_DONE, NewsKind.STEP_REFUSED, NewsKind.STEP_FAILED)
 
 
-def news_of(before: RunRecord | None, after: RunRecord, at: datetime, *, goes_on: bool = False) -> list[News]:
-    """Return what happened to a run from one reading to the next, in the order it happened."""
-    told = _Told(before, at)
+def news_of(previous: RunRecord | None, current: RunRecord, at: datetime, *, goes_on: bool = False) -> list[News]:
+    """Return what happened to a run from one reading to the next, in order."""
+    earlier = _EarlierReading(previous, at)
     news = [
-        *told.run(after),
-        *told.undone(after),
-        *told.steps(after),
-        *told.handoffs(after),
-        *told.notes(after),
-        *told.suspended(after),
+        *earlier.run(current),
+        *earlier.undone(current),
+        *earlier.steps(current),
+        *earlier.handoffs(current),
+        *earlier.notes(current),
+        *earlier.suspended(current),
     ]
-    news.sort(key=lambda one: one.at)
+    news.sort(key=lambda piece: piece.at)
     if goes_on:
-        return [one for one in news if one.kind is not NewsKind.STEP_FAILED]
-    if after.status is not RunStatus.RUNNING and not told.ended(after):
-        news.append(News(NewsKind.RUN_ENDED, after.ended or at, _ending(after)))
+        return [piece for piece in news if piece.kind is not NewsKind.STEP_FAILED]
+    if current.status is not RunStatus.RUNNING and not earlier.ended(current):
+        news.append(News(NewsKind.RUN_ENDED, current.ended or at, _describe_end(current)))
     return news
 
 
 def streamed_news(run: RunRecord, stream: StepStream, heard: Heard) -> Iterator[tuple[News, tuple[int, int]]]:
-    """Yield what is new in a stream, each piece with the place up to which it was heard then."""
-    step = next((one for one in run.steps if one.seq == stream.seq), None)
-    for again, kind, text, tool, place in unheard(stream, heard):
-        if again:
-            yield News(NewsKind.STREAM_RESTARTED, stream.at, step=step), (place[0], 0)
-        yield News(NewsKind(kind), stream.at, text, step, tool=tool), place
+    """Yield the new pieces of a stream, each with the position after it."""
+    step = next((step for step in run.steps if step.seq == stream.seq), None)
+    for restarts, kind, text, tool, position in new_parts(stream, heard):
+        if restarts:
+            yield News(NewsKind.STREAM_RESTARTED, stream.at, step=step), (position[0], 0)
+        yield News(NewsKind(kind), stream.at, text, step, tool=tool), position
 
 
-def with_streams(news: list[News], before: RunRecord | None, after: RunRecord, heard: Heard) -> list[News]:
-    """Return the news with what is new in the streams that have ended since, before the news of their steps' ends."""
-    known = {(one.activity, one.event) for one in before.streams if one.event} if before else set()
-    if before is not None and before.run_id != after.run_id and not after.resets:
-        known = set()  # the run continued as new, and its numbers begin again
-    since = after.resets[-1].event if before and before.run_id != after.run_id and after.resets else after.last_event
-    told = [*news]
-    for stream in after.streams:
-        if stream.event is not None and ((stream.activity, stream.event) not in known or stream.event > since):
-            pieces = [piece for piece, _ in streamed_news(after, stream, heard)]
-            ends = (at for at, one in enumerate(told) if one.step and one.step.seq == stream.seq and one.kind in _ENDS)
-            place = next(ends, len(told))
-            told[place:place] = pieces
-    return told
+def with_streams(news: list[News], previous: RunRecord | None, current: RunRecord, heard: Heard) -> list[News]:
+    """Insert the new pieces of ended streams into the news, each before its step's end."""
+    known_ends = {(stream.activity, stream.event) for stream in previous.streams if stream.event} if previous else set()
+    since = current.last_event
+    if previous is not None and previous.run_id != current.run_id:
+        if current.resets:
+            since = current.resets[-1].event
+        else:
+            known_ends = set()  # the run continued as new, so its event numbers start over
+    merged = [*news]
+    for stream in current.streams:
+        if stream.event is not None and ((stream.activity, stream.event) not in known_ends or stream.event > since):
+            pieces = [piece for piece, _ in streamed_news(current, stream, heard)]
+            ends = (piece.step and piece.step.seq == stream.seq and piece.kind in _ENDS for piece in merged)
+            index = next((index for index, is_end in enumerate(ends) if is_end), len(merged))
+            merged[index:index] = pieces
+    return merged
 
 
-class _Told:
-    """What was told up to the earlier reading."""
+class _EarlierReading:
+    """The earlier reading of a run; its methods yield the news since then."""
 
-    def __init__(self, before: RunRecord | None, now: datetime) -> None:
-        self._before = before
+    def __init__(self, previous: RunRecord | None, now: datetime) -> None:
+        self._previous = previous
         self._now = now
-        self._steps = {step.seq: step for step in before.steps} if before else {}
-        self._entries = _by_step(before) if before else {}
+        self._steps = {step.seq: step for step in previous.steps} if previous else {}
+        self._entries = _entries_by_step(previous) if previous else {}
 
-    def ended(self, after: RunRecord) -> bool:
-        before = self._before
-        return before is not None and before.run_id == after.run_id and before.status is after.status
+    def ended(self, current: RunRecord) -> bool:
+        previous = self._previous
+        return previous is not None and previous.run_id == current.run_id and previous.status is current.status
 
-    def run(self, after: RunRecord) -> Iterator[News]:
-        """Yield that the run began, or continues as another."""
-        before = self._before
-        if before is None:
-            yield News(NewsKind.RUN_STARTED, after.began or self._now, after.start.goal)
-        elif before.run_id != after.run_id:
-            how = "continued as new" if before.next_run_id else "rolled back"
-            yield News(NewsKind.RUN_GOES_ON, self._left_at(after), f"{how}; continues as run {after.run_id}")
+    def run(self, current: RunRecord) -> Iterator[News]:
+        previous = self._previous
+        if previous is None:
+            yield News(NewsKind.RUN_STARTED, current.began or self._now, current.start.goal)
+        elif previous.run_id != current.run_id:
+            how = "continued as new" if previous.next_run_id else "rolled back"
+            yield News(NewsKind.RUN_GOES_ON, self._left_at(current), f"{how}; continues as run {current.run_id}")
 
-    def suspended(self, after: RunRecord) -> Iterator[News]:
-        """Yield that no worker can continue the run."""
-        known = self._before.suspended if self._before and self._before.run_id == after.run_id else None
-        if after.suspended not in (None, known):
-            yield News(NewsKind.RUN_SUSPENDED, self._now, after.suspended)
-        said = self._before.missing if self._before and self._before.run_id == after.run_id else []
-        yield from (News(NewsKind.WAITS_FOR_WORKER, self._now, one) for one in after.missing if one not in said)
+    def suspended(self, current: RunRecord) -> Iterator[News]:
+        known_reason = self._previous.suspended if self._previous and self._previous.run_id == current.run_id else None
+        if current.suspended not in (None, known_reason):
+            yield News(NewsKind.RUN_SUSPENDED, self._now, current.suspended)
+        known_missing = self._previous.missing if self._previous and self._previous.run_id == current.run_id else []
+        yield from (
+            News(NewsKind.WAITS_FOR_WORKER, self._now, text) for text in current.missing if text not in known_missing
+        )
 
-    def undone(self, after: RunRecord) -> Iterator[News]:
-        """Yield the steps that a roll-back took away."""
-        gone = sorted(self._entries.keys() - _by_step(after).keys())
-        at = self._left_at(after)
-        yield from (News(NewsKind.STEP_UNDONE, at, step=self._steps[seq]) for seq, _ in gone if seq in self._steps)
+    def undone(self, current: RunRecord) -> Iterator[News]:
+        removed = sorted(self._entries.keys() - _entries_by_step(current).keys())
+        at = self._left_at(current)
+        yield from (News(NewsKind.STEP_UNDONE, at, step=self._steps[seq]) for seq, _ in removed if seq in self._steps)
 
-    def _left_at(self, after: RunRecord) -> datetime:
-        """Return when a run took the place of the one before: at its reset, or when that one ended."""
-        ended = self._before.ended if self._before else None
-        return after.reset or ended or self._now
+    def _left_at(self, current: RunRecord) -> datetime:
+        """Return when a run replaced the earlier run: at its reset, or when the earlier run ended."""
+        ended = self._previous.ended if self._previous else None
+        return current.reset or ended or self._now
 
-    def steps(self, after: RunRecord) -> Iterator[News]:
-        entries = _by_step(after)
-        taken = [step for step in after.steps if step.status is StepStatus.TAKEN_OVER]
-        if taken and self._before is None:
-            names = ", ".join(f"{step.seq} {step.name}" for step in taken)
-            yield News(NewsKind.TAKEN_OVER, after.began or self._now, names)
+    def steps(self, current: RunRecord) -> Iterator[News]:
+        entries = _entries_by_step(current)
+        taken_over = [step for step in current.steps if step.status is StepStatus.TAKEN_OVER]
+        if taken_over and self._previous is None:
+            names = ", ".join(f"{step.seq} {step.name}" for step in taken_over)
+            yield News(NewsKind.TAKEN_OVER, current.began or self._now, names)
         for key, edits in entries.items():
             if key[1] and not self._knows(key, edits):
                 yield News(NewsKind.EDITED, edits[-1].timestamp, entries=edits)
-        for step in after.steps:
+        for step in current.steps:
             yield from self._step(step, entries.get((step.seq, False), []))
 
     def _step(self, step: Step, entries: list[HistoryEntry]) -> Iterator[News]:
         old = self._steps.get(step.seq)
-        was = old.status if old else None
+        old_status = old.status if old else None
         match step.status:
             case StepStatus.RUNNING:
-                if was is not StepStatus.RUNNING:
+                if old_status is not StepStatus.RUNNING:
                     yield News(NewsKind.STEP_STARTED, step.began or self._now, step=step)
-                if step.attempts > (old.attempts if old and was is StepStatus.RUNNING else 1):
+                if step.attempts > (old.attempts if old and old_status is StepStatus.RUNNING else 1):
                     yield News(NewsKind.STEP_REFUSED, step.ended or self._now, step.failure or "", step)
             case StepStatus.DONE if not self._knows((step.seq, False), entries) or self._is_again(old, step):
                 yield News(NewsKind.STEP_DONE, step.ended or self._now, step=step, entries=entries)
-            case StepStatus.FAILED if not (old and was is step.status and _same_failure(old, step)):
+            case StepStatus.FAILED if not (old and old_status is step.status and _same_failure(old, step)):
                 yield News(NewsKind.STEP_FAILED, step.ended or self._now, step.failure or "", step)
 
     def _is_again(self, old: Step | None, step: Step) -> bool:
-        """Return whether a step was executed again; of one that a run took over only its end is known."""
+        """Return whether a step was executed again; a taken-over step has only its end."""
         if old is None or old.began == step.began:
             return False
-        before = self._before.began if self._before else None
-        return not (old.status is StepStatus.TAKEN_OVER and step.ended and before and step.ended <= before)
+        run_began = self._previous.began if self._previous else None
+        return not (old.status is StepStatus.TAKEN_OVER and step.ended and run_began and step.ended <= run_began)
 
-    def handoffs(self, after: RunRecord) -> Iterator[News]:
-        """Yield the handoffs that came to wait for a person."""
-        known = self._before.pending_handoffs if self._before else []
-        steps = {step.seq: step for step in after.steps}
-        for one in after.pending_handoffs:
-            if one not in known:
-                step = steps.get(one.seq)
-                yield News(NewsKind.HANDOFF_WAITS, one.since, (step.failure if step else None) or one.why, step)
+    def handoffs(self, current: RunRecord) -> Iterator[News]:
+        known = self._previous.pending_handoffs if self._previous else []
+        steps = {step.seq: step for step in current.steps}
+        for deadline in current.pending_handoffs:
+            if deadline not in known:
+                step = steps.get(deadline.seq)
+                reason = (step.failure if step else None) or deadline.why
+                yield News(NewsKind.HANDOFF_WAITS, deadline.since, reason, step)
 
     def _knows(self, key: tuple[int, bool], entries: list[HistoryEntry]) -> bool:
-        """Return whether the changes of a step were told; a reset gives the last step before it another time."""
-        return _timeless(self._entries.get(key, [])) == _timeless(entries)
+        """Return whether a step's entries are known; times are ignored, because a reset changes the last step's."""
+        return _without_times(self._entries.get(key, [])) == _without_times(entries)
 
-    def notes(self, after: RunRecord) -> Iterator[News]:
-        left = [note.text for note in self._before.notes] if self._before else []
-        for note in after.notes:
-            known = next((one for one in left if one.endswith(note.text)), None)  # a continuing run says it in short
-            if known is not None:
-                left.remove(known)
+    def notes(self, current: RunRecord) -> Iterator[News]:
+        earlier_notes = [note.text for note in self._previous.notes] if self._previous else []
+        for note in current.notes:
+            # A run that continues as new has only the end of an earlier note.
+            same_note = next((text for text in earlier_notes if text.endswith(note.text)), None)
+            if same_note is not None:
+                earlier_notes.remove(same_note)
             else:
                 yield News(NewsKind.NOTE, note.at, note.text)
 
 
-def _by_step(run: RunRecord) -> dict[tuple[int, bool], list[HistoryEntry]]:
-    """Return a run's entries by step; a person's edits, which share a step's number, apart."""
+def _entries_by_step(run: RunRecord) -> dict[tuple[int, bool], list[HistoryEntry]]:
+    """Return a run's entries by step and whether they are edits: an edit shares a step's number."""
     steps: dict[tuple[int, bool], list[HistoryEntry]] = {}
     for entry in run.state.entries:
         steps.setdefault((entry.seq, entry.kind is StepKind.EDIT), []).append(entry)
     return steps
 
 
-def _timeless(entries: list[HistoryEntry]) -> list[dict[str, Any]]:
-    """Return the entries without their times."""
+def _without_times(entries: list[HistoryEntry]) -> list[dict[str, Any]]:
     return [entry.model_dump(exclude={"timestamp"}) for entry in entries]
 
 
 def _same_failure(old: Step, new: Step) -> bool:
-    """Return whether a failure is the one that was told: the workflow puts words of its own before the attempt's."""
+    """Return whether a failure is the same; the workflow puts a prefix before the attempt's message."""
     is_open_fan_out = new.kind is StepKind.MERGE and new.began == old.began
     return (new.failure or "").endswith(old.failure or "") and (is_open_fan_out or new.ended in (old.ended, None))
 
 
-def _ending(run: RunRecord) -> str:
+def _describe_end(run: RunRecord) -> str:
     return f"{run.status.value}: {run.failure}" if run.failure else run.status.value

@@ -1,4 +1,4 @@
-"""Opening the personal data of a run: a decision of a person, which is on record before they see anything."""
+"""Opens the personal data of a run, and records who opens it, and why, in the ledger first."""
 
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -15,7 +15,7 @@ OPENED = "PERSONAL_DATA_OPENED"
 
 
 async def open_personal_data(vault: Vault, ledger: Ledger, run: RunRecord, *, by: str, why: str) -> PersonalData:
-    """Return what a run knows of people, by pseudonym; who opens it, and why, goes into the task's chain first.
+    """Return the personal data of a run, by pseudonym, once the task's chain has a record of who opens it and why.
 
     Args:
         vault: The deployment's vault.
@@ -25,15 +25,15 @@ async def open_personal_data(vault: Vault, ledger: Ledger, run: RunRecord, *, by
         why: Why.
 
     Raises:
-        LedgerError: It could not be put on record, so nothing was opened.
-        VaultError: It cannot be opened.
-        ValueError: Nobody is named, or no reason.
+        LedgerError: The opening could not be recorded, so nothing was opened.
+        VaultError: The data cannot be opened.
+        ValueError: ``by`` or ``why`` is empty.
     """
     if not by.strip() or not why.strip():
         raise ValueError("an opening is recorded: say who opens it, and why")
     payload = await vault.without_erased(run.personal_data)
-    known = read_payload(payload).items()
-    fields = {pseudonym: sorted(entry.fields) for pseudonym, entry in known if isinstance(entry, SealedSubject)}
+    subjects = read_payload(payload).items()
+    fields = {pseudonym: sorted(entry.fields) for pseudonym, entry in subjects if isinstance(entry, SealedSubject)}
     if fields and run.task_id is not None:
         entry = AuditEntry(
             kind=Kind.DECISION,

@@ -1,4 +1,4 @@
-"""From a workflow's event history to a `RunRecord`: steps, costs, and the baton after every stage, with no worker."""
+"""Rebuilds a `RunRecord` from a workflow's event history, with no worker: steps, costs, the baton after every stage."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,21 +22,21 @@ from baton.runs.client_events import (
     APPROVAL_TIMER,
     CHILD_ID,
     SLEEP_TIMER,
-    decoded,
-    detail,
+    decode_failures,
+    decode_payloads,
+    failure_text,
+    find_handoff_tasks,
     first_baton,
-    innermost,
-    is_missing,
+    innermost_message,
+    is_missing_resource,
     is_refusal,
-    made_ready,
     open_timers,
-    parsed,
-    stage_input,
+    parse_details,
+    parse_record,
+    parse_stage_input,
     step_of_summary,
     time_of,
     timer_name,
-    with_failures,
-    words_of,
 )
 from baton.runs.client_executions import describe, history
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, streams_of
@@ -49,22 +49,22 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
     Args:
         client: A client with Baton's data converter, as `BatonPlugin` sets it.
         workflow_id: The workflow.
-        run_id: Which of its runs; the newest by default.
+        run_id: The run; the newest by default.
 
     Returns:
         The record.
 
     Raises:
         HistoryError: The workflow is not a pipeline.
-        temporalio.service.RPCError: There is no such workflow, or the server cannot be asked.
+        temporalio.service.RPCError: There is no such workflow, or the server is unreachable.
     """
     run_id, events = await history(client, workflow_id, run_id)
     run = await rebuild(workflow_id, run_id, events, client.data_converter)
-    run.first_began = await first_began(client, run)
+    run.first_began = await find_chain_start(client, run)
     return run
 
 
-async def first_began(client: Client, run: RunRecord) -> datetime | None:
+async def find_chain_start(client: Client, run: RunRecord) -> datetime | None:
     """Return when the first run of a chain that continued as new started; None if the server no longer has it."""
     if run.previous_run_id is None or run.first_run_id is None:
         return run.began
@@ -77,11 +77,11 @@ async def first_began(client: Client, run: RunRecord) -> datetime | None:
 
 
 async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> RunRecord:
-    """Return the run that ``events`` tell of.
+    """Return the run that ``events`` record.
 
     Args:
-        workflow_id: The workflow the events are of.
-        run_id: The run, or empty to take it from the first event.
+        workflow_id: The workflow of the events.
+        run_id: The run; empty to take it from the first event.
         events: All events of the run so far, in order.
         converter: Decodes the payloads.
 
@@ -91,9 +91,9 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
     Raises:
         HistoryError: The events are not those of a pipeline.
     """
-    texts = await decoded(events, converter)
-    events = await with_failures(events, converter)
-    start = parsed(PipelineInput, texts.get(events[0].event_id)) if events else None
+    texts = await decode_payloads(events, converter)
+    events = await decode_failures(events, converter)
+    start = parse_record(PipelineInput, texts.get(events[0].event_id)) if events else None
     if start is None:
         raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is not a Baton pipeline")
     started = events[0].workflow_execution_started_event_attributes
@@ -110,31 +110,26 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
         began=time_of(events[0]),
         first_run_id=started.first_execution_run_id or None,
         previous_run_id=started.continued_execution_run_id or None,
-        notes=[Note(time_of(events[0]), one.note) for one in start.roll_backs],
+        notes=[Note(time_of(events[0]), roll_back.note) for roll_back in start.roll_backs],
         last_event=events[-1].event_id,
         read_at=time_of(events[-1]),
     )
-    fold(run, events, texts, made_ready(events, texts))
+    _Fold(run, texts, find_handoff_tasks(events, texts)).process(events)
     run.timers = open_timers(events, texts) if run.status is RunStatus.RUNNING else []
     return run
 
 
-def fold(run: RunRecord, events: Sequence[HistoryEvent], texts: dict[int, bytes], ready: dict[int, int]) -> None:
-    """Fill the record of a run, which has its beginning alone, from its events."""
-    _Fold(run, texts, ready).over(events)
-
-
 class _Fold:
-    """Goes over the events once, in order, and fills the record."""
+    """Fills a record from events, once and in order."""
 
-    def __init__(self, run: RunRecord, texts: dict[int, bytes], ready: dict[int, int]) -> None:
+    def __init__(self, run: RunRecord, texts: dict[int, bytes], handoff_tasks: dict[int, int]) -> None:
         self._run = run
         self._texts = texts
-        self._ready = ready
+        self._handoff_tasks = handoff_tasks
         self._steps: dict[int, Step] = {}
-        self._given: dict[int, StageInput] = {}
-        self._returned: dict[int, StageReturn] = {}
-        self._sent: dict[tuple[int, int], list[str]] = {}
+        self._stage_inputs: dict[int, StageInput] = {}
+        self._stage_returns: dict[int, StageReturn] = {}
+        self._findings: dict[tuple[int, int], list[str]] = {}
         self._batons: list[Baton] = [run.state.baton]
         self._arrived: list[StageReturn] = []
         self._due: list[tuple[StageReturn, datetime]] = []
@@ -148,13 +143,12 @@ class _Fold:
         self._waits_for: dict[int, str] = {}
         self._missing: dict[int, str] = {}
 
-    def over(self, events: Sequence[HistoryEvent]) -> None:
-        """Fill the record from all events."""
+    def process(self, events: Sequence[HistoryEvent]) -> None:
         for outcome in self._run.start.outcomes:
             self._take(outcome, StepStatus.TAKEN_OVER)
         self._run.billed = billed_before(self._run.start)
         self._parse(events)
-        self._run.streams = streams_of(events, self._given, self._returned)
+        self._run.streams = streams_of(events, self._stage_inputs, self._stage_returns)
         for event in events:
             if handler := _HANDLERS.get(event.WhichOneof("attributes") or ""):
                 handler(self, event)
@@ -170,41 +164,41 @@ class _Fold:
                     step.status, step.ended = StepStatus.FAILED, self._run.ended
 
     def _parse(self, events: Sequence[HistoryEvent]) -> None:
-        """Parse what stages were sent and returned; a refused return is one whose step was sent out again."""
+        """Parse the inputs and returns of stages."""
         for event in events:
             match event.WhichOneof("attributes"):
                 case "activity_task_scheduled_event_attributes":
                     self._parse_scheduled(event)
                 case "activity_task_failed_event_attributes" if is_refusal(event):
-                    if (returned := parsed(StageReturn, self._text(event))) and self._is_of_a_stage(event):
-                        self._returned[event.event_id] = returned
+                    if (result := parse_record(StageReturn, self._text(event))) and self._is_of_a_stage(event):
+                        self._stage_returns[event.event_id] = result
                 case "activity_task_completed_event_attributes":
-                    returned = parsed(StageReturn, self._text(event))
-                    if returned is not None and self._is_of_a_stage(event):
-                        self._bill(event, returned.seq, returned.stage, returned.spend, models=returned.models)
-                        self._returned[event.event_id] = returned
-                        self._sent.setdefault((returned.seq, returned.attempt), [])
+                    result = parse_record(StageReturn, self._text(event))
+                    if result is not None and self._is_of_a_stage(event):
+                        self._bill(event, result.seq, result.stage, result.spend, models=result.models)
+                        self._stage_returns[event.event_id] = result
+                        self._findings.setdefault((result.seq, result.attempt), [])
                     seq = self._compressions.get(event.activity_task_completed_event_attributes.scheduled_event_id)
-                    if seq is not None and (made := parsed(Compressed, self._text(event))):
-                        self._bill(event, seq, "", made.spend)
+                    if seq is not None and (compressed := parse_record(Compressed, self._text(event))):
+                        self._bill(event, seq, "", compressed.spend)
 
     def _parse_scheduled(self, event: HistoryEvent) -> None:
-        """Parse what a stage was sent, or what one of Baton's own activities is for."""
+        """Parse the input of a stage, or of one of Baton's own activities."""
         name, text = event.activity_task_scheduled_event_attributes.activity_type.name, self._text(event)
         if name == COMPRESS:
             self._compressions[event.event_id] = step_of_summary(text)
         elif name == ROLLED_BACK:
             self._settlements.add(event.event_id)
         elif name == WAIT_FOR_WORKER:
-            if missing := parsed(Missing, text):
+            if missing := parse_record(Missing, text):
                 self._waits_for[event.event_id] = missing.text
-        elif given := stage_input(text):
-            self._given[event.event_id] = given
-            self._sent[given.seq, given.attempt] = given.findings
+        elif stage_input := parse_stage_input(text):
+            self._stage_inputs[event.event_id] = stage_input
+            self._findings[stage_input.seq, stage_input.attempt] = stage_input.findings
 
     def _is_of_a_stage(self, event: HistoryEvent) -> bool:
-        """Return whether an activity was sent what a stage is sent: any activity may return what looks like a patch."""
-        return getattr(event, event.WhichOneof("attributes") or "").scheduled_event_id in self._given
+        """Return whether the activity had a stage's input: any activity may return what looks like a patch."""
+        return getattr(event, event.WhichOneof("attributes") or "").scheduled_event_id in self._stage_inputs
 
     def _bill(
         self,
@@ -216,7 +210,6 @@ class _Fold:
         models: Mapping[str, Spend] | None = None,
         elsewhere: bool = False,
     ) -> None:
-        """Note that something was charged."""
         if not spend:
             return
         self._run.billed += spend
@@ -225,38 +218,37 @@ class _Fold:
     def _text(self, event: HistoryEvent) -> bytes | None:
         return self._texts.get(event.event_id)
 
-    def _settle(self, before: int | None = None) -> None:
-        """Apply what is due, all of it or up to the ``before``-th outcome."""
-        while self._due and (before is None or len(self._run.state.outcomes) < before):
+    def _settle(self, order: int | None = None) -> None:
+        """Apply the due returns, all of them or up to an outcome's order."""
+        while self._due and (order is None or len(self._run.state.outcomes) < order):
             self._apply(*self._due.pop(0))
 
     def _make_due(self, at: datetime) -> None:
-        """Let the workflow take over, at a time of its own, what has arrived."""
-        self._due += [(returned, at) for returned in self._arrived]
+        """Mark the arrived returns as due, at the time of the workflow's task."""
+        self._due += [(result, at) for result in self._arrived]
         self._arrived = []
 
-    def _apply(self, returned: StageReturn, at: datetime) -> None:
-        """Apply what a stage returned, unless the workflow refused it."""
-        step = self._steps[returned.seq]
-        if returned.verdict is not None:
-            step.failure = f"its handoff was not accepted: {returned.verdict.reason}: {returned.verdict.details}"
+    def _apply(self, result: StageReturn, at: datetime) -> None:
+        """Apply a stage's return, unless the workflow refused it."""
+        step = self._steps[result.seq]
+        if result.verdict is not None:
+            step.failure = f"its handoff was not accepted: {result.verdict.reason}: {result.verdict.details}"
             return
-        again = self._sent.get((returned.seq, returned.attempt + 1))
-        if returned.findings or again is not None:
-            step.failure = "; ".join(returned.findings or again or []) or "refused; it was sent out again"
+        next_findings = self._findings.get((result.seq, result.attempt + 1))
+        if result.findings or next_findings is not None:
+            step.failure = "; ".join(result.findings or next_findings or []) or "refused; it was sent out again"
             return
         try:
-            base = self._batons[min(returned.after, len(self._batons) - 1)]
-            self._run.state.record_stage(returned, at, base=base)
+            base = self._batons[min(result.after, len(self._batons) - 1)]
+            self._run.state.record_stage(result, at, base=base)
         except PatchError as error:
             step.status, step.failure = StepStatus.FAILED, "; ".join(error.findings)
         else:
             self._batons.append(self._run.state.baton)
-            self._run.accepted.append((len(self._run.state.outcomes) - 1, returned))
+            self._run.accepted.append((len(self._run.state.outcomes) - 1, result))
             step.status, step.failure = StepStatus.DONE, None
 
     def _take(self, outcome: Outcome, status: StepStatus) -> None:
-        """Take over a recorded outcome."""
         self._run.state.restore(outcome)
         self._batons.append(self._run.state.baton)
         if outcome.kind is StepKind.EDIT:
@@ -265,7 +257,7 @@ class _Fold:
         step.name, step.kind, step.status = outcome.name, outcome.kind, status
         if outcome.failure is not None:
             if step.kind is not StepKind.STAGE or not (step.failure and outcome.failure.endswith(f": {step.failure}")):
-                step.failure = outcome.failure  # else the attempt said it already, without the name of the stage
+                step.failure = outcome.failure  # else the attempt has the same failure, without the stage's name
             step.status = StepStatus.FAILED
             return
         if step.ended is None or step.kind not in (StepKind.CHILD, StepKind.MERGE):
@@ -283,13 +275,15 @@ class _Fold:
         self._make_due(self._clock)
 
     def task_failed(self, event: HistoryEvent) -> None:
-        failed = event.workflow_task_failed_event_attributes
-        if failed.base_run_id:
+        failure_attributes = event.workflow_task_failed_event_attributes
+        if failure_attributes.base_run_id:
             self._run.reset = time_of(event)
-            self._run.resets.append(Reset(event.event_id, failed.base_run_id, failed.failure.message))
-            self._note(event, f"reset from run {failed.base_run_id}: {failed.failure.message}")
-        elif failed.cause != _OVERTAKEN:
-            self._run.suspended = innermost(failed.failure)
+            self._run.resets.append(
+                Reset(event.event_id, failure_attributes.base_run_id, failure_attributes.failure.message)
+            )
+            self._note(event, f"reset from run {failure_attributes.base_run_id}: {failure_attributes.failure.message}")
+        elif failure_attributes.cause != _OVERTAKEN:
+            self._run.suspended = innermost_message(failure_attributes.failure)
 
     def _note(self, event: HistoryEvent, text: str) -> None:
         self._run.notes.append(Note(time_of(event), text))
@@ -297,87 +291,90 @@ class _Fold:
     def stage_scheduled(self, event: HistoryEvent) -> None:
         if event.event_id in self._waits_for:
             self._missing[event.event_id] = self._waits_for[event.event_id]
-        given = self._given.get(event.event_id)
-        if given is None:
+        stage_input = self._stage_inputs.get(event.event_id)
+        if stage_input is None:
             return
-        self._run.inputs.append(given)
+        self._run.inputs.append(stage_input)
         task = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
-        task = min(task, self._ready.get(given.seq, task))
-        kind = StepKind.MERGE if given.branch else StepKind.STAGE
-        step = self._steps.get(given.seq)
+        task = min(task, self._handoff_tasks.get(stage_input.seq, task))
+        kind = StepKind.MERGE if stage_input.branch else StepKind.STAGE
+        step = self._steps.get(stage_input.seq)
         if step is None:
-            self._steps[given.seq] = Step(given.seq, given.stage, kind, began=time_of(event), reset_event=task)
-        elif given.attempt > 1:
-            step.attempts = max(step.attempts, given.attempt)
-            if step.status is StepStatus.FAILED:  # and it was sent again
+            self._steps[stage_input.seq] = Step(
+                stage_input.seq, stage_input.stage, kind, began=time_of(event), reset_event=task
+            )
+        elif stage_input.attempt > 1:
+            step.attempts = max(step.attempts, stage_input.attempt)
+            if step.status is StepStatus.FAILED:  # now retried
                 step.status, step.failure, step.ended = StepStatus.RUNNING, None, None
-        elif given.branch:
-            step.name = f"{step.name}+{given.stage}"[:200]
+        elif stage_input.branch:
+            step.name = f"{step.name}+{stage_input.stage}"[:200]
 
     def stage_failed(self, event: HistoryEvent) -> None:
-        if event.event_id in self._returned:
+        if event.event_id in self._stage_returns:
             self.stage_completed(event)
             return
         attributes = getattr(event, event.WhichOneof("attributes") or "")
         self._missing.pop(attributes.scheduled_event_id, None)
-        if given := self._given.get(attributes.scheduled_event_id):
-            step = self._steps[given.seq]
-            if is_missing(event):
-                self._bill(event, given.seq, given.stage, find_spend(detail(self._text(event))))
+        if stage_input := self._stage_inputs.get(attributes.scheduled_event_id):
+            step = self._steps[stage_input.seq]
+            if is_missing_resource(event):
+                self._bill(event, stage_input.seq, stage_input.stage, find_spend(parse_details(self._text(event))))
                 return
             step.status, step.ended = StepStatus.FAILED, time_of(event)
-            step.failure = innermost(attributes.failure) or "timed out"
-            self._bill(event, given.seq, given.stage, find_spend(detail(self._text(event))))
+            step.failure = innermost_message(attributes.failure) or "timed out"
+            self._bill(event, stage_input.seq, stage_input.stage, find_spend(parse_details(self._text(event))))
 
     def stage_canceled(self, event: HistoryEvent) -> None:
-        """Note that nothing is waited for any more, if that was what was cancelled."""
         self._missing.pop(event.activity_task_canceled_event_attributes.scheduled_event_id, None)
 
     def stage_completed(self, event: HistoryEvent) -> None:
-        """Note what a stage returned; it takes effect in the workflow's next task."""
-        returned = self._returned.get(event.event_id)
-        if returned is None:
+        """Record a stage's return; it takes effect in the workflow's next task."""
+        result = self._stage_returns.get(event.event_id)
+        if result is None:
             self._missing.pop(event.activity_task_completed_event_attributes.scheduled_event_id, None)
-            self._learned(event)
+            self._bill_abandoned(event)
             return
-        if returned.anchor is not None:
-            self._run.anchors.append(returned.anchor)
-        step = self._steps[returned.seq]
+        if result.anchor is not None:
+            self._run.anchors.append(result.anchor)
+        step = self._steps[result.seq]
         step.ended = time_of(event)
-        step.attempts = max(step.attempts, returned.attempt)
-        step.tokens_read += returned.tokens_read
-        if returned.tokens_read:
-            self._run.tokens_read[returned.seq, returned.stage] = returned.tokens_read
-            self._run.prompts[returned.seq, returned.stage] = returned.prompt
-        if returned.branch:
-            self._branches[returned.seq, returned.stage] = returned
+        step.attempts = max(step.attempts, result.attempt)
+        step.tokens_read += result.tokens_read
+        if result.tokens_read:
+            self._run.tokens_read[result.seq, result.stage] = result.tokens_read
+            self._run.prompts[result.seq, result.stage] = result.prompt
+        if result.branch:
+            self._branches[result.seq, result.stage] = result
             return
-        self._arrived.append(returned)
+        self._arrived.append(result)
 
-    def _learned(self, event: HistoryEvent) -> None:
-        """Note what the run was charged for what a roll-back left."""
+    def _bill_abandoned(self, event: HistoryEvent) -> None:
+        """Charge the spend that roll-backs abandoned."""
         if event.activity_task_completed_event_attributes.scheduled_event_id in self._settlements:
-            told = parsed(RollBacks, self._text(event))
-            for one in told.made if told else []:
-                self._bill(event, max(self._steps, default=0) + 1, "", one.left, elsewhere=True)
+            roll_backs = parse_record(RollBacks, self._text(event))
+            for roll_back in roll_backs.made if roll_backs else []:
+                self._bill(event, max(self._steps, default=0) + 1, "", roll_back.left, elsewhere=True)
 
     def memo(self, event: HistoryEvent) -> None:
-        outcome = parsed(Outcome, self._text(event))
+        outcome = parse_record(Outcome, self._text(event))
         if outcome is None:
-            if undone := parsed(CompensationRecord, self._text(event)):
-                self._run.undone_since = min(undone.undone_since, self._run.undone_since or undone.undone_since)
-                if undone.by_hand is not None:
-                    self._note(event, undone.by_hand)
+            if compensation := parse_record(CompensationRecord, self._text(event)):
+                self._run.undone_since = min(
+                    compensation.undone_since, self._run.undone_since or compensation.undone_since
+                )
+                if compensation.by_hand is not None:
+                    self._note(event, compensation.by_hand)
             return
-        if outcome.failure is not None:  # then nothing of what the stage returned was applied
-            self._due = [(one, at) for one, at in self._due if one.seq != outcome.seq]
+        if outcome.failure is not None:  # then the stage's return was not applied
+            self._due = [(result, at) for result, at in self._due if result.seq != outcome.seq]
         self._settle(outcome.order)
         if outcome.kind is StepKind.CHILD and outcome.failure is None:
-            brought = PipelineResult.model_validate(outcome.value)
-            # It is billed as it ended: a run that is rolled back to right after that takes it over again.
-            self._run.topped_up_micro_usd += brought.topped_up_micro_usd
-            told_by = self._child_ends.get(outcome.seq, event)
-            self._bill(told_by, outcome.seq, outcome.name, brought.billed or brought.spend, elsewhere=True)
+            child_result = PipelineResult.model_validate(outcome.value)
+            # Billed when it ended: a run rolled back to right after that records the outcome a second time.
+            self._run.topped_up_micro_usd += child_result.topped_up_micro_usd
+            end_event = self._child_ends.get(outcome.seq, event)
+            self._bill(end_event, outcome.seq, outcome.name, child_result.billed or child_result.spend, elsewhere=True)
         names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
         branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
         self._run.accepted += [(outcome.order, branch) for branch in branches]
@@ -387,22 +384,21 @@ class _Fold:
     def timer_started(self, event: HistoryEvent) -> None:
         name = timer_name(self._text(event))
         for kind, pattern in ((StepKind.APPROVAL, APPROVAL_TIMER), (StepKind.SLEEP, SLEEP_TIMER)):
-            if found := pattern.fullmatch(name):
+            if match := pattern.fullmatch(name):
                 timer = event.timer_started_event_attributes
                 task = timer.workflow_task_completed_event_id
-                step = self._begin(int(found[1]), found[2], kind, event, task)
+                step = self._begin(int(match[1]), match[2], kind, event, task)
                 step.until = time_of(event) + timer.start_to_fire_timeout.ToTimedelta()
 
     def child_initiated(self, event: HistoryEvent) -> None:
         attributes = event.start_child_workflow_execution_initiated_event_attributes
-        named = CHILD_ID.match(attributes.workflow_id)
-        if named:
+        match = CHILD_ID.match(attributes.workflow_id)
+        if match:
             task = attributes.workflow_task_completed_event_id
-            step = self._begin(int(named[2]), named[1], StepKind.CHILD, event, task)
+            step = self._begin(int(match[2]), match[1], StepKind.CHILD, event, task)
             self._children[event.event_id] = step
 
     def _begin(self, seq: int, name: str, kind: StepKind, event: HistoryEvent, task: int) -> Step:
-        """Note that a step began that is not a stage."""
         self._steps[seq] = Step(seq, name, kind, began=time_of(event), reset_event=task)
         return self._steps[seq]
 
@@ -412,7 +408,7 @@ class _Fold:
         self._run.children.append((execution.workflow_id, execution.run_id, attributes.initiated_event_id))
 
     def child_completed(self, event: HistoryEvent) -> None:
-        """Note when it was; the pipeline may take it over again, much later, in a run that was rolled back."""
+        """Record the time; after a roll-back the pipeline may record the outcome much later."""
         self.child_ended(event)
         attributes = event.child_workflow_execution_completed_event_attributes
         step = self._children.get(attributes.initiated_event_id)
@@ -430,10 +426,10 @@ class _Fold:
         step = self._children.get(attributes.initiated_event_id)
         if step is not None:
             step.status, step.ended = StepStatus.FAILED, time_of(event)
-            step.failure = innermost(attributes.failure)
-            told = detail(self._text(event))
-            self._run.topped_up_micro_usd += find_top_up(told)
-            self._bill(event, step.seq, step.name, find_spend(told), elsewhere=True)
+            step.failure = innermost_message(attributes.failure)
+            details = parse_details(self._text(event))
+            self._run.topped_up_micro_usd += find_top_up(details)
+            self._bill(event, step.seq, step.name, find_spend(details), elsewhere=True)
 
     def signaled(self, event: HistoryEvent) -> None:
         name = event.workflow_execution_signaled_event_attributes.signal_name
@@ -442,21 +438,21 @@ class _Fold:
             self._run.chunks.append(text)
 
     def update_accepted(self, event: HistoryEvent) -> None:
-        """Note what a person decided about a handoff, and what they put into the budget."""
-        if decision := parsed(HandoffDecision, self._text(event)):
+        """Record a person's decision about a handoff, and their top-up."""
+        if decision := parse_record(HandoffDecision, self._text(event)):
             self._run.decided.append((time_of(event), decision))
             self._run.topped_up_micro_usd += decision.micro_usd
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)
-        self._run.result = result = parsed(PipelineResult, self._text(event))
-        if result is not None:  # the pipeline counted itself, what compressing conversations cost as well
+        self._run.result = result = parse_record(PipelineResult, self._text(event))
+        if result is not None:  # the pipeline's own total, compressed conversations included
             self._run.billed = result.billed or result.spend
 
     def failed(self, event: HistoryEvent) -> None:
         failure = event.workflow_execution_failed_event_attributes.failure
-        self._close(event, RunStatus.FAILED, words_of(failure))
-        self._run.billed = find_spend(detail(self._text(event))) or self._run.billed  # as of a completed one
+        self._close(event, RunStatus.FAILED, failure_text(failure))
+        self._run.billed = find_spend(parse_details(self._text(event))) or self._run.billed  # the pipeline's own total
 
     def terminated(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.TERMINATED, event.workflow_execution_terminated_event_attributes.reason)
@@ -476,7 +472,6 @@ class _Fold:
         self._run.next_run_id = attributes.new_execution_run_id
 
     def _close(self, event: HistoryEvent, status: RunStatus, failure: str | None) -> None:
-        """Note how the run ended."""
         self._settle()
         self._run.status, self._run.failure, self._run.ended = status, failure, time_of(event)
         self._run.suspended = None

@@ -1,4 +1,4 @@
-"""A run as its event history tells it: steps, batons, people, streams, ends. Needs no worker, and no pipeline code."""
+"""The record of a run, rebuilt from its event history: steps, batons, decisions, streams, its end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from baton.runs.client_executions import describe
 from baton.wire.text import elapsed
 
 Heard = Mapping[str, tuple[int, int]]
-"""By activity, which of its runs was heard last, and up to which place."""
+"""By activity: the last attempt that was read, and the position in its stream."""
 
 
 @dataclass(frozen=True)
@@ -38,68 +38,74 @@ class StepStream:
     stage: str
     event: int | None
     at: datetime
-    said: Streamed | None = None
+    content: Streamed | None = None
 
 
 def streams_of(
-    events: Sequence[HistoryEvent], given: Mapping[int, StageInput], returned: Mapping[int, StageReturn]
+    events: Sequence[HistoryEvent], stage_inputs: Mapping[int, StageInput], stage_returns: Mapping[int, StageReturn]
 ) -> list[StepStream]:
-    """Return the streams that a history tells of, in the order in which their activities were scheduled."""
+    """Return the streams in a history, in the order in which their activities were scheduled."""
     streams: dict[int, StepStream] = {}
     attempts: dict[int, int] = {}
     for event in events:
         attributes = getattr(event, event.WhichOneof("attributes") or "", None)
         scheduled: int = getattr(attributes, "scheduled_event_id", 0)
-        if (sent := given.get(event.event_id)) is not None and sent.stream:
+        if (stage_input := stage_inputs.get(event.event_id)) is not None and stage_input.stream:
             id = event.activity_task_scheduled_event_attributes.activity_id
-            streams[event.event_id] = StepStream(id, sent.seq, sent.stage, None, time_of(event))
+            streams[event.event_id] = StepStream(id, stage_input.seq, stage_input.stage, None, time_of(event))
         elif scheduled not in streams:
             continue
         elif event.HasField("activity_task_started_event_attributes"):
             attempts[scheduled] = event.activity_task_started_event_attributes.attempt
         elif not event.HasField("activity_task_cancel_requested_event_attributes"):
-            one, answer = streams[scheduled], returned.get(event.event_id)
-            said = None if answer is None else Streamed(attempts.get(scheduled, 1), decode_parts(answer.streamed))
-            streams[scheduled] = StepStream(one.activity, one.seq, one.stage, event.event_id, time_of(event), said)
+            stream, answer = streams[scheduled], stage_returns.get(event.event_id)
+            content = None if answer is None else Streamed(attempts.get(scheduled, 1), decode_parts(answer.streamed))
+            streams[scheduled] = StepStream(
+                stream.activity, stream.seq, stream.stage, event.event_id, time_of(event), content
+            )
     return [*streams.values()]
 
 
-async def live(client: Client, workflow_id: str, run_id: str, streams: Sequence[StepStream]) -> list[StepStream]:
-    """Return what the open ones of some streams have said by now."""
-    wanted = {one.activity: one for one in streams if one.event is None}
-    found = []
+async def read_open_streams(
+    client: Client, workflow_id: str, run_id: str, streams: Sequence[StepStream]
+) -> list[StepStream]:
+    """Return the open streams with their content so far."""
+    open_streams = {stream.activity: stream for stream in streams if stream.event is None}
+    updated = []
     for pending in (await describe(client, workflow_id, run_id)).details.pending_activities:
-        one = wanted.get(pending.activity_id)
-        if one is not None and (said := await _said(pending.heartbeat_details.payloads, client.data_converter)):
-            at = pending.last_heartbeat_time.ToDatetime(one.at.tzinfo)
-            found.append(StepStream(one.activity, one.seq, one.stage, None, at, said))
-    return found
+        stream = open_streams.get(pending.activity_id)
+        if stream is not None and (
+            content := await _parse_heartbeat(pending.heartbeat_details.payloads, client.data_converter)
+        ):
+            at = pending.last_heartbeat_time.ToDatetime(stream.at.tzinfo)
+            updated.append(StepStream(stream.activity, stream.seq, stream.stage, None, at, content))
+    return updated
 
 
-async def _said(payloads: Sequence[object], converter: DataConverter) -> Streamed | None:
-    """Return the stream in the details of a heartbeat, if it has one."""
+async def _parse_heartbeat(payloads: Sequence[object], converter: DataConverter) -> Streamed | None:
+    """Return the stream in a heartbeat's details, if any."""
     details = await converter.decode(payloads) if payloads else []  # type: ignore[arg-type]
-    return next((said for one in details if (said := Streamed.from_json(one))), None)
+    return next((content for detail in details if (content := Streamed.from_json(detail))), None)
 
 
-def unheard(stream: StepStream, heard: Heard) -> Iterator[tuple[bool, str, str, str, tuple[int, int]]]:
-    """Yield what is new in a stream."""
-    if stream.said is None:
+def new_parts(stream: StepStream, heard: Heard) -> Iterator[tuple[bool, str, str, str, tuple[int, int]]]:
+    """Yield each new part of a stream: whether it restarts the stream, kind, text, tool and position."""
+    if stream.content is None:
         return
-    attempt, place = heard.get(stream.activity, (0, 0))
-    if stream.said.attempt < attempt:  # the heartbeat of a run before the one that was heard
+    attempt, position = heard.get(stream.activity, (0, 0))
+    if stream.content.attempt < attempt:  # the heartbeat of an earlier attempt
         return
-    again = stream.said.attempt > attempt
-    for part, end in stream.said.after(0 if again else place):
-        yield again and place > 0, part.kind.value, part.text, part.tool, (stream.said.attempt, end)
-        again = False
+    restarted = stream.content.attempt > attempt
+    for part, end in stream.content.after(0 if restarted else position):
+        yield restarted and position > 0, part.kind.value, part.text, part.tool, (stream.content.attempt, end)
+        restarted = False
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class RunStatus(StrEnum):
-    """How a run stands, in Temporal's words."""
+    """The status of a run, as Temporal names it."""
 
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
@@ -111,7 +117,7 @@ class RunStatus(StrEnum):
 
 
 class StepStatus(StrEnum):
-    """How a step stands."""
+    """The status of a step."""
 
     RUNNING = "running"
     DONE = "done"
@@ -125,17 +131,17 @@ class Step:
 
     Attributes:
         seq: Its number in the pipeline, from 1.
-        name: The name of the stage, of the fan-out's stages, of the approval or the child.
-        kind: What kind of step it is.
+        name: The name of the stage, the fan-out's stages, the approval or the child.
+        kind: The kind of step.
         status: Whether it runs, is done, failed, or was taken over from an earlier run.
         began: When it was scheduled.
         ended: When it ended.
         until: The deadline of an approval, or the end of a sleep.
-        reset_event: The event a reset goes to, to be right before the step; None if it is in another run.
-        attempts: How often it was sent out because of refused patches.
-        tokens_read: Tokens of the prompts it was given.
+        reset_event: The event to reset to, to be right before the step; None if it is in another run.
+        attempts: How often the stage was attempted because its patch was refused.
+        tokens_read: Tokens of the stage's prompts.
         failure: Why it failed, or the last finding against it.
-        approved: How an approval was decided, yes or no; None while it waits, and of any other step.
+        approved: How an approval was decided; None while it is pending, and for any other step.
     """
 
     seq: int
@@ -154,7 +160,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Note:
-    """What an operator should know of a run.
+    """A fact about a run for its operator, such as a roll-back.
 
     Attributes:
         at: When it happened.
@@ -167,7 +173,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Reset:
-    """A roll-back, or another reset, as the server tells of it."""
+    """A roll-back, or another reset, as the server records it."""
 
     event: int
     base_run_id: str
@@ -182,43 +188,43 @@ class RunRecord:
         workflow_id: The workflow.
         run_id: The run.
         pipeline: The workflow's type.
-        start: What it was started with.
-        state: The baton, its history and outcomes, as the run has them.
-        steps: The steps, in order of their numbers.
-        timers: The timers that run, the oldest first; none in a run that has ended.
-        status: How the run stands.
+        start: Its input.
+        state: The baton, its history and outcomes.
+        steps: The steps, ordered by number.
+        timers: The running timers, the oldest first; none once the run has ended.
+        status: The status of the run.
         began: When the run started.
-        first_run_id: The first run of the chain that continued as new up to this one.
-        first_began: When that started, if the server still has it.
+        first_run_id: The first run of the chain that continued as new up to this run.
+        first_began: When that run started, if the server still has it.
         reset: When it was last rolled back, or reset in another way; None if it never was.
-        resets: Each time that this was done, in order.
+        resets: All resets, in order.
         ended: When it closed.
-        failure: Why it failed, was terminated or was left.
+        failure: Why it failed, was canceled or was terminated.
         suspended: Why the worker's code cannot continue it: it does not fit the history, does not know the pipeline,
-            or a payload needs a key. The server has it tried again until it can; None if the last try succeeded.
-        missing: What no worker had that was asked: the run is suspended until one has it, and unharmed.
-        result: What it returned.
-        children: Workflow id, run id and initiating event of every child that was started.
-        ended_children: By the initiating event of a child, the event that tells its end.
+            or a payload needs a key. The server retries; None if the last try succeeded.
+        missing: What stages need and no worker has: the run is suspended until one has it.
+        result: Its result.
+        children: Workflow id, run id and initiating event of every child.
+        ended_children: By the initiating event of a child, the event of its end.
         previous_run_id: The run it continues, if it continued as new.
         next_run_id: The run that continues it.
-        notes: Roll-backs, those of the runs that it continues too, and compensations that failed, in order.
-        undone_since: The first of the steps whose effects outside were undone; None if none were.
+        notes: Roll-backs, those of the runs that it continues included, and failed compensations, in order.
+        undone_since: The first step whose effects outside were undone; None if none were.
         last_event: The last event that was read.
-        read_at: When that happened.
-        anchors: Heads of the task's audit chain, in the order in which stages brought them back: kept here,
+        read_at: The time of that event.
+        anchors: Heads of the task's audit chain, in the order in which stages returned them: stored here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
-        inputs: What its stages were sent, in order.
-        accepted: What its stages returned and the pipeline took over, in order, each with its outcome's place.
-        tokens_read: What the prompts of its stages had, by step number and stage.
-        prompts: The parts of these prompts, by the same.
-        billed: What was charged: refused attempts, branches of a failed fan-out, stages that raised, compressed
-            conversations and what a roll-back left included.
-        bills: What of it was charged in this run, one for each event that tells it.
-        topped_up_micro_usd: What people put into its budget, in this run and in children that ended.
-        decided: What people decided about handoffs that waited, with the time of it.
-        chunks: The sealed chunks of streamed handoffs that it was signaled, in order.
-        streams: What its stages said while they worked, where people wanted to read that.
+        inputs: The inputs of its stages, in order.
+        accepted: The returns that the pipeline accepted, in order, each with the order of its outcome.
+        tokens_read: Tokens of the stages' prompts, by step number and stage.
+        prompts: The parts of these prompts, likewise.
+        billed: The total cost: refused attempts, branches of a failed fan-out, stages that raised, compressed
+            conversations and spend that a roll-back abandoned included.
+        bills: The charges of this run, one for each event that has one.
+        topped_up_micro_usd: Top-ups of its budget, in this run and in children that ended.
+        decided: People's decisions about pending handoffs, with their times.
+        chunks: The sealed chunks of streamed handoffs that it received by signal, in order.
+        streams: The output of its stages that stream.
     """
 
     workflow_id: str
@@ -266,35 +272,35 @@ class RunRecord:
 
     @property
     def took(self) -> timedelta | None:
-        """How long it has worked: since it began, or was reset, for it may have ended before that."""
+        """How long it has run: since it began, or since its last reset, because it may have ended before that."""
         return elapsed(self.reset or self.first_began or self.began, self.ended or datetime.now(UTC))
 
     @property
     def personal_data(self) -> dict[str, JsonValue]:
-        """What it knows of people, sealed as `Vault.open` takes it: what it was started with, and what stages wrote."""
+        """The personal data of its input and its stages, sealed; `Vault.open` opens it."""
         handoffs: Any = self.start.carried.get("handoffs", {})
         relay = handoffs.get("relay") or {}
-        known = merged(relay.get("personal_data", {}), self.start.personal_data)
-        for _, returned in self.accepted:
-            known = merged(known, returned.personal_data or {})
-        return known
+        sealed = merged(relay.get("personal_data", {}), self.start.personal_data)
+        for _, result in self.accepted:
+            sealed = merged(sealed, result.personal_data or {})
+        return sealed
 
     @property
     def ceiling_micro_usd(self) -> int | None:
-        """Its budget with what people added; None if it was started without one."""
+        """Its budget, top-ups included; None if it was started without one."""
         budget = self.start.budget
         return None if budget is None else budget.ceiling_micro_usd + self.topped_up_micro_usd
 
     @property
     def left_micro_usd(self) -> int | None:
-        """What is left of its budget, reservations not counted; None if it was started without one."""
+        """The unspent part of its budget, reservations ignored; None if it was started without one."""
         budget, ceiling = self.start.budget, self.ceiling_micro_usd
         if budget is None or ceiling is None:
             return None
         return ceiling - budget.before.micro_usd - self.billed.micro_usd
 
     def ended_child(self, step: Step) -> int | None:
-        """Return the event that tells the end of a step's child, or None if the run does not know it."""
+        """Return the event of the end of a step's child, or None if the history has none."""
         ends = [
             self.ended_children.get(initiated)
             for child, _, initiated in self.children
@@ -303,7 +309,7 @@ class RunRecord:
         return next((end for end in ends if end is not None), None)
 
     def billed_by(self, event: int) -> Spend:
-        """Return what the run was charged by an event of its history, this one included.
+        """Return the run's cost up to and including an event.
 
         Args:
             event: The event's id.
@@ -312,21 +318,18 @@ class RunRecord:
 
     @property
     def task_id(self) -> str | None:
-        """The task: what the run was started with, or the name that the pipeline gave it, as soon as a step tells it.
-
-        None if it was started without one, and no stage has begun.
-        """
-        told = [self.start.task_id, *(given.task_id for given in self.inputs[:1])]
-        return next(filter(None, told), None) or (self.result.task_id if self.result else None)
+        """The task's id: given at the start, or made by the pipeline; None before the first stage if none was given."""
+        ids = [self.start.task_id, *(stage_input.task_id for stage_input in self.inputs[:1])]
+        return next(filter(None, ids), None) or (self.result.task_id if self.result else None)
 
     @property
     def handed(self) -> list[StageInput]:
-        """What stages were sent with a contract, or made a prompt of, in order."""
-        return [one for one in self.inputs if one.contract is not None or (one.seq, one.stage) in self.prompts]
+        """The inputs of stages that had a contract or made a prompt, in order."""
+        return [sent for sent in self.inputs if sent.contract is not None or (sent.seq, sent.stage) in self.prompts]
 
     @property
     def pending_handoffs(self) -> list[HandoffDeadline]:
-        """The handoffs that wait for a person, the oldest first."""
+        """The handoffs that are waiting for a person, the oldest first."""
         return pending_handoffs(self.timers)
 
     @property
@@ -335,40 +338,39 @@ class RunRecord:
         return list(snapshots(self.state.initial, self.state.entries))
 
     def step(self, reference: str) -> Step:
-        """Return the step that a person means.
+        """Return a step by number or name.
 
         Args:
-            reference: A step's number, or its name; of several with one name the last, or `name:2` for the
-                second of them.
+            reference: A step's number, or its name: the last step of that name, or `name:2` for the second.
 
         Returns:
             The step.
 
         Raises:
-            HistoryError: There is no such step; the message lists those there are.
+            HistoryError: There is no such step; the message lists the steps.
         """
         name, _, nth = reference.rpartition(":")
         if reference.isdecimal():
-            found = [step for step in self.steps if step.seq == int(reference)]
+            matches = [step for step in self.steps if step.seq == int(reference)]
         elif name and nth.isdecimal():
-            found = [step for step in self.steps if step.name == name][int(nth) - 1 : int(nth)]
+            matches = [step for step in self.steps if step.name == name][int(nth) - 1 : int(nth)]
         else:
-            found = [step for step in self.steps if step.name == reference]
-        if not found:
-            known = ", ".join(f"{step.seq} {step.name}" for step in self.steps) or "none yet"
-            raise HistoryError(f"run {self.workflow_id!r} has no step {reference!r}; its steps are: {known}")
-        return found[-1]
+            matches = [step for step in self.steps if step.name == reference]
+        if not matches:
+            available = ", ".join(f"{step.seq} {step.name}" for step in self.steps) or "none yet"
+            raise HistoryError(f"run {self.workflow_id!r} has no step {reference!r}; its steps are: {available}")
+        return matches[-1]
 
     @property
     def earlier(self) -> tuple[str, str] | None:
-        """The workflow and run that this run continues, or that it was forked from; None if it is neither."""
+        """The workflow and run that this run continues or was forked from, or None."""
         if self.previous_run_id is not None:
             return self.workflow_id, self.previous_run_id
         origin = self.start.origin
         return None if origin is None else (origin.workflow_id, origin.run_id)
 
     def point(self, name: str) -> tuple[str, Baton]:
-        """Return the title and the baton of a point: `start`, `now`, or a step as `step` takes it, right after it.
+        """Return the title and the baton of a point: `start`, `now`, or right after a step (a reference for `step`).
 
         Raises:
             HistoryError: There is no such step, or it has not ended.
@@ -381,11 +383,11 @@ class RunRecord:
         return f"after step {step.seq} {step.name}", self.baton_after(step)
 
     def took_over(self, step: Step) -> bool:
-        """Return whether a step happened before this run, which was started with its outcome."""
+        """Return whether the run was started with the step's outcome."""
         return any(outcome.seq == step.seq for outcome in self.start.outcomes)
 
     def baton_after(self, step: Step) -> Baton:
-        """Return the baton as it was right after a step.
+        """Return the baton right after a step.
 
         Raises:
             HistoryError: The step has not ended.
@@ -396,19 +398,19 @@ class RunRecord:
         return around[1]
 
     def baton_before(self, step: Step) -> Baton:
-        """Return the baton as it was right before a step took effect, what a person edited before it included."""
+        """Return the baton right before a step took effect; people's earlier edits are included."""
         return self.around.get(step.seq, (self.baton,))[0]
 
     @property
     def around(self) -> dict[int, tuple[Baton, Baton]]:
-        """The batons right before and right after each step that took effect; an edit is not part of its step."""
-        found: dict[int, tuple[Baton, Baton]] = {}
-        before = self.state.initial
-        for entry, after in self.history:
+        """The batons right before and right after each step that took effect; edits are not part of a step."""
+        batons: dict[int, tuple[Baton, Baton]] = {}
+        previous = self.state.initial
+        for entry, current in self.history:
             if entry.kind is not StepKind.EDIT:
-                found[entry.seq] = (found[entry.seq][0] if entry.seq in found else before, after)
-            before = after
-        return found
+                batons[entry.seq] = (batons[entry.seq][0] if entry.seq in batons else previous, current)
+            previous = current
+        return batons
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the record as JSON, for `--json` and for other programs."""
@@ -426,7 +428,7 @@ class RunRecord:
 
 
 START, NOW = "start", "now"
-"""What stands for the baton before the first step, and as it is now or at the end."""
+"""The names of two points: before the first step, and now or at the end."""
 
 _PLAIN = (
     *("workflow_id", "run_id", "pipeline", "status", "began", "first_began", "reset", "ended", "failure", "suspended"),

@@ -1,4 +1,4 @@
-"""Roll a run back: find the point, reset the run to it, settle what the abandoned part had started and spent."""
+"""Rolls a run back: finds the point, resets the run to it, and settles the abandoned part's children and spend."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -22,17 +22,17 @@ from baton.runs.client_reader import read_run
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step
 from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK
 
-_FROM_PIPELINES = (HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK)
+_PIPELINE_SIGNALS = (HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK)
 
 
 @dataclass(frozen=True)
 class RollbackPoint:
-    """Where a roll-back goes, and what it leaves.
+    """The target of a roll-back, and what it abandons.
 
     Attributes:
-        run: The run that has the event to go back to.
+        run: The run that has the event to reset to.
         step: The first step that runs again.
-        event: The event that the run is reset to.
+        event: The event to reset to.
         newest: The workflow's newest run, which the roll-back ends.
     """
 
@@ -43,39 +43,39 @@ class RollbackPoint:
 
     @property
     def also_again(self) -> list[Step]:
-        """Steps before the step that began at or after the point, so they run again too."""
-        before = [one for one in self.run.steps if one.seq < self.step.seq]
-        return [one for one in before if one.reset_event is not None and one.reset_event >= self.event]
+        """Earlier steps that began at or after the point, so they run again too."""
+        earlier = [step for step in self.run.steps if step.seq < self.step.seq]
+        return [step for step in earlier if step.reset_event is not None and step.reset_event >= self.event]
 
     @property
     def again(self) -> list[Step]:
         """All steps taken so far that will run again, in order."""
-        return [*self.also_again, *(one for one in self.newest.steps if one.seq >= self.step.seq)]
+        return [*self.also_again, *(step for step in self.newest.steps if step.seq >= self.step.seq)]
 
     @property
     def spent(self) -> Spend:
-        """What was spent after the point. It stays charged."""
+        """The spend after the point. It stays charged."""
         return self.newest.billed.beyond(self.run.billed_by(self.event))
 
     @property
     def children(self) -> list[str]:
         """Workflow ids of the children that the newest run started after the point."""
-        after = self.event if self.run.run_id == self.newest.run_id else 0
-        return [child for child, _, initiated in self.newest.children if initiated > after]
+        last_event = self.event if self.run.run_id == self.newest.run_id else 0
+        return [child for child, _, initiated in self.newest.children if initiated > last_event]
 
 
 @dataclass(frozen=True)
 class RolledBackRun:
-    """What a roll-back did.
+    """The result of a roll-back.
 
     Attributes:
-        run_id: The new run, which continues from the step.
-        from_run_id: The run that was left.
-        step: The step it was rolled back to before.
-        event: The event it was reset to.
-        also_again: Names of steps before the step that run again too: they share its workflow task, or that of a child
-            which has to run again because it ended after the step had begun.
-        stopped_children: Workflow ids of the children of the left run that were terminated.
+        run_id: The new run, which continues at the step.
+        from_run_id: The abandoned run.
+        step: The first step that runs again.
+        event: The event that the run was reset to.
+        also_again: Names of earlier steps that run again too: they share the step's workflow task, or that of a child
+            that has to run again because it ended after the step had begun.
+        stopped_children: Workflow ids of the abandoned run's children that were terminated.
     """
 
     run_id: str
@@ -87,19 +87,19 @@ class RolledBackRun:
 
 
 async def find_point(client: Client, workflow_id: str, to: str, run_id: str | None = None) -> RollbackPoint:
-    """Return where a roll-back would go, without changing anything.
+    """Return the point of a roll-back, without changing anything.
 
     Args:
         client: A connected client.
         workflow_id: The pipeline.
         to: The step: its number, its name, or `name:2` for the second of that name.
-        run_id: Which run; the newest by default.
+        run_id: The run; the newest by default.
 
     Returns:
         The point.
 
     Raises:
-        HistoryError: There is no such step, or it ran in another workflow from which this one was forked.
+        HistoryError: There is no such step, or it ran in the workflow that this one was forked from.
         temporalio.service.RPCError: There is no such run.
     """
     run = await read_run(client, workflow_id, run_id)
@@ -122,20 +122,20 @@ async def find_point(client: Client, workflow_id: str, to: str, run_id: str | No
 
 
 def _before_lost_children(run: RunRecord, event: int) -> int:
-    """Return the event to go back to so that no child is waited for whose end lies behind it."""
+    """Return an event early enough that every child whose end would be lost runs again."""
     is_closed = run.status is not RunStatus.RUNNING
     while True:
-        lost = [
-            one
-            for one in run.steps
-            if one.kind is StepKind.CHILD
-            and one.reset_event is not None
-            and one.reset_event < event
-            and (run.ended_child(one) or (event if is_closed else 0)) >= event
+        lost_steps = [
+            step
+            for step in run.steps
+            if step.kind is StepKind.CHILD
+            and step.reset_event is not None
+            and step.reset_event < event
+            and (run.ended_child(step) or (event if is_closed else 0)) >= event
         ]
-        if not lost:
+        if not lost_steps:
             return event
-        event = min(one.reset_event or event for one in lost)
+        event = min(step.reset_event or event for step in lost_steps)
 
 
 async def roll_back(
@@ -143,11 +143,10 @@ async def roll_back(
 ) -> RolledBackRun:
     """Roll an open or closed run back to right before a step; it continues from there.
 
-    The server ends the run and starts another with its history up to the step (Temporal's reset). Signals and
-    updates that came later belong to the abandoned part and are not applied again, except for the handoffs, answers
-    and chunks of other pipelines. Children that the left
-    run started after that point are terminated, and the new run records who rolled back and why. What stages did
-    outside is not undone, and what they spent stays charged.
+    The server ends the run and starts another with its history up to the step (Temporal's reset). Later signals and
+    updates are dropped, except for handoffs, answers and chunks from other pipelines. Children that the abandoned run
+    started after that point are terminated, and the new run records who rolled back and why. Effects of stages outside
+    are not undone, and their spend stays charged.
 
     Args:
         client: A connected client.
@@ -155,40 +154,40 @@ async def roll_back(
         to: The step: its number, its name, or `name:2` for the second of that name.
         by: Who rolls back.
         why: The reason, for the history.
-        run_id: Which run; the newest by default.
+        run_id: The run; the newest by default.
 
     Returns:
-        What was done.
+        The new run, and what was stopped.
 
     Raises:
-        HistoryError: There is no such step, or it ran in another workflow from which this one was forked.
-        PipelineError: The name of who rolls back has control characters; nothing was done.
+        HistoryError: There is no such step, or it ran in the workflow that this one was forked from.
+        PipelineError: The name in ``by`` has control characters; nothing was done.
         temporalio.service.RPCError: The server refuses.
     """
-    if unnamed := name_refusal(by):
-        raise PipelineError(unnamed)
+    if refusal := name_refusal(by):
+        raise PipelineError(refusal)
     point = await find_point(client, workflow_id, to, run_id)
     new_run_id = await _reset(client, point, RolledBack(to=point.step.name, by=by, why=why))
-    await _bring_again(client, point)
+    await _resend_signals(client, point)
     stopped = [
         child
         for child in point.children
         if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")
     ]
-    also_again = [one.name for one in point.also_again]
+    also_again = [step.name for step in point.also_again]
     return RolledBackRun(new_run_id, point.newest.run_id, point.step, point.event, also_again, stopped)
 
 
-async def _reset(client: Client, point: RollbackPoint, told: RolledBack) -> str:
+async def _reset(client: Client, point: RollbackPoint, roll_back: RolledBack) -> str:
     """Reset the run to the point, and return the new run's id."""
-    answer = await client.workflow_service.reset_workflow_execution(
+    response = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=point.run.workflow_id, run_id=point.run.run_id),
-            reason=told.note,
+            reason=roll_back.note,
             workflow_task_finish_event_id=point.event,
             request_id=str(uuid4()),
-            identity=told.by,
+            identity=roll_back.by,
             reset_reapply_exclude_types=[
                 ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
                 ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
@@ -196,26 +195,26 @@ async def _reset(client: Client, point: RollbackPoint, told: RolledBack) -> str:
         ),
         retry=True,
     )
-    return answer.run_id
+    return response.run_id
 
 
-async def _bring_again(client: Client, point: RollbackPoint) -> None:
-    """Send the new run what other pipelines had sent the left ones after the point: they do not send it again.
+async def _resend_signals(client: Client, point: RollbackPoint) -> None:
+    """Send the new run the signals that other pipelines sent after the point: they do not send them again.
 
-    It is sealed, so it counts as it did, and once.
+    The signals are sealed, so the new run validates each as usual, and accepts it once.
     """
-    lost: list[HistoryEvent] = []
+    missed: list[HistoryEvent] = []
     run_id, base = point.newest.run_id, point.run.run_id
     while True:
         _, events = await history(client, point.run.workflow_id, run_id)
-        lost[:0] = [one for one in events if run_id != base or one.event_id > point.event]
+        missed[:0] = [event_ for event_ in events if run_id != base or event_.event_id > point.event]
         previous = events[0].workflow_execution_started_event_attributes.continued_execution_run_id
         if run_id == base or not previous:
             break
         run_id = previous
-    for event in lost:
+    for event in missed:
         signal = event.workflow_execution_signaled_event_attributes
-        if signal.signal_name not in _FROM_PIPELINES:
+        if signal.signal_name not in _PIPELINE_SIGNALS:
             continue
         request = SignalWorkflowExecutionRequest(
             namespace=client.namespace,
@@ -228,7 +227,7 @@ async def _bring_again(client: Client, point: RollbackPoint) -> None:
         try:
             await client.workflow_service.signal_workflow_execution(request, retry=True)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:  # the new run has ended, and needs none of it
+            if error.status is not RPCStatusCode.NOT_FOUND:  # the new run has ended
                 raise
             return
 
@@ -245,72 +244,74 @@ async def _terminate(client: Client, workflow_id: str, reason: str) -> bool:
 
 
 _PAUSE = 0.2
-_LOOKS = 25  # so many pauses are five seconds for the children to end that a roll-back terminates
+_MAX_PAUSES = 25  # gives terminated children five seconds to end
 
-_MOST_BETWEEN = 20
+_MAX_BETWEEN = 20
 
 
 @activity.defn(name=ROLLED_BACK)
-async def rolled_back(told: int) -> RollBacks:
-    """Return the resets of the run that asks, from the ``told``-th on, with the bills of what each left.
+async def rolled_back(known_resets: int) -> RollBacks:
+    """Return the calling run's resets after the first ``known_resets``, each with the spend it abandoned.
 
-    All of it is read from histories, which only the server writes. Who rolled the run back and why is what they said.
+    All data comes from histories, which only the server writes; who rolled back, and why, is as stated by them.
     """
     info, client = activity.info(), activity.client()
     assert info.workflow_id is not None  # noqa: S101 - a pipeline has scheduled it
     run = await read_run(client, info.workflow_id, info.workflow_run_id)
-    return RollBacks(made=[await _settled(client, run, reset) for reset in run.resets[told:]])
+    return RollBacks(made=[await _settle(client, run, reset) for reset in run.resets[known_resets:]])
 
 
-async def _settled(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
+async def _settle(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
     base = await read_run(client, run.workflow_id, reset.base_run_id)
-    newest, known = await _newest(client, base, run.run_id), base.billed_by(reset.event)
-    # Each of them has settled what was left before it, or has spent nothing.
-    newest = max([newest, *await _between(client, base, run.run_id)], key=lambda one: _size(one.billed))
-    left, stopped = newest.billed.beyond(known), []
-    shares = newest is base or any(one.base_run_id == base.run_id for one in newest.resets)
-    after = reset.event if shares else 0
+    newest, known_spend = await _find_newest(client, base, run.run_id), base.billed_by(reset.event)
+    # Each of these runs has settled the resets before it, or has spent nothing.
+    newest = max([newest, *await _list_between(client, base, run.run_id)], key=lambda run: _amount(run.billed))
+    abandoned, stopped_children = newest.billed.beyond(known_spend), []
+    shares_history = newest is base or any(later.base_run_id == base.run_id for later in newest.resets)
+    last_event = reset.event if shares_history else 0
     for child, child_run, initiated in newest.children:
-        if initiated <= after:
+        if initiated <= last_event:
             continue
-        status = await _ended(client, child, child_run)
+        status = await _await_end(client, child, child_run)
         if status == "TERMINATED":
-            stopped.append(child)
+            stopped_children.append(child)
         if initiated not in newest.ended_children:
-            left += await _billed(client, child)
-    return RolledBack.from_reason(reset.reason, from_run_id=newest.run_id, stopped_children=stopped, left=left)
+            abandoned += await _read_billed(client, child)
+    return RolledBack.from_reason(
+        reset.reason, from_run_id=newest.run_id, stopped_children=stopped_children, left=abandoned
+    )
 
 
-async def _between(client: Client, base: RunRecord, run_id: str) -> list[RunRecord]:
-    """Return the runs that came between one and that which was reset from it: the server links none of them."""
-    first, mine = [(await describe(client, base.workflow_id, one)).start_time for one in (base.run_id, run_id)]
-    name = base.workflow_id.replace("'", "''")
-    query = f"WorkflowId = '{name}' AND ExecutionStatus != 'ContinuedAsNew'"
-    found = [one async for one in list_executions(client, query, most=_MOST_BETWEEN)]
-    ids = [one.run_id for one in found if first < one.start_time < mine]
-    return [await read_run(client, base.workflow_id, one) for one in ids]
+async def _list_between(client: Client, base: RunRecord, run_id: str) -> list[RunRecord]:
+    """Return the runs between a run and its reset; the server does not link them."""
+    base_start, run_start = [(await describe(client, base.workflow_id, id)).start_time for id in (base.run_id, run_id)]
+    quoted_id = base.workflow_id.replace("'", "''")
+    query = f"WorkflowId = '{quoted_id}' AND ExecutionStatus != 'ContinuedAsNew'"
+    executions = [execution async for execution in list_executions(client, query, most=_MAX_BETWEEN)]
+    ids = [execution.run_id for execution in executions if base_start < execution.start_time < run_start]
+    return [await read_run(client, base.workflow_id, id) for id in ids]
 
 
-async def _newest(client: Client, base: RunRecord, run_id: str) -> RunRecord:
-    """Return the last run of the part that was left: it may have continued as new, and been reset, several times."""
+async def _find_newest(client: Client, base: RunRecord, run_id: str) -> RunRecord:
+    """Return the last run of the abandoned part: it may have continued as new, or been reset, several times."""
     newest = base
     while True:
-        following = newest.next_run_id or ""
+        next_run_id = newest.next_run_id or ""
         if newest is not base:
             execution = await describe(client, newest.workflow_id, newest.run_id)
-            following = execution.details.workflow_extended_info.reset_run_id or following
-        if following in ("", run_id):
+            next_run_id = execution.details.workflow_extended_info.reset_run_id or next_run_id
+        if next_run_id in ("", run_id):
             return newest
-        newest = await read_run(client, newest.workflow_id, following)
+        newest = await read_run(client, newest.workflow_id, next_run_id)
 
 
-def _size(spend: Spend) -> tuple[int, int]:
+def _amount(spend: Spend) -> tuple[int, int]:
     return spend.micro_usd, spend.prompt_tokens + spend.completion_tokens
 
 
-async def _ended(client: Client, workflow_id: str, run_id: str) -> str:
-    """Return the status of a child, once it has ended: who rolls back terminates it right after the reset."""
-    for _ in range(_LOOKS):
+async def _await_end(client: Client, workflow_id: str, run_id: str) -> str:
+    """Return the status of a child once it has ended; `roll_back` terminates it right after the reset."""
+    for _ in range(_MAX_PAUSES):
         status = (await describe(client, workflow_id, run_id)).status
         if status != "RUNNING":
             break
@@ -318,8 +319,8 @@ async def _ended(client: Client, workflow_id: str, run_id: str) -> str:
     return status
 
 
-async def _billed(client: Client, workflow_id: str) -> Spend:
-    """Return what a child was charged; nothing if it is not a pipeline."""
+async def _read_billed(client: Client, workflow_id: str) -> Spend:
+    """Return a child's total cost; zero if it is not a pipeline."""
     try:
         return (await read_run(client, workflow_id)).billed
     except HistoryError:

@@ -1,4 +1,4 @@
-"""What a run waits for, and who can answer it: stages, people, children; and the workers that poll for it."""
+"""Finds out what a run waits for (stages, people, children), and which workers poll its task queue."""
 
 import asyncio
 import re
@@ -22,14 +22,14 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.core.history import StepKind
 from baton.core.messages import Overview, Waiting
 from baton.errors import PipelineError
-from baton.runs.client_events import words_of
-from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, asked, describe, is_unknown, unpause
+from baton.runs.client_events import failure_text
+from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe, is_unknown, query_run, unpause
 from baton.runs.client_list import status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.wire.names import QUERY_STATUS
 
 WORKER_SILENCE = timedelta(seconds=90)
-"""A worker with nothing to do asks for work about once a minute; one that has not asked for longer is gone."""
+"""An idle worker polls about once a minute; a worker that has not polled for longer is gone."""
 
 _PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
@@ -44,7 +44,7 @@ class Build(NamedTuple):
 
 
 class Unchosen(NamedTuple):
-    """Workers that ask for work, and are given no run but those that are pinned to their builds."""
+    """Workers that poll, but are only given runs that are pinned to their build."""
 
     deployment: str
     build: str | None
@@ -52,10 +52,10 @@ class Unchosen(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The command that has them given the runs."""
-        theirs = "--unversioned" if self.build is None else f"--build-id {shlex.quote(self.build)}"
+        """The command that routes runs to them."""
+        build_option = "--unversioned" if self.build is None else f"--build-id {shlex.quote(self.build)}"
         name = shlex.quote(self.deployment)
-        return f"temporal worker deployment set-current-version --deployment-name {name} {theirs}"
+        return f"temporal worker deployment set-current-version --deployment-name {name} {build_option}"
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class Pending:
     Attributes:
         seq: The step's number.
         name: The stage, the approval or the child.
-        kind: What kind of step it is.
-        since: Since when.
+        kind: The kind of step.
+        since: When it began.
         until: The deadline of an approval.
-        asks: What an approval asks, if a worker was there to say so.
-        asked: All that it asks and shows, likewise.
+        asks: An approval's question, if a worker answered.
+        asked: An approval's question and texts, likewise.
         at_work: Whether a worker is executing the stage; False while it waits for a worker or its next try.
-        tries: How often the stage was begun, counting the failed runs that Temporal repeats.
+        tries: The number of tries so far, Temporal's retries included.
         failure: Why the last try failed.
         next_try: When the next try is due.
         run: The workflow id of the child.
-        stands: How the child stands, as `baton list` says it: it may itself wait for somebody.
-        is_lost: Whether the child ended before the run was reset: the run is never told of it.
+        stands: The child's status, one of `STATUSES`.
+        is_lost: Whether the child ended before the run was reset: the run never receives its end.
     """
 
     seq: int
@@ -100,14 +100,14 @@ class Waits:
     """What a run waits for, and whether a worker can continue it.
 
     Attributes:
-        pending: What is waited for, in the order of the steps.
-        task_queue: Where the run's workers listen.
-        has_worker: Whether a worker that may be given the run asked that task queue for work lately.
-        tries: How often the worker's code was last given the run: more than once means that it failed.
-        build: The build that the run is pinned to, so that no other one is given it.
-        fault: Why the worker that was asked about the run cannot answer: its code does not fit it.
-        unchosen: The workers that are there, where none of them is given the run.
-        pause: Who paused the run, so that nothing moves.
+        pending: What the run waits for, in the order of the steps.
+        task_queue: The task queue of the run's workers.
+        has_worker: Whether an eligible worker polled that task queue lately.
+        tries: The attempt of the current workflow task: more than one means that earlier attempts failed.
+        build: The build that the run is pinned to.
+        fault: Why the worker cannot answer a query: its code does not fit the history.
+        unchosen: The workers that poll, if none of them is eligible.
+        pause: Who paused the run, if it is paused.
     """
 
     pending: list[Pending]
@@ -121,20 +121,20 @@ class Waits:
 
 
 async def waits(client: Client, run: RunRecord) -> Waits | None:
-    """Return what a run waits for."""
+    """Return what an open run waits for; None if it has ended."""
     if run.status is not RunStatus.RUNNING:
         return None
     description = await describe(client, run.workflow_id, run.run_id)
     build = pinned_build(description)
-    queue = await described_queue(client, description.task_queue)
-    builds, unchosen = _builds_of(queue), unchosen_workers(queue) if build is None else None
+    queue = await describe_queue(client, description.task_queue)
+    builds, unchosen = _builds_of(queue), find_unchosen(queue) if build is None else None
     has_worker = build in builds if build is not None else bool(builds) and unchosen is None
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     asks: dict[str, Waiting] = {}
     fault = None
     if has_worker and not description.pause and any(step.kind is StepKind.APPROVAL for step in open_steps):
         try:
-            asks = await _asks(client, run)
+            asks = await _read_open_approvals(client, run)
         except WorkflowQueryFailedError as error:
             fault = str(error)
     pending = []
@@ -144,7 +144,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         elif step.kind is StepKind.CHILD:
             pending.append(await _child(client, run, step, description))
         else:
-            asked = asks.get(step.name)
+            waiting = asks.get(step.name)
             pending.append(
                 Pending(
                     step.seq,
@@ -152,8 +152,8 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
                     step.kind,
                     step.began,
                     step.until,
-                    asked.asks if asked else None,
-                    asked=asked,
+                    waiting.asks if waiting else None,
+                    asked=waiting,
                 )
             )
     tries = max(1, description.details.pending_workflow_task.attempt)
@@ -171,8 +171,8 @@ def pinned_build(description: Execution) -> Build | None:
     return _build(pinned) if pinned and pinned.build_id else None
 
 
-async def described_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
-    """Return what the server says of a task queue for workflows: above all who asked it for work lately."""
+async def describe_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
+    """Return the server's description of a task queue for workflows, above all its pollers."""
     return await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
@@ -184,46 +184,45 @@ async def described_queue(client: Client, task_queue: str) -> DescribeTaskQueueR
 
 
 async def has_pollers(client: Client, task_queue: str, build: Build | None = None) -> bool:
-    """Return whether a worker asked a task queue for workflow tasks lately."""
+    """Return whether a worker polled a task queue for workflow tasks lately."""
     builds = await polling_builds(client, task_queue)
     return bool(builds) if build is None else build in builds
 
 
 async def polling_builds(client: Client, task_queue: str) -> set[Build | None]:
-    """Return the builds whose workers asked a task queue for workflow tasks lately; None for workers of no build."""
-    return _builds_of(await described_queue(client, task_queue))
+    """Return the builds whose workers polled a task queue for workflow tasks lately; None for workers without one."""
+    return _builds_of(await describe_queue(client, task_queue))
 
 
-def unchosen_workers(answer: DescribeTaskQueueResponse) -> Unchosen | None:
-    """Return the workers of a task queue if all are of builds that receive no runs; else None."""
-    builds, versions = _builds_of(answer), answer.versioning_info
+def find_unchosen(queue: DescribeTaskQueueResponse) -> Unchosen | None:
+    """Return the workers of a task queue if none of their builds receives runs, or None."""
+    builds, versions = _builds_of(queue), queue.versioning_info
     current = _build(versions.current_deployment_version) if versions.HasField("current_deployment_version") else None
-    chosen = {current}
+    eligible = {current}
     if versions.ramping_version_percentage:
         ramps = versions.HasField("ramping_deployment_version")
-        chosen.add(_build(versions.ramping_deployment_version) if ramps else None)
-    if not builds or builds & chosen:
+        eligible.add(_build(versions.ramping_deployment_version) if ramps else None)
+    if not builds or builds & eligible:
         return None
-    there = max(filter(None, builds), default=None)
-    deployment = there.deployment if there else current.deployment if current else ""
-    return Unchosen(deployment, there.id if there else None, current.id if current else None)
+    newest = max(filter(None, builds), default=None)
+    deployment = newest.deployment if newest else current.deployment if current else ""
+    return Unchosen(deployment, newest.id if newest else None, current.id if current else None)
 
 
-def recent_pollers(answer: DescribeTaskQueueResponse) -> set[str]:
+def recent_pollers(queue: DescribeTaskQueueResponse) -> set[str]:
     """Return the identities of the workers that polled lately; the server lists them for minutes after they ended."""
-    return {one.identity for one in _recent(answer)}
+    return {poller.identity for poller in _recent_pollers(queue)}
 
 
-def _recent(answer: DescribeTaskQueueResponse) -> list[PollerInfo]:
+def _recent_pollers(queue: DescribeTaskQueueResponse) -> list[PollerInfo]:
     now = datetime.now(UTC)
-    return [one for one in answer.pollers if now - one.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE]
+    return [poller for poller in queue.pollers if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE]
 
 
-def _builds_of(answer: DescribeTaskQueueResponse) -> set[Build | None]:
-    """Return the builds of the workers that polled lately; None for workers without a build."""
+def _builds_of(queue: DescribeTaskQueueResponse) -> set[Build | None]:
     return {
-        _build(one.deployment_options) if one.deployment_options.worker_versioning_mode == _VERSIONED else None
-        for one in _recent(answer)
+        _build(poller.deployment_options) if poller.deployment_options.worker_versioning_mode == _VERSIONED else None
+        for poller in _recent_pollers(queue)
     }
 
 
@@ -232,11 +231,11 @@ def _build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
 
 
 def _stages(step: Step, description: Execution) -> list[Pending]:
-    """Return what is pending of a stage, or of a fan-out's stages."""
+    """Return the pending activities of a stage, or of a fan-out's stages."""
     names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
     activities = description.details.pending_activities
-    mine = [one for one in activities if one.activity_type.name in names]
-    return [_stage(step, one) for one in mine] or [Pending(step.seq, step.name, step.kind, step.began)]
+    pending = [_stage(step, activity) for activity in activities if activity.activity_type.name in names]
+    return pending or [Pending(step.seq, step.name, step.kind, step.began)]
 
 
 def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
@@ -248,43 +247,43 @@ def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
         at_work=activity.state == _AT_WORK,
         tries=activity.attempt,
         failure=failure_reason(activity.last_failure) if activity.HasField("last_failure") else None,
-        next_try=_future(activity.next_attempt_schedule_time),
+        next_try=_set_time(activity.next_attempt_schedule_time),
     )
 
 
 async def _child(client: Client, run: RunRecord, step: Step, description: Execution) -> Pending:
-    """Return what is pending of a child, and how that stands now."""
     ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
-    ids = [one.workflow_id for one in description.details.pending_children]
-    mine = next((one for one in ids if ending.search(one)), None)
-    if mine is None:
+    child_ids = [child.workflow_id for child in description.details.pending_children]
+    workflow_id = next((child_id for child_id in child_ids if ending.search(child_id)), None)
+    if workflow_id is None:
         return Pending(step.seq, step.name, step.kind, step.began)
-    child = await describe(client, mine)
-    ended = child.close_time
-    is_lost = ended is not None and run.reset is not None and ended < run.reset
-    return Pending(step.seq, step.name, step.kind, step.began, run=mine, stands=status_of(child), is_lost=is_lost)
+    child = await describe(client, workflow_id)
+    close_time = child.close_time
+    is_lost = close_time is not None and run.reset is not None and close_time < run.reset
+    return Pending(
+        step.seq, step.name, step.kind, step.began, run=workflow_id, stands=status_of(child), is_lost=is_lost
+    )
 
 
 def failure_reason(failure: Failure) -> str:
     """Return why an attempt of an activity failed."""
     if failure.HasField("server_failure_info") and failure.HasField("cause"):
         return failure_reason(failure.cause)
-    return words_of(failure)
+    return failure_text(failure)
 
 
-def _future(at: Timestamp) -> datetime | None:
-    """Return a time, or None where it is not set."""
+def _set_time(at: Timestamp) -> datetime | None:
     return at.ToDatetime(tzinfo=UTC) if at.seconds else None
 
 
-async def _asks(client: Client, run: RunRecord) -> dict[str, Waiting]:
-    """Return each open approval by its title; nothing if no worker answers."""
+async def _read_open_approvals(client: Client, run: RunRecord) -> dict[str, Waiting]:
+    """Return the open approvals by title; none if no worker answers."""
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     try:
         overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
     except RPCError:
         return {}
-    return {one.name: one for one in overview.waiting_for if one.kind == "approval"}
+    return {waiting.name: waiting for waiting in overview.waiting_for if waiting.kind == "approval"}
 
 
 AnswerT = TypeVar("AnswerT")
@@ -294,16 +293,16 @@ _NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatu
 
 
 class NoAnswerError(PipelineError):
-    """No worker answers; the same may be asked again later."""
+    """No worker answers; the call may be repeated later."""
 
 
 async def answer_of(
     client: Client, workflow_id: str, asking: Awaitable[AnswerT], *, within: float = ANSWER_SECONDS
 ) -> AnswerT:
-    """Return what a worker answers.
+    """Await a worker's answer.
 
     Raises:
-        NoAnswerError: No worker answers within so many seconds.
+        NoAnswerError: No worker answers within the timeout, in seconds.
     """
     try:
         async with asyncio.timeout(within):
@@ -314,52 +313,52 @@ async def answer_of(
         if error.status not in _NO_ANSWER:
             raise
     description = await describe(client, workflow_id)
-    raise nobody(description.task_queue, pinned_build(description))
+    raise no_worker_error(description.task_queue, pinned_build(description))
 
 
 async def must_be_answerable(client: Client, workflow_id: str, run_id: str | None = None) -> str:
-    """Check that a run is its workflow's newest, is open, and has a worker; return the worker's task queue.
+    """Check that a run is its workflow's newest, open, and has a worker; return its task queue.
 
     Raises:
-        PipelineError: It is not, so no decision is possible; says why.
+        PipelineError: It cannot be decided about; says why.
     """
     description = await describe(client, workflow_id)
     if run_id not in (None, description.run_id):
         raise PipelineError(f"run {run_id} is over; {workflow_id!r} continues as {description.run_id}")
     if description.close_time is not None:
         raise PipelineError(f"{workflow_id!r} no longer waits for a decision: it is {description.status}")
-    if paused := description.pause:
+    if pause := description.pause:
         raise PipelineError(
-            f"{workflow_id!r} was paused by {paused.by}{f': {paused.why}' if paused.why else ''}; nothing was "
+            f"{workflow_id!r} was paused by {pause.by}{f': {pause.why}' if pause.why else ''}; nothing was "
             f"decided. Unpause it ({unpause(workflow_id)}) and decide again"
         )
     if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
-        raise nobody(description.task_queue, build)
+        raise no_worker_error(description.task_queue, build)
     return description.task_queue
 
 
-def nobody(task_queue: str, build: Build | None = None) -> NoAnswerError:
-    """Return the error for a run whose worker does not answer, and is of a build if the run is pinned to one."""
+def no_worker_error(task_queue: str, build: Build | None = None) -> NoAnswerError:
+    """Return the error for a run without a worker that answers, of its build if it is pinned to one."""
     of_build = "" if build is None else f" of build {build.id!r}, to which the run is pinned,"
     return NoAnswerError(
         f"no worker{of_build} of task queue {task_queue!r} answers; nothing was decided. Start one and decide again"
     )
 
 
-_AT_ONCE = 8
+_MAX_CONCURRENT = 8
 _SILENT_FOR_SECONDS = 10.0
 
 
 class Asker:
-    """Sends queries to runs, a few at once; a task queue without answers is skipped for a while."""
+    """Queries many runs, a few concurrently; skips a task queue without answers for a while."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._turn = asyncio.Semaphore(_MAX_CONCURRENT)
         self._silent: dict[str, float] = {}
 
     async def ask(self, run: Execution, query: str, of: type[Any]) -> list[Any] | None:
-        """Return what a run answers to a query that is answered with a list."""
+        """Return a run's answer to a query whose result is a list; None if there is none."""
         async with self._turn:
             if self._silent.get(run.task_queue, 0.0) > time.monotonic():
                 return None
@@ -368,7 +367,7 @@ class Asker:
                 return None
             handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
             try:
-                answer: list[Any] = await asked(handle, query, result_type=list[of], rpc_timeout=ANSWER_WITHIN)  # type: ignore[valid-type]
+                answer: list[Any] = await query_run(handle, query, result_type=list[of], rpc_timeout=ANSWER_WITHIN)  # type: ignore[valid-type]
             except WorkflowQueryFailedError as error:
                 return [] if is_unknown(query, error) else None
             except PipelineError:
@@ -377,7 +376,7 @@ class Asker:
                 match error.status:
                     case RPCStatusCode.NOT_FOUND:  # it ended meanwhile
                         return []
-                    case RPCStatusCode.FAILED_PRECONDITION:  # this run alone cannot be asked: its code fails
+                    case RPCStatusCode.FAILED_PRECONDITION:  # only this run cannot be queried: its code fails
                         return None
                     case RPCStatusCode.CANCELLED | RPCStatusCode.DEADLINE_EXCEEDED:
                         self._silence(run)
@@ -387,5 +386,4 @@ class Asker:
             return answer
 
     def _silence(self, run: Execution) -> None:
-        """Note that no worker answers on a run's task queue."""
         self._silent[run.task_queue] = time.monotonic() + _SILENT_FOR_SECONDS

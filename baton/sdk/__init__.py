@@ -1,7 +1,7 @@
-"""How a process ends that used the Temporal client.
+"""Ends a process that used the Temporal client, and adapts the SDK's workers (`runner`, `early_queries`).
 
 Threads of the SDK may outlive the interpreter's shutdown and abort the process, after all work is done
-(temporalio issue 300). So such a process does not take the interpreter's way out.
+(temporalio issue 300). So such a process skips that shutdown.
 """
 
 import contextlib
@@ -11,12 +11,12 @@ from typing import NoReturn
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with ``code``, once everything that was written is out.
+    """Flush standard output and error, and end the process with ``code``.
 
     Args:
         code: The exit code, 0 for success.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # the reader has gone, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # the reader has ended, or the stream is closed
             stream.flush()
     os._exit(code)

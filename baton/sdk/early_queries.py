@@ -1,10 +1,10 @@
-"""A guard against queries that bring a run events ahead of its workflow task.
+"""A guard against queries that bring events to a run ahead of its workflow task.
 
 A query that waits for a worker arrives with everything that happened meanwhile: signals, results, fired timers, the
-start of a task that another worker is at. The SDK applies that at once. A replay applies it in the next task, at
-another time and beside other events, so a run that continues from there no longer fits its own history (docs/limits.md
-has a reproduction without Baton). With this guard the answer to such a query is the last thing that a worker's copy of
-the run does: the worker drops it, and the next task loads the run from its history.
+start of a task that another worker is executing. The SDK applies these events at once. A replay applies them in the
+next task, at another time and beside other events, so a run that continues from there no longer fits its own history
+(docs/limits.md has a reproduction without Baton). With this guard the worker drops the run from its cache once it has
+answered such a query, and the next task loads the run from its history.
 """
 
 import asyncio
@@ -16,65 +16,65 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import Worker, WorkflowInstance
 
-_WITHOUT_TASK = "legacy_query"  # the SDK's id of a query that does not come with a workflow task
-_SOON = timedelta(seconds=1)  # the SDK takes a run for stuck after two
+_LEGACY_QUERY = "legacy_query"  # the SDK's id of a query without a workflow task
+_TIMEOUT = timedelta(seconds=1)  # the SDK reports a deadlock after two
 
 
 class RunCache:
     """The runs that a worker keeps in memory."""
 
     def __init__(self) -> None:
-        """Begin without a worker, and with no runs."""
+        """Make a cache without a worker."""
         self._worker: Worker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def belongs_to(self, worker: Worker) -> None:
-        """Tell whose it is, in the event loop in which that works."""
+        """Set the worker; called in its event loop."""
         self._worker, self._loop = worker, asyncio.get_running_loop()
 
     def drop(self, run_id: str) -> None:
-        """Have a run forgotten once it has done what it is doing."""
+        """Ask the worker to evict a run after its current activation."""
         if self._worker is not None:
-            self._worker._bridge_worker.request_workflow_eviction(run_id)  # the SDK has no public way
+            self._worker._bridge_worker.request_workflow_eviction(run_id)  # the SDK has no public API for it
 
     def has_task(self, workflow_id: str, run_id: str) -> bool:
-        """Return whether a workflow task of a run is under way or to come, as far as is known; called in a thread."""
+        """Return whether a run has a pending workflow task; True if that is unknown. Called in a thread."""
         if self._worker is None or self._loop is None:
             return False
         client = self._worker.client
-        asking = client.workflow_service.describe_workflow_execution(
+        request = client.workflow_service.describe_workflow_execution(
             DescribeWorkflowExecutionRequest(
                 namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
             ),
-            timeout=_SOON,
+            timeout=_TIMEOUT,
         )
         try:
-            described = asyncio.run_coroutine_threadsafe(asking, self._loop).result(_SOON.total_seconds())
-        except Exception:  # whatever it is, the run is loaded again
+            response = asyncio.run_coroutine_threadsafe(request, self._loop).result(_TIMEOUT.total_seconds())
+        except Exception:  # then the run is loaded again, which is always safe
             return True
-        return described.HasField("pending_workflow_task")
+        return response.HasField("pending_workflow_task")
 
 
 class GuardedInstance(WorkflowInstance):
-    """A workflow instance that is dropped after a query that came early; it forwards everything else."""
+    """A workflow instance that is dropped after an early query; it forwards everything else."""
 
-    def __init__(self, inner: WorkflowInstance, kept_in: RunCache | None) -> None:
+    def __init__(self, inner: WorkflowInstance, cache: RunCache | None) -> None:
         self._inner = inner
-        self._kept_in = kept_in
+        self._cache = cache
         self._at = 0  # the time of its last task
-        self._is_ahead: bool | None = False  # None: a worker's own task looks like one that a query has brought
+        self._is_ahead: bool | None = False  # None: unknown, because the worker's own task may look the same
 
     def activate(self, act: Any) -> Any:
-        """Forward; only a query without a task can have brought the events just before it."""
-        asked = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
-        if not asked:
-            before, self._at = self._at, act.timestamp.ToNanoseconds()
-            self._is_ahead = False if act.is_replaying else self._at == before or None
-        elif self._kept_in is not None and _WITHOUT_TASK in asked:
+        """Forward, and drop the run if a query without a task brought the events just before it."""
+        query_ids = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
+        if not query_ids:
+            last_time, self._at = self._at, act.timestamp.ToNanoseconds()
+            self._is_ahead = False if act.is_replaying else self._at == last_time or None
+        elif self._cache is not None and _LEGACY_QUERY in query_ids:
             if self._is_ahead is None:
-                self._is_ahead = self._kept_in.has_task(self._inner.get_info().workflow_id, act.run_id)
+                self._is_ahead = self._cache.has_task(self._inner.get_info().workflow_id, act.run_id)
             if self._is_ahead:
-                self._kept_in.drop(act.run_id)
+                self._cache.drop(act.run_id)
         return self._inner.activate(act)
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:

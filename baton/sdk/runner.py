@@ -1,8 +1,8 @@
-"""Between a worker and the SDK: the workflow sandbox, guarded, and which exceptions of a pipeline's code end its run.
+"""The guarded workflow sandbox, and the exceptions of a pipeline's code that end its run.
 
-For each payload of a workflow the SDK asks the sandboxed instance for a serialization context, and each question
-enters the sandbox: a fifth of a worker's time in short pipelines. The answer only matters to converters and codecs
-that take one (`WithSerializationContext`).
+For each payload of a workflow the SDK asks the sandboxed instance for a serialization context, and each call enters
+the sandbox: a fifth of a worker's time in short pipelines. The context only matters to converters and codecs that use
+one (`WithSerializationContext`).
 """
 
 from abc import ABCMeta
@@ -34,51 +34,51 @@ from baton.wire.names import FIRST_SEED
 class PipelineRunner(SandboxedWorkflowRunner):
     """Temporal's sandbox with the guard against early queries, for any data converter."""
 
-    kept_in: RunCache | None = field(default=None, repr=False, compare=False)
+    cache: RunCache | None = field(default=None, repr=False, compare=False)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(super().create_instance(_with_seed(det)), self.kept_in)
+        return GuardedInstance(super().create_instance(_with_seed(det)), self.cache)
 
 
 @dataclass(frozen=True)
 class ContextFreeRunner(PipelineRunner):
-    """The same for data converters that take no serialization context."""
+    """A `PipelineRunner` for data converters that take no serialization context."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """Return a guarded instance that is not asked for contexts."""
-        return _ContextFreeInstance(SandboxedWorkflowRunner.create_instance(self, _with_seed(det)), self.kept_in)
+        """Return a guarded instance without contexts."""
+        return _ContextFreeInstance(SandboxedWorkflowRunner.create_instance(self, _with_seed(det)), self.cache)
 
 
 @dataclass(frozen=True)
 class WorkflowContextRunner(PipelineRunner):
-    """The same for Baton's encryption, which asks which workflow a payload belongs to and nothing else."""
+    """A `PipelineRunner` for Baton's encryption, which only needs the workflow of a payload."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """Return a guarded instance that is asked for the contexts of other workflows only."""
+        """Return a guarded instance that enters the sandbox only for the contexts of other workflows."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
         instance = SandboxedWorkflowRunner.create_instance(self, _with_seed(det))
-        return _WorkflowContextInstance(instance, self.kept_in, own)
+        return _WorkflowContextInstance(instance, self.cache, own)
 
 
 @dataclass(frozen=True)
 class GuardedRunner(WorkflowRunner):
     """Any other runner, such as one without a sandbox, with the guard against early queries."""
 
-    given: WorkflowRunner
-    kept_in: RunCache | None = field(default=None, repr=False, compare=False)
+    inner: WorkflowRunner
+    cache: RunCache | None = field(default=None, repr=False, compare=False)
 
     def prepare_workflow(self, defn: Any) -> None:
         """Prepare a workflow."""
-        self.given.prepare_workflow(defn)
+        self.inner.prepare_workflow(defn)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(self.given.create_instance(_with_seed(det)), self.kept_in)
+        return GuardedInstance(self.inner.create_instance(_with_seed(det)), self.cache)
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
         """Set which exceptions fail a run."""
-        self.given.set_worker_level_failure_exception_types(types)
+        self.inner.set_worker_level_failure_exception_types(types)
 
 
 def runner_for(converter: DataConverter) -> type[PipelineRunner]:
@@ -89,20 +89,18 @@ def runner_for(converter: DataConverter) -> type[PipelineRunner]:
 
 
 def takes_context(converter: DataConverter) -> bool:
-    """Return whether any part of the converter needs to know what a payload belongs to."""
+    """Return whether any part of the converter uses the serialization context."""
     probe = WorkflowSerializationContext(namespace="namespace", workflow_id="workflow")
     return converter.with_context(probe) is not converter
 
 
 def _with_seed(det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
-    """Return the details with the seed that the run began with, by which workflow code knows that it was reset."""
+    """Add the run's first seed, from which workflow code detects a reset."""
     seed = det.randomness_seed
     return replace(det, extern_functions={**det.extern_functions, FIRST_SEED: lambda: seed})
 
 
 class _ContextFreeInstance(GuardedInstance):
-    """An instance that is not asked for a context."""
-
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
         return None
 
@@ -111,10 +109,8 @@ class _ContextFreeInstance(GuardedInstance):
 
 
 class _WorkflowContextInstance(_ContextFreeInstance):
-    """An instance that is asked for a context only where another workflow may be meant."""
-
-    def __init__(self, inner: WorkflowInstance, kept_in: RunCache | None, own: WorkflowSerializationContext) -> None:
-        super().__init__(inner, kept_in)
+    def __init__(self, inner: WorkflowInstance, cache: RunCache | None, own: WorkflowSerializationContext) -> None:
+        super().__init__(inner, cache)
         self._own = own
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
@@ -127,17 +123,17 @@ FAILED_THE_RUN = "the pipeline's code failed the run"
 
 
 class AnyFault(Exception, metaclass=ABCMeta):  # noqa: N818 - it stands for all, and is never raised
-    """Stands for every exception in Temporal's list of those that fail a run instead of its task."""
+    """Represents every exception in Temporal's list of those that fail a run instead of its task."""
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> bool:
-        """Return whether exceptions of a kind end a run."""
+        """Return whether exceptions of a type end a run."""
         return issubclass(kind, Exception) and kind is not NondeterminismError
 
 
 @contextmanager
 def logging_failures(message: str) -> Iterator[None]:
-    """Log what is raised in the block, and raise it on."""
+    """Log exceptions raised in the block."""
     try:
         yield
     except Exception as error:

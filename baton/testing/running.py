@@ -29,7 +29,7 @@ from baton.client import RunRecord, decide, read_run
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import Decision, Overview, PipelineInput, PipelineResult
-from baton.devserver import DevServer, DevServerOptions, last_words
+from baton.devserver import DevServer, DevServerOptions, log_tail
 from baton.errors import BatonError, PipelineError
 from baton.handoff.store_gate import Freshness, now_utc
 from baton.handoff.store_safeguards import Safeguards
@@ -92,7 +92,7 @@ def ended_too_soon(server: DevServer) -> str | None:
     code, log = server.process.returncode, server.options.log_file
     if code is None:
         return None
-    said = f"; the end of {str(log)!r}:\n{last_words(log.read_text(encoding='utf-8', errors='replace'))}" if log else ""
+    said = f"; the end of {str(log)!r}:\n{log_tail(log.read_text(encoding='utf-8', errors='replace'))}" if log else ""
     return f"the Temporal server of these tests, at {server.address!r}, ended with code {code} while they ran{said}"
 
 

@@ -22,7 +22,7 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_waiting import waits
 from tests.acceptance.operating import ROOT, Operator, heard
-from tests.runs.test_builds import versioned
+from tests.runs.test_builds import versioned_worker
 from tests.support import Handle, approve, until_waiting
 
 PIPELINES = "tests.acceptance.operated_pipelines"
@@ -319,7 +319,7 @@ class TestDeciding:
     async def test_with_workers_that_are_given_no_runs_that_is_said(self, operator: Operator) -> None:
         """Whoever watches would see nothing, without end."""
         client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin(safeguards="off")])
-        async with versioned(client, "unchosen", "one", VersioningBehavior.PINNED):
+        async with versioned_worker(client, "unchosen", "one", VersioningBehavior.PINNED):
             while not await check_routing(client, "unchosen"):  # noqa: ASYNC110 - its first poll has to arrive
                 await asyncio.sleep(0.1)
             _, said = await operator.both("run", "Delivery", "-g", "Add login", "--task-queue", "unchosen")

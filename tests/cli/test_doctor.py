@@ -34,7 +34,7 @@ from tests.pipelines.line_stages import STAGES
 from tests.pipelines.mishaps import Stumbles
 from tests.pipelines.pipelines import Gated, Linear
 from tests.pipelines.stages import STAGES as LINEAR_STAGES
-from tests.runs.test_builds import make_current, versioned
+from tests.runs.test_builds import make_current, versioned_worker
 from tests.support import GOAL, LIMIT, start, until_waiting
 
 
@@ -147,7 +147,7 @@ async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:
 async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything else looks well then: workers of other builds may be there."""
     name = f"builds-{uuid.uuid4()}"
-    async with versioned(client, name, "one", VersioningBehavior.PINNED):
+    async with versioned_worker(client, name, "one", VersioningBehavior.PINNED):
         await make_current(client, name, "one")
         handle = await client.start_workflow(
             Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT

@@ -131,7 +131,7 @@ class TestDevServer:
 
     async def test_it_is_started_once(self, full_server: DevServer) -> None:
         """A second start is a programmer's mistake."""
-        with pytest.raises(RuntimeError, match="started already"):
+        with pytest.raises(RuntimeError, match="already started"):
             await full_server.start()
 
     def test_it_has_no_address_before_it_is_started(self) -> None:

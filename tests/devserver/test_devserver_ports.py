@@ -69,7 +69,7 @@ class TestPorts:
         with pytest.raises(ServerError, match=r"not given to others: Address already in use\nand mine to listen on"):
             await DevServer(options).start()
         with ExitStack() as held:
-            ports = devserver._ports(0, 0, held)
+            ports = devserver._reserve_ports(0, 0, held)
             assert [port and is_given(port) for port in ports] == [False, False]
         assert [port and is_given(port) for port in ports] == [True, True]
 
@@ -77,7 +77,7 @@ class TestPorts:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Where none can be held; here the look at the ports is as late as the one who takes it."""
-        look, looks = devserver._ports, 0
+        look, looks = devserver._reserve_ports, 0
         with socket.create_server((HOST, 0)) as taker:
 
             def too_late(port: int, ui_port: int | None, held: ExitStack) -> tuple[int, int | None]:
@@ -85,7 +85,7 @@ class TestPorts:
                 looks += 1
                 return (taker.getsockname()[1], None) if looks == 1 else look(port, ui_port, held)
 
-            monkeypatch.setattr(devserver, "_ports", too_late)
+            monkeypatch.setattr(devserver, "_reserve_ports", too_late)
             async with DevServer(DevServerOptions(ui_port=None)) as started:
                 assert not started.address.endswith(f":{taker.getsockname()[1]}")
                 await Client.connect(started.address)
@@ -96,7 +96,7 @@ class TestPorts:
     ) -> None:
         """The other one ends when its own tests do, and whoever was given its address stands there."""
         port = int(server.address.rpartition(":")[2])
-        monkeypatch.setattr(devserver, "_ports", lambda *_: (port, None))
+        monkeypatch.setattr(devserver, "_reserve_ports", lambda *_: (port, None))
         slow = programs("import sys, time; time.sleep(1); sys.exit('cannot listen')")
         with pytest.raises(ServerError, match="ended with code 1 before it served; its last output:\ncannot listen"):
             await DevServer(DevServerOptions(ui_port=None, temporal=slow)).start()

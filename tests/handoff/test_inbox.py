@@ -22,7 +22,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_follow import follow
-from baton.runs.client_handoffs import UNKNOWN, UNTOLD, RunHandoffs, read_handoffs
+from baton.runs.client_handoffs import UNKNOWN, UNKNOWN_REASON, RunHandoffs, read_handoffs
 from baton.runs.client_news import News, NewsKind
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import QUERY_INBOX
@@ -243,7 +243,12 @@ class TestReadHandoffs:
         read = await read_handoffs(worker.client, handle.id)
 
         [told] = read.waiting
-        assert (told.handoff_id, told.seq, told.receiver, told.details) == (pending.handoff_id, 2, UNKNOWN, UNTOLD)
+        assert (told.handoff_id, told.seq, told.receiver, told.details) == (
+            pending.handoff_id,
+            2,
+            UNKNOWN,
+            UNKNOWN_REASON,
+        )
         assert (told.reason, told.actions) == (Code.BUDGET_EXHAUSTED, pending.actions)  # as the timer's summary says
         assert pending.handoff_id not in read.messages
         await abandon(worker.client, handle, pending)

@@ -16,7 +16,7 @@ from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.keys.store_keyring import read_file
 from baton.ledger.records import Kind
-from baton.runs.client_decide import signed
+from baton.runs.client_decide import sign_decision
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE, QUERY_DETAILS
 from tests.acceptance.operating import Operator
@@ -200,9 +200,11 @@ class TestPeople:
         no = await answer_to(handle, yes=False)
 
         for forged in (
-            signed(no, key).model_copy(update={"approved": True}),
-            signed(no, key).model_copy(update={"why": "other"}),
-            signed(await answer_to(other), key).model_copy(update={"question": no.question, "digest": no.digest}),
+            sign_decision(no, key).model_copy(update={"approved": True}),
+            sign_decision(no, key).model_copy(update={"why": "other"}),
+            sign_decision(await answer_to(other), key).model_copy(
+                update={"question": no.question, "digest": no.digest}
+            ),
         ):
             with pytest.raises(PipelineError, match="the signature is not that of ann"):
                 await decide(office.worker.client, handle.id, forged)
@@ -213,7 +215,7 @@ class TestPeople:
         yes = await decide(office.worker.client, handle.id, no.model_copy(update={"approved": True}), key=key)
         assert yes.votes[0].key == key.id
         assert (
-            await decide(office.worker.client, handle.id, signed(no.model_copy(update={"approved": True}), key))
+            await decide(office.worker.client, handle.id, sign_decision(no.model_copy(update={"approved": True}), key))
         ) == yes
         await handle.result()
         await other.terminate()

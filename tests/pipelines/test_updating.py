@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
 from baton.errors import PipelineError
-from baton.runs.client_decide import decided_by_update
+from baton.runs.client_decide import send_decision
 from baton.testing import pipeline_worker
 from tests.pipelines.refusing import DecidesAsBefore, Refuses
 from tests.support import LIMIT
@@ -41,7 +41,7 @@ class TestDecidedByUpdate:
             await refusing.signal(Refuses.listen)
             return True
 
-        assert await decided_by_update(refusing, "say", "yes", str, waits) == "heard yes"
+        assert await send_decision(refusing, "say", "yes", str, waits) == "heard yes"
         assert await refusing.result() == "yes"
 
     @pytest.mark.parametrize(("waits_for_it", "asked"), [(False, 1), (True, 4)], ids=["it does not wait", "it does"])
@@ -57,5 +57,5 @@ class TestDecidedByUpdate:
             return waits_for_it
 
         with pytest.raises(PipelineError, match="nobody listens yet"):
-            await decided_by_update(refusing, "say", "yes", str, waits)
+            await send_decision(refusing, "say", "yes", str, waits)
         assert times == asked

@@ -13,7 +13,7 @@ from baton.client import RunStatus, rebuild
 from baton.codec.conversion import data_converter
 from baton.core.state import PipelineState
 from baton.plugin import BatonPlugin
-from baton.runs.client_events import decoded
+from baton.runs.client_events import decode_payloads
 from baton.testing import assert_replays
 from tests.replay import mutants
 from tests.replay.detours import OUTSIDE
@@ -85,7 +85,7 @@ class TestReplay:
             rf"\b{re.escape(socket.gethostname())}\b|@(?!baton\")|/(home|root|tmp|Users|work)/".encode()
         )
         recorded = history(file)
-        payloads = await decoded(recorded.events, data_converter())
+        payloads = await decode_payloads(recorded.events, data_converter())
 
         text = re.sub(r'"data": "[^"]*"', "", json.dumps(json.loads(recorded.to_json())))
         for told in (text.encode(), *payloads.values()):

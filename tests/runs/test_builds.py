@@ -1,4 +1,4 @@
-"""Runs that are pinned to a build of their workers."""
+"""Runs pinned to a build of their workers."""
 
 import asyncio
 import io
@@ -15,14 +15,14 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from baton import PipelineInput
 from baton.client import read_run
 from baton.runs.cli_show import waits_card
-from baton.runs.client_waiting import Build, Unchosen, has_pollers, nobody, waits
+from baton.runs.client_waiting import Build, Unchosen, has_pollers, no_worker_error, waits
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES
 from tests.support import GOAL, LIMIT, until_waiting
 
 
-def versioned(client: Client, name: str, build: str, behavior: VersioningBehavior) -> Worker:
-    """Return a worker of a build; task queue and deployment have one name."""
+def versioned_worker(client: Client, name: str, build: str, behavior: VersioningBehavior) -> Worker:
+    """Return a worker of a build; task queue and deployment have the same name."""
     config = WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(deployment_name=name, build_id=build),
         use_worker_versioning=True,
@@ -32,7 +32,7 @@ def versioned(client: Client, name: str, build: str, behavior: VersioningBehavio
 
 
 async def make_current(client: Client, name: str, build: str) -> None:
-    """Make a build the current one, once the server knows it; the test's timeout bounds the wait."""
+    """Make a build current once the server knows it; the test's timeout bounds the wait."""
     request = SetWorkerDeploymentCurrentVersionRequest(
         namespace=client.namespace, deployment_name=name, build_id=build, identity="ann"
     )
@@ -52,51 +52,51 @@ async def make_current(client: Client, name: str, build: str) -> None:
         pytest.param(VersioningBehavior.AUTO_UPGRADE, False, id="upgraded"),
     ],
 )
-async def test_only_workers_of_its_build_go_on_with_a_run_that_is_pinned(
+async def test_only_workers_of_its_build_continue_a_pinned_run(
     client: Client, behavior: VersioningBehavior, pinned: bool
 ) -> None:
-    """Those of another build are no workers of it; a run that is upgraded by itself goes on with any."""
+    """Workers of another build do not count; an auto-upgraded run continues with any."""
     name = f"builds-{uuid.uuid4()}"
-    async with versioned(client, name, "one", behavior):
+    async with versioned_worker(client, name, "one", behavior):
         await make_current(client, name, "one")
         handle = await client.start_workflow(
             Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
         )
         await until_waiting(handle, "release manager")
-        now = await waits(client, await read_run(client, handle.id))
-        there = [await has_pollers(client, name, Build(name, build)) for build in ("one", "gone")]
+        waits_now = await waits(client, await read_run(client, handle.id))
+        has_workers = [await has_pollers(client, name, Build(name, build)) for build in ("one", "gone")]
 
-    assert now is not None
-    assert (now.has_worker, now.build) == (True, Build(name, "one") if pinned else None)
-    assert there == [True, False]
+    assert waits_now is not None
+    assert (waits_now.has_worker, waits_now.build) == (True, Build(name, "one") if pinned else None)
+    assert has_workers == [True, False]
 
 
-async def test_a_run_says_that_no_build_of_the_workers_is_current(client: Client) -> None:
-    """They ask for work and are given none: without a word the run would look as if they were slow."""
+async def test_a_run_reports_that_no_build_of_the_workers_is_current(client: Client) -> None:
+    """The workers poll and get nothing: without the message the run would look slow."""
     name = f"builds-{uuid.uuid4()}"
-    async with versioned(client, name, "one", VersioningBehavior.PINNED):
+    async with versioned_worker(client, name, "one", VersioningBehavior.PINNED):
         handle = await client.start_workflow(
             Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
         )
         while not await has_pollers(client, name):  # noqa: ASYNC110 - the server tells no event
             await asyncio.sleep(0.1)
         run = await read_run(client, handle.id)
-        before = await waits(client, run)
+        waits_before = await waits(client, run)
         await make_current(client, name, "one")
-        after = await waits(client, run)
+        waits_after = await waits(client, run)
         await handle.terminate()
 
-    assert before is not None
-    assert after is not None
-    assert (before.has_worker, before.unchosen) == (False, Unchosen(name, "one", None))
-    assert (after.has_worker, after.unchosen) == (True, None)
+    assert waits_before is not None
+    assert waits_after is not None
+    assert (waits_before.has_worker, waits_before.unchosen) == (False, Unchosen(name, "one", None))
+    assert (waits_after.has_worker, waits_after.unchosen) == (True, None)
     file = io.StringIO()
-    Console(file=file, width=200).print(waits_card(run, before))
+    Console(file=file, width=200).print(waits_card(run, waits_before))
     assert f"set-current-version --deployment-name {name} --build-id one" in file.getvalue()
 
 
-def test_nobody_names_the_build() -> None:
-    """Whoever starts a worker knows then of which build."""
+def test_the_error_names_the_build() -> None:
+    """The operator learns which build to start."""
     assert "no worker of build 'one', to which the run is pinned, of task queue 'q'" in str(
-        nobody("q", Build("d", "one"))
+        no_worker_error("q", Build("d", "one"))
     )

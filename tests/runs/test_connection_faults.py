@@ -1,4 +1,4 @@
-"""Why no connection came about, as the operator reads it."""
+"""The messages about failed connections."""
 
 import pytest
 
@@ -8,16 +8,16 @@ TRANSPORT = "Failed client connect: Server connection error: tonic::transport::E
 CALL = "Failed client connect: `get_system_info` call error after connection: Status {{ code: {}, message: {} }}"
 
 
-def fault(said: str, *, address: str = "cluster:7233") -> str:
-    """Return the line about what the SDK's core said."""
-    return connection_fault(RuntimeError(said), {"target_host": address, "namespace": "baton"})
+def describe_fault(core_message: str, *, address: str = "cluster:7233") -> str:
+    """Return the message for an error of the SDK's core."""
+    return connection_fault(RuntimeError(core_message), {"target_host": address, "namespace": "baton"})
 
 
 class TestConnectionFault:
-    """`connection_fault`; what the core says is as version 1.35 says it. TLS itself is tried in `test_tls.py`."""
+    """`connection_fault`, with error texts of the SDK 1.35. `test_tls.py` tests real TLS errors."""
 
     @pytest.mark.parametrize(
-        ("said", "meaning", "remedy"),
+        ("core_message", "meaning", "remedy"),
         [
             pytest.param(
                 CALL.format("Unauthenticated", '"Request unauthorized."'),
@@ -46,24 +46,24 @@ class TestConnectionFault:
             pytest.param("invalid target URL: invalid port number", "not an address", "host:port", id="no address"),
         ],
     )
-    def test_it_says_what_is_wrong_and_what_to_do(self, said: str, meaning: str, remedy: str) -> None:
-        """A server that answers and refuses is not told as one that is off."""
-        line = fault(said)
+    def test_the_message_has_the_reason_and_the_remedy(self, core_message: str, meaning: str, remedy: str) -> None:
+        """A server that refuses is not reported as unreachable."""
+        line = describe_fault(core_message)
 
         assert line.startswith("no connection to cluster:7233 (namespace 'baton'): ")
         assert meaning in line
         assert remedy in line
         assert "baton dev" not in line
 
-    def test_an_address_without_a_port_is_told_as_that(self) -> None:
-        """It would be tried at port 80."""
-        assert "write TEMPORAL_ADDRESS" in fault("refused", address="localhost")
+    def test_an_address_without_a_port_is_reported(self) -> None:
+        """The SDK would try port 80."""
+        assert "write TEMPORAL_ADDRESS" in describe_fault("refused", address="localhost")
 
-    def test_where_nobody_listens_a_server_can_be_started(self) -> None:
-        """The innermost message of the system's says what happened."""
+    def test_an_unreachable_server_can_be_started(self) -> None:
+        """The innermost message of the system gives the reason."""
         refused = 'ConnectError("tcp connect error", 127.0.0.1:1, Os { code: 111, message: "Connection refused" })'
 
-        line = fault(TRANSPORT.format(refused))
+        line = describe_fault(TRANSPORT.format(refused))
 
         assert line.startswith(
             "no Temporal server answers at cluster:7233 (namespace 'baton'): Connection refused. "

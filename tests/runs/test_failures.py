@@ -1,4 +1,4 @@
-"""Encrypted failures of a history, read by those who have the keys."""
+"""Encrypted failures in a history, decoded with the keys."""
 
 import pytest
 from temporalio.api.failure.v1 import Failure
@@ -9,14 +9,14 @@ from temporalio.exceptions import ApplicationError
 from baton.codec.conversion import data_converter
 from baton.codec.encryption import MissingKeyError
 from baton.keys.store_keyring import Keyring
-from baton.runs.client_events import with_failures
+from baton.runs.client_events import decode_failures
 
 KEYS = Keyring.generate()
 SECRET = data_converter(keyring=KEYS, encrypt=True)
 
 
-async def failed(converter: DataConverter) -> list[HistoryEvent]:
-    """Return a history of an activity that failed twice, and of a workflow that did."""
+async def failed_history(converter: DataConverter) -> list[HistoryEvent]:
+    """Return a history of an activity that failed twice, and of a failed workflow."""
     failure = Failure()
     try:
         raise ApplicationError("hunter2", type="Refused") from ValueError("the cause")
@@ -29,13 +29,13 @@ async def failed(converter: DataConverter) -> list[HistoryEvent]:
     return history
 
 
-class TestWithFailures:
-    """`with_failures`."""
+class TestDecodeFailures:
+    """`decode_failures`."""
 
-    async def test_messages_causes_and_traces_are_in_clear(self) -> None:
+    async def test_messages_causes_and_traces_are_decoded(self) -> None:
         """As they would be without encryption."""
-        stored = await failed(SECRET)
-        started, ended, other = await with_failures(stored, SECRET)
+        stored = await failed_history(SECRET)
+        started, ended, other = await decode_failures(stored, SECRET)
 
         for failure in (
             started.activity_task_started_event_attributes.last_failure,
@@ -46,20 +46,22 @@ class TestWithFailures:
             assert failure.application_failure_info.type == "Refused"
         assert other is stored[2]
 
-    async def test_what_was_stored_stays_secret(self) -> None:
-        """An export of the same history holds no more than before."""
-        stored = await failed(SECRET)
-        await with_failures(stored, SECRET)
+    async def test_the_original_events_stay_encrypted(self) -> None:
+        """An export of the same history has no secret."""
+        stored = await failed_history(SECRET)
+        await decode_failures(stored, SECRET)
 
         assert all(b"hunter2" not in event.SerializeToString() for event in stored)
 
-    async def test_failures_in_clear_are_left_alone(self) -> None:
-        """The very same events come back."""
-        stored = await failed(data_converter())
+    async def test_unencrypted_events_are_returned_as_they_are(self) -> None:
+        """The same objects come back."""
+        stored = await failed_history(data_converter())
 
-        assert all(one is other for one, other in zip(stored, await with_failures(stored, SECRET), strict=True))
+        assert all(
+            decoded is original for decoded, original in zip(stored, await decode_failures(stored, SECRET), strict=True)
+        )
 
-    async def test_without_the_key_it_says_which(self) -> None:
-        """And shows no placeholder as if it were the message."""
+    async def test_a_missing_key_is_named(self) -> None:
+        """No placeholder is shown as the message."""
         with pytest.raises(MissingKeyError, match=r"has no key 'encrypt-"):
-            await with_failures(await failed(SECRET), data_converter(keyring=Keyring.generate()))
+            await decode_failures(await failed_history(SECRET), data_converter(keyring=Keyring.generate()))

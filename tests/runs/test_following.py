@@ -1,4 +1,4 @@
-"""Following a run while it happens, wherever it goes on; finding runs, and what they wait for."""
+"""Following a run live, listing runs, and what they wait for."""
 
 import asyncio
 import uuid
@@ -25,7 +25,7 @@ from tests.pipelines.pipelines import Gated, Linear, Long
 from tests.support import GOAL, Handle, approve, start, until_waiting
 
 
-async def heard(
+async def follow_to_end(
     client: Client, handle: Handle, run_id: str | None = None, cursor: Cursor | None = None
 ) -> list[Followed]:
     """Follow a run to its end, and return all updates."""
@@ -33,64 +33,64 @@ async def heard(
 
 
 async def assert_resumes(client: Client, handle: Handle, updates: list[Followed]) -> None:
-    """Check that who resumes after any piece of news is told exactly the others."""
-    cursors = [Cursor.parse(str(one)) for update in updates for one in update.cursors]
-    whole = whats(updates)
-    assert len(cursors) == len(whole)
-    for place, cursor in enumerate(cursors):
-        rest = whats(await heard(client, handle, cursor=cursor))
-        assert [one for one in rest if one[0] != "step_started"] == [
-            one
-            for one in whole[place + 1 :]
-            if one[0] != "step_started"  # who reads later is not told of each begin
+    """Check that resuming after any piece of news yields exactly the rest."""
+    cursors = [Cursor.parse(str(cursor)) for update in updates for cursor in update.cursors]
+    all_news = kinds_and_steps(updates)
+    assert len(cursors) == len(all_news)
+    for position, cursor in enumerate(cursors):
+        resumed = kinds_and_steps(await follow_to_end(client, handle, cursor=cursor))
+        assert [piece for piece in resumed if piece[0] != "step_started"] == [
+            piece
+            for piece in all_news[position + 1 :]
+            if piece[0] != "step_started"  # who reads later is not told of each begin
         ]
 
 
-def whats(updates: list[Followed]) -> list[tuple[str, int | None]]:
+def kinds_and_steps(updates: list[Followed]) -> list[tuple[str, int | None]]:
     """Return all news of the updates, by kind and step."""
-    return [(one.kind.value, one.step.seq if one.step else None) for update in updates for one in update.news]
+    return [(piece.kind.value, piece.step.seq if piece.step else None) for update in updates for piece in update.news]
 
 
 class TestFollow:
-    async def test_a_closed_run_is_told_whole_and_from_any_event_on(self, client: Client, worker: Worker) -> None:
-        """What was heard before an event and after it is together what there is to hear.
+    async def test_a_closed_run_is_followed_whole_and_from_any_cursor(self, client: Client, worker: Worker) -> None:
+        """The news before and after a cursor together are all the news.
 
         Proves S1-design-i: how understanding evolved can be followed step by step.
         """
         handle = await start(worker, Linear.run)
         await handle.result()
 
-        [whole] = await heard(client, handle)
-        assert whats([whole]) == [
+        [update] = await follow_to_end(client, handle)
+        assert kinds_and_steps([update]) == [
             ("run_started", None),
             ("step_done", 1),
             ("step_done", 2),
             ("step_done", 3),
             ("run_ended", None),
         ]
-        assert whole.is_last
-        assert whole.run is not None
-        await assert_resumes(client, handle, [whole])
+        assert update.is_last
+        assert update.run is not None
+        await assert_resumes(client, handle, [update])
 
-    async def test_each_update_is_a_whole_reading_of_the_run(self, client: Client, worker: Worker) -> None:
-        """A follower that takes the last update knows what a reader of the history knows."""
+    async def test_each_update_has_the_whole_run(self, client: Client, worker: Worker) -> None:
+        """The last update equals a reading of the history."""
         handle = await start(worker, Gated.run)
-        following = asyncio.create_task(heard(client, handle))
+        following = asyncio.create_task(follow_to_end(client, handle))
         await approve(client, handle)
         await handle.result()
 
         updates = await following
-        last, read = updates[-1].run, await read_run(client, handle.id)
-        assert last is not None
-        assert (last.to_json_object(), last.last_event) == (read.to_json_object(), read.last_event)
+        last_run, record = updates[-1].run, await read_run(client, handle.id)
+        assert last_run is not None
+        assert (last_run.to_json_object(), last_run.last_event) == (record.to_json_object(), record.last_event)
         events = [update.run.last_event for update in updates if update.run]
         assert events == sorted(set(events))
-        assert whats(updates).count(("step_done", 1)) == 1
+        assert kinds_and_steps(updates).count(("step_done", 1)) == 1
 
-    async def test_each_failure_is_told_once(self, client: Client, worker: Worker) -> None:
-        """The workflow says it in words of its own, after the attempt, and again where it continues as new."""
+    async def test_each_failure_is_news_once(self, client: Client, worker: Worker) -> None:
+        """The workflow adds a prefix after the attempt, and repeats it where it continues as new."""
         handle = await start(worker, FallsBack.run)
-        following = asyncio.create_task(heard(client, handle))
+        following = asyncio.create_task(follow_to_end(client, handle))
         await handle.result()
 
         updates = await following
@@ -100,99 +100,103 @@ class TestFollow:
         first = await read_run(client, handle.id, updates[0].run.run_id)
         assert failures[0][1] == first.steps[0].failure == "ConnectionError: the model is gone"
 
-    async def test_it_goes_on_where_a_run_continues_as_new(self, client: Client, worker: Worker) -> None:
-        """Nothing is told twice, and the follower ends with the last of the runs."""
+    async def test_it_follows_a_run_that_continues_as_new(self, client: Client, worker: Worker) -> None:
+        """Nothing is repeated, and the follower ends with the last run."""
         handle = await start(worker, Long.run)
-        following = asyncio.create_task(heard(client, handle, run_id=handle.first_execution_run_id))
+        following = asyncio.create_task(follow_to_end(client, handle, run_id=handle.first_execution_run_id))
         await approve(client, handle)
         await handle.result()
 
         updates = await following
-        done = [seq for what, seq in whats(updates) if what == "step_done" and seq]
-        assert sorted(done) == list(range(1, 11))
-        assert whats(updates).count(("run_goes_on", None)) == 1
+        done_steps = [seq for kind, seq in kinds_and_steps(updates) if kind == "step_done" and seq]
+        assert sorted(done_steps) == list(range(1, 11))
+        assert kinds_and_steps(updates).count(("run_goes_on", None)) == 1
         assert updates[-1].run is not None
         assert updates[-1].run.status is RunStatus.COMPLETED
 
-    async def test_it_goes_on_where_a_run_is_rolled_back(self, client: Client, worker: Worker) -> None:
-        """What is undone is told, what stays is not told again, and the newer run is heard to its end."""
+    async def test_it_follows_a_run_that_is_rolled_back(self, client: Client, worker: Worker) -> None:
+        """Undone steps are news, kept steps are not repeated, and the newer run is followed to its end."""
         handle = await start(worker, Long.run)
-        following = asyncio.create_task(heard(client, handle))
+        following = asyncio.create_task(follow_to_end(client, handle))
         await until_waiting(handle, "release manager")
         await roll_back(client, handle.id, "2", by="bob", why="wrong plan")
         await approve(client, client.get_workflow_handle(handle.id))
         await client.get_workflow_handle(handle.id).result()
 
         updates = await following
-        told = whats(updates)
-        assert ("step_undone", 2) in told
-        assert [told.count(("step_done", seq)) for seq in (1, 2, 3)] == [1, 2, 1]
+        news = kinds_and_steps(updates)
+        assert ("step_undone", 2) in news
+        assert [news.count(("step_done", seq)) for seq in (1, 2, 3)] == [1, 2, 1]
         assert updates[-1].run is not None
         assert updates[-1].run.status is RunStatus.COMPLETED
-        note = next(one.text for update in updates for one in update.news if one.kind is NewsKind.NOTE)
+        note = next(piece.text for update in updates for piece in update.news if piece.kind is NewsKind.NOTE)
         assert note.endswith("by bob: wrong plan")
 
-    async def test_a_roll_back_across_a_continue_as_new_tells_no_finished_step_again(
+    async def test_a_roll_back_across_a_continue_as_new_repeats_no_finished_step(
         self, client: Client, worker: Worker
     ) -> None:
-        """The run before is the one that goes on, and its steps were told; the cursor shows the other run."""
+        """The earlier run continues, and its steps are known; the cursor is of the other run."""
         handle = await start(worker, Long.run)
         await approve(client, handle)
         await handle.result()
-        last = (await heard(client, handle, run_id=handle.first_execution_run_id))[-1].cursors[-1]
-        done = await roll_back(client, handle.id, "2", by="bob", why="wrong plan")
+        last_cursor = (await follow_to_end(client, handle, run_id=handle.first_execution_run_id))[-1].cursors[-1]
+        result = await roll_back(client, handle.id, "2", by="bob", why="wrong plan")
         await approve(client, client.get_workflow_handle(handle.id))
         await client.get_workflow_handle(handle.id).result()
-        more = await heard(client, handle, cursor=last)
+        updates = await follow_to_end(client, handle, cursor=last_cursor)
 
-        told = whats(more)
-        assert ("step_done", 1) not in told
-        assert [told.count(("step_done", seq)) for seq in range(2, 11)] == [1] * 9
-        assert next(one.run_id for update in more for one in update.cursors) == done.run_id != last.run_id
-        await assert_resumes(client, handle, more)
+        news = kinds_and_steps(updates)
+        assert ("step_done", 1) not in news
+        assert [news.count(("step_done", seq)) for seq in range(2, 11)] == [1] * 9
+        assert (
+            next(cursor.run_id for update in updates for cursor in update.cursors)
+            == result.run_id
+            != last_cursor.run_id
+        )
+        await assert_resumes(client, handle, updates)
 
-    async def test_a_run_that_is_none_is_an_error(self, client: Client) -> None:
+    async def test_an_unknown_run_is_an_error(self, client: Client) -> None:
         """There is nothing to wait for."""
         with pytest.raises(RPCError, match="not found"):
             await anext(follow(client, "no-such-run"))
 
 
 class TestListRuns:
-    async def test_a_task_has_one_line_for_each_workflow_its_newest_run_first(
-        self, client: Client, worker: Worker
-    ) -> None:
-        """A rolled-back run is one workflow, and the run that goes on is the one that is listed."""
+    async def test_each_workflow_of_a_task_is_listed_with_its_newest_run(self, client: Client, worker: Worker) -> None:
+        """A rolled-back run is one workflow, and its continuing run is listed."""
         task = str(uuid.uuid4())
-        given = PipelineInput(goal=GOAL, task_id=task)
+        start_input = PipelineInput(goal=GOAL, task_id=task)
         handles = [
-            await client.start_workflow(Gated.run, given, id=f"listed-{task}-{place}", task_queue=worker.task_queue)
-            for place in range(2)
+            await client.start_workflow(
+                Gated.run, start_input, id=f"listed-{task}-{number}", task_queue=worker.task_queue
+            )
+            for number in range(2)
         ]
         for handle in handles:
             await until_waiting(handle, "release manager")
-        done = await roll_back(client, handles[0].id, "1", by="bob", why="again")
-        newer = client.get_workflow_handle(handles[0].id, run_id=done.run_id)
+        result = await roll_back(client, handles[0].id, "1", by="bob", why="again")
+        newer = client.get_workflow_handle(handles[0].id, run_id=result.run_id)
         await approve(client, newer)
         await newer.result()
 
         async with asyncio.timeout(180):
             while True:  # the index lags behind
-                found = {one.workflow_id: one for one in await list_runs(client, RunFilter(task=task), 10)}
-                if [one.status for one in found.values()] == ["WAITING", "COMPLETED"]:
+                runs = {run.workflow_id: run for run in await list_runs(client, RunFilter(task=task), 10)}
+                if [run.status for run in runs.values()] == ["WAITING", "COMPLETED"]:
                     break
                 await asyncio.sleep(0.05)
 
-        assert found[newer.id].run_id == done.run_id
-        assert found[handles[1].id].stage == "release manager"
+        assert runs[newer.id].run_id == result.run_id
+        assert runs[handles[1].id].stage == "release manager"
         waiting = await list_runs(client, RunFilter(task=task, status="WAITING"), 10)
-        assert [one.workflow_id for one in waiting] == [handles[1].id]
+        assert [run.workflow_id for run in waiting] == [handles[1].id]
         assert len(await list_runs(client, RunFilter(task=task), 1)) == 1
         await handles[1].terminate()
 
-    async def test_a_workflow_without_labels_is_found_if_every_one_is_asked_for(
+    async def test_a_workflow_without_labels_is_listed_with_every(
         self, server: DevServer, store: ArtifactStore
     ) -> None:
-        """Runs that other software started are not hidden for good."""
+        """Runs of other software are not hidden for good."""
         plain = await Client.connect(
             server.address, plugins=[BatonPlugin(WorkerParts(artifacts=store), safeguards="off", searchable=False)]
         )
@@ -209,29 +213,29 @@ class TestListRuns:
 
 
 class TestWaits:
-    async def test_an_approval_is_told_with_its_question_and_deadline(self, client: Client, worker: Worker) -> None:
-        """The deadline is in the history; the question only the worker knows, so it is asked."""
+    async def test_an_approval_has_its_question_and_deadline(self, client: Client, worker: Worker) -> None:
+        """The deadline is in the history; the worker answers the question."""
         handle = await start(worker, Gated.run)
-        [open_now] = (await until_waiting(handle, "release manager")).waiting_for
+        [approval] = (await until_waiting(handle, "release manager")).waiting_for
 
-        now = await waits(client, await read_run(client, handle.id))
-        assert now is not None
-        [one] = now.pending
-        assert (one.name, one.kind, one.asks) == ("release manager", StepKind.APPROVAL, open_now.asks)
-        assert one.until is not None
-        assert open_now.until is not None
-        assert abs((one.until - open_now.until).total_seconds()) < 1
-        assert (now.task_queue, now.has_worker) == (worker.task_queue, True)
+        run_waits = await waits(client, await read_run(client, handle.id))
+        assert run_waits is not None
+        [pending] = run_waits.pending
+        assert (pending.name, pending.kind, pending.asks) == ("release manager", StepKind.APPROVAL, approval.asks)
+        assert pending.until is not None
+        assert approval.until is not None
+        assert abs((pending.until - approval.until).total_seconds()) < 1
+        assert (run_waits.task_queue, run_waits.has_worker) == (worker.task_queue, True)
         await approve(client, handle)
         await handle.result()
         assert await waits(client, await read_run(client, handle.id)) is None
 
-    async def test_a_queue_that_nobody_asks_has_no_worker(self, client: Client) -> None:
-        """Whoever starts a run there is told so."""
+    async def test_a_queue_without_pollers_has_no_worker(self, client: Client) -> None:
+        """The operator is told when starting a run there."""
         assert not await has_pollers(client, f"nobody-{uuid.uuid4()}")
 
-    async def test_a_try_that_failed_with_much_to_say_is_told_by_its_own_reason(self, client: Client) -> None:
-        """The server keeps 4 KB of a failure, and of a longer one says itself only that it was."""
+    async def test_a_long_failure_keeps_its_own_reason(self, client: Client) -> None:
+        """The server keeps 4 KB of a failure, and replaces the message of a longer one."""
 
         @stage
         async def plan(baton: Baton) -> BatonPatch:
@@ -240,11 +244,11 @@ class TestWaits:
 
         async with pipeline_worker(client, [Linear], [plan]) as worker:
             handle = await start(worker, Linear.run)
-            told = None
-            while told is None:
+            failure_text = None
+            while failure_text is None:
                 await asyncio.sleep(0.05)
-                now = await waits(client, await read_run(client, handle.id))
-                told = next((one.failure for one in now.pending), None) if now else None
+                run_waits = await waits(client, await read_run(client, handle.id))
+                failure_text = next((pending.failure for pending in run_waits.pending), None) if run_waits else None
             await handle.terminate()
 
-        assert told == "ConnectionError: the model does not answer"
+        assert failure_text == "ConnectionError: the model does not answer"

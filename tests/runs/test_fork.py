@@ -1,4 +1,4 @@
-"""A new run takes over what happened before a step, and executes only from there."""
+"""Forks: new runs that take over the outcomes before a step and execute the rest."""
 
 import re
 from typing import Any
@@ -32,11 +32,11 @@ from tests.support import (
 )
 
 
-async def forked(client: Client, handle: Handle, at: str, **options: Any) -> Handle:
+async def fork_at(client: Client, handle: Handle, at: str, **options: Any) -> Handle:
     return await fork(client, handle.id, at, by="bob", why="try another way", **options)
 
 
-def executions(handle: Handle) -> dict[str, int]:
+def count_executions(handle: Handle) -> dict[str, int]:
     """Return how often each stage was executed by a workflow."""
     return {stage: times for (workflow_id, stage), times in EXECUTED.items() if workflow_id == handle.id}
 
@@ -55,11 +55,11 @@ class TestFork:
     ) -> None:
         """What came before is not executed again, and the end is the same (S1-design-i)."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        handle = await forked(client, once.handle, at)
+        handle = await fork_at(client, once.handle, at)
         await handle.result()
 
         run = await assert_reads_back(client, handle)
-        assert executions(handle) == dict.fromkeys(executed, 1)
+        assert count_executions(handle) == dict.fromkeys(executed, 1)
         assert undated(run) == undated(once.record)
         assert [entry.timestamp for entry in run.state.entries[: 3 - len(executed)]] == [
             entry.timestamp for entry in once.record.state.entries[: 3 - len(executed)]
@@ -72,18 +72,18 @@ class TestFork:
         """An open one stays open."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        other = await forked(client, handle, "release manager")
+        other = await fork_at(client, handle, "release manager")
         await approve(client, other)
         await other.result()
 
         await until_waiting(handle, "release manager")
-        assert executions(other) == {"conclude": 1}
+        assert count_executions(other) == {"conclude": 1}
         await handle.terminate()
 
     async def test_it_tells_where_it_comes_from(self, client: Client, worker: Worker) -> None:
         """From which run, at which step, by whom and why; the task stays the same."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        handle = await forked(client, once.handle, "review", new_id=f"{once.handle.id}-fork")
+        handle = await fork_at(client, once.handle, "review", new_id=f"{once.handle.id}-fork")
         await handle.result()
 
         run = await read_run(client, f"{once.handle.id}-fork")
@@ -98,66 +98,66 @@ class TestFork:
         assert run.start.task_id == once.result.task_id
 
     async def test_a_fork_can_be_forked(self, client: Client, worker: Worker) -> None:
-        """What it took over itself is taken over again."""
+        """It takes over what the first fork took over."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        first = await forked(client, once.handle, "implement", patch={"constraints": ["No cost"]})
+        first = await fork_at(client, once.handle, "implement", patch={"constraints": ["No cost"]})
         await first.result()
-        second = await forked(client, first, "review")
+        second = await fork_at(client, first, "review")
         await second.result()
 
         run = await assert_reads_back(client, second)
-        assert executions(second) == {"review": 1}
+        assert count_executions(second) == {"review": 1}
         assert names(run) == ["plan", "implement", "review"]
         assert run.baton.constraints == ["No cost"]
         assert undated(run) == undated(await read_run(client, first.id))
 
     async def test_a_failed_run_is_forked_at_the_step_that_failed(self, client: Client, worker: Worker) -> None:
-        """The next one may go well."""
+        """The step may succeed in the fork."""
         handle = await start(worker, Gated.run)
         await approve(client, handle, yes=False)
         await failure(handle)
 
-        other = await forked(client, handle, "release manager")
+        other = await fork_at(client, handle, "release manager")
         await approve(client, other)
         await other.result()
-        assert executions(other) == {"conclude": 1}
+        assert count_executions(other) == {"conclude": 1}
         await assert_reads_back(client, other)
 
 
 class TestHandedOn:
     @pytest.mark.parametrize("events", [pytest.param(3_200, id="one run"), pytest.param(8, id="continued")])
     @pytest.mark.parametrize("at", ["1", "3", "4", "5"])
-    async def test_what_was_said_before_the_step_is_heard_and_nothing_that_came_later(
+    async def test_the_fork_has_the_conversation_before_the_step_and_no_later_turn(
         self, client: Client, worker: Worker, at: str, events: int
     ) -> None:
-        """The stages that are executed again hear the very conversation of the run that was forked."""
+        """The stages that run again get the conversation of the original run."""
         start = PipelineInput(goal=GOAL, params={"events": events}, budget=Budget(initial_micro_usd=10_000))
         once = await run_pipeline(worker, Discusses.run, start)
         assert once.result.output == ["point 0", "point 1", "point 2"]
         assert (once.record.start.continued > 0) == (events == 8)
 
-        handle = await forked(client, once.handle, at)
+        handle = await fork_at(client, once.handle, at)
         again = PipelineResult.model_validate(await handle.result())
         assert again.output == once.result.output
         assert again.spend == once.result.spend
         assert again.billed is None  # what was taken over is charged once
         await assert_reads_back(client, handle)
 
-    async def test_a_fork_of_a_fork_hears_what_was_said_before_both(self, client: Client, worker: Worker) -> None:
-        """Also where it goes further back than the first one did."""
+    async def test_a_fork_of_a_fork_has_the_conversation_before_both(self, client: Client, worker: Worker) -> None:
+        """Also if it goes further back than the first fork."""
         once = await run_pipeline(worker, Discusses.run, PipelineInput(goal=GOAL, params={"events": 3_200}))
-        first = await forked(client, once.handle, "5")
+        first = await fork_at(client, once.handle, "5")
         await first.result()
-        second = PipelineResult.model_validate(await (await forked(client, first, "3")).result())
+        second = PipelineResult.model_validate(await (await fork_at(client, first, "3")).result())
         assert second.output == once.result.output
 
 
 class TestEdit:
     async def test_the_edit_takes_effect_right_before_the_step(self, client: Client, worker: Worker) -> None:
-        """It is an entry of its own, with who and why, and obeys the rules of every patch (S1-design-b)."""
+        """It is a separate entry, with who and why, and obeys the rules of every patch (S1-design-b)."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         edit: Any = {"current_state": ["Do it otherwise"], "decision_log": ["Use sessions after all"]}
-        handle = await forked(client, once.handle, "implement", patch=edit)
+        handle = await fork_at(client, once.handle, "implement", patch=edit)
         await handle.result()
 
         run = await assert_reads_back(client, handle)
@@ -170,14 +170,14 @@ class TestEdit:
             "Kept the old form",
             "Approved the change",
         ]
-        assert executions(handle) == {"implement": 1, "review": 1}
+        assert count_executions(handle) == {"implement": 1, "review": 1}
 
     async def test_an_edit_that_breaks_a_rule_starts_nothing(self, client: Client, worker: Worker) -> None:
-        """The mistake is told to the one who made it (C-3)."""
+        """The error names the mistake (C-3)."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
         with pytest.raises(PatchError, match="decision_log: only grows"):
-            await forked(client, once.handle, "review", patch={"decision_log": None}, new_id="never-started")
+            await fork_at(client, once.handle, "review", patch={"decision_log": None}, new_id="never-started")
         with pytest.raises(RPCError):
             await client.get_workflow_handle("never-started").describe()
 
@@ -191,13 +191,13 @@ class TestEdit:
     async def test_an_edit_that_breaks_a_rule_of_the_pipeline_starts_nothing(
         self, client: Client, worker: Worker, patch: Any, refused: str
     ) -> None:
-        """Which only its code knows: a worker is asked, and the history has no word of it."""
+        """Only its code knows the rule: a worker is asked, because the history does not have it."""
         rules: Any = {"protected": ["constraints"], "freeze_goal": True, "answers": [{}]}
         given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
         once = await run_pipeline(worker, Answers.run, given)
 
         with pytest.raises(PatchError, match=refused):
-            await forked(client, once.handle, "answer", patch=patch, new_id="never-started")
+            await fork_at(client, once.handle, "answer", patch=patch, new_id="never-started")
         with pytest.raises(RPCError):
             await client.get_workflow_handle("never-started").describe()
         [told] = await refused_patch(client, once.record, patch, once.record.step("answer"))
@@ -205,16 +205,16 @@ class TestEdit:
         fits = {"constraints": ["No new service", "Cheap"]}
         assert await refused_patch(client, once.record, fits) == []
         assert "only grows" in (await refused_patch(client, once.record, {"decision_log": None}))[0]
-        handle = await forked(client, once.handle, "answer", patch=fits)
+        handle = await fork_at(client, once.handle, "answer", patch=fits)
         assert (await handle.result())["baton"]["constraints"] == ["No new service", "Cheap"]
 
-    async def test_an_edit_is_taken_where_no_worker_tells_of_the_rules(self, client: Client, worker: Worker) -> None:
-        """The new run itself refuses it then, once a worker is there."""
+    async def test_an_edit_is_accepted_if_no_worker_knows_the_rules(self, client: Client, worker: Worker) -> None:
+        """The new run refuses it once a worker is there."""
         rules: Any = {"protected": ["constraints"], "answers": [{}]}
         given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
         async with pipeline_worker(client, PIPELINES, STAGES) as other:
             once = await run_pipeline(other, Answers.run, given)
-        handle = await forked(client, once.handle, "answer", patch={"constraints": ["Cheap"]})
+        handle = await fork_at(client, once.handle, "answer", patch={"constraints": ["Cheap"]})
 
         assert (await handle.describe()).task_queue == other.task_queue
         await handle.terminate()
@@ -222,31 +222,31 @@ class TestEdit:
 
 class TestSteps:
     async def test_an_approval_is_not_asked_for_again(self, client: Client, worker: Worker) -> None:
-        """The person's decision is part of what happened; the code gets the same answer."""
+        """The decision is a recorded outcome; the code gets the same answer."""
         handle = await start(worker, Gated.run)
         decided = await approve(client, handle)
         await handle.result()
-        other = await forked(client, handle, "conclude")
+        other = await fork_at(client, handle, "conclude")
 
         result = await other.result()
         assert result["output"] == decided.model_dump(mode="json")
         await assert_reads_back(client, other)
 
     async def test_a_fan_out_is_taken_over_as_a_whole(self, client: Client, worker: Worker) -> None:
-        """With what every branch returned to the code."""
+        """With the outputs of all branches."""
         once = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))
-        other = await forked(client, once.handle, "conclude")
+        other = await fork_at(client, once.handle, "conclude")
 
         result = await other.result()
         assert result["output"] == {"passed": 12}
-        assert executions(other) == {"conclude": 1}
+        assert count_executions(other) == {"conclude": 1}
         run = await assert_reads_back(client, other)
         assert undated(run) == undated(once.record)
 
     async def test_a_child_is_not_run_again(self, client: Client, worker: Worker) -> None:
-        """Its result is known."""
+        """Its result is recorded."""
         once = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
-        other = await forked(client, once.handle, "conclude")
+        other = await fork_at(client, once.handle, "conclude")
 
         result = await other.result()
         assert result["output"] == 3
@@ -257,25 +257,25 @@ class TestSteps:
     async def test_a_step_whose_failure_was_handled_fails_again_without_being_executed(
         self, client: Client, worker: Worker
     ) -> None:
-        """The code takes the same way as before."""
+        """The code takes the same path as before."""
         once = await run_pipeline(worker, FallsBack.run, PipelineInput(goal=GOAL))
-        other = await forked(client, once.handle, "count")
+        other = await fork_at(client, once.handle, "count")
 
         result = await other.result()
         assert result["output"] == once.result.output
-        assert executions(other) == {"count": 1}
+        assert count_executions(other) == {"count": 1}
         await assert_reads_back(client, other)
 
     async def test_a_continued_run_is_forked_at_a_step_of_its_first_part(self, client: Client, worker: Worker) -> None:
-        """All its steps are known to its last part."""
+        """The last run of the chain has all its outcomes."""
         handle = await start(worker, Long.run)
         await approve(client, handle)
         await handle.result()
-        other = await forked(client, handle, "tidy")
+        other = await fork_at(client, handle, "tidy")
 
         await other.result()
         run = await assert_reads_back(client, client.get_workflow_handle(other.id))
-        assert executions(other) == {"tidy": 1, "rest": 1, "count": 3}
+        assert count_executions(other) == {"tidy": 1, "rest": 1, "count": 3}
         assert run.baton.decision_log[-3:] == ["Round 5", "Round 6", "Round 7"]
 
 
@@ -284,7 +284,7 @@ class TestConcurrentSteps:
     async def test_they_change_the_baton_in_the_order_in_which_they_ended(
         self, client: Client, worker: Worker, order: str
     ) -> None:
-        """That order is recorded, and not the one in which the code asked for them."""
+        """That order is recorded, not the order in which the code started them."""
         patches: Any = {gate: {"decision_log": [gate], "current_state": [gate]} for gate in "abc"}
         handle = await start(worker, Together.run, patches=patches)
         for left in range(3, 0, -1):
@@ -294,29 +294,29 @@ class TestConcurrentSteps:
         once = await assert_reads_back(client, handle)
         assert once.baton.decision_log[1:4] == list(order)
 
-        other = await forked(client, handle, "conclude")
+        other = await fork_at(client, handle, "conclude")
         await other.result()
         run = await assert_reads_back(client, other)
-        assert executions(other) == {"conclude": 1}
+        assert count_executions(other) == {"conclude": 1}
         assert undated(run) == undated(once)
 
     @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
-    async def test_lines_of_steps_keep_their_numbers(self, client: Client, worker: Worker, at: int) -> None:
-        """Each line asks for its next step only after the others have asked for theirs, as it was."""
+    async def test_parallel_lines_keep_their_step_numbers(self, client: Client, worker: Worker, at: int) -> None:
+        """Each line starts its next step after the others have started theirs, as in the original."""
         once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
-        other = await forked(client, once.handle, str(at))
+        other = await fork_at(client, once.handle, str(at))
         await other.result()
 
         run = await assert_reads_back(client, other)
         assert names(run)[: at - 1] == names(once.record)[: at - 1]
         assert sorted(names(run)) == sorted(names(once.record))
-        assert sum(executions(other).values()) == 7 - at
+        assert sum(count_executions(other).values()) == 7 - at
 
     @pytest.mark.parametrize("at", [2, 4, 6])
     async def test_an_edit_waits_for_the_other_lines(self, client: Client, worker: Worker, at: int) -> None:
-        """It takes effect after all that was taken over, also of lines that ask for it later."""
+        """It takes effect after all taken-over steps, also of lines that reach theirs later."""
         once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
-        other = await forked(client, once.handle, str(at), patch={"constraints": ["Otherwise"]})
+        other = await fork_at(client, once.handle, str(at), patch={"constraints": ["Otherwise"]})
         await other.result()
 
         run = await assert_reads_back(client, other)
@@ -324,23 +324,23 @@ class TestConcurrentSteps:
         assert [entry.kind for entry in entries].index(StepKind.EDIT) == at - 1
         assert entries[at - 1].patch == {"constraints": ["Otherwise"]}
         assert run.baton.constraints == ["Otherwise"]
-        assert sum(executions(other).values()) == 7 - at
+        assert sum(count_executions(other).values()) == 7 - at
 
 
 class TestRefused:
-    async def test_before_it_everything_must_have_ended(self, client: Client, worker: Worker) -> None:
-        """There is no outcome of a stage that is still running."""
+    async def test_all_earlier_steps_must_have_ended(self, client: Client, worker: Worker) -> None:
+        """A running stage has no outcome."""
         handle = await start(worker, Together.run, patches={"a": {}, "b": {}})
         await until_waiting(handle, "hold", "hold")
 
         with pytest.raises(HistoryError, match=r"cannot fork at step 3 \('hold'\): before it, 2 hold \(running\)"):
-            await forked(client, handle, "3")
+            await fork_at(client, handle, "3")
         await handle.terminate()
 
     async def test_code_that_asks_for_another_step_than_the_recorded_one_fails(
         self, client: Client, worker: Worker
     ) -> None:
-        """The pipeline's code has changed since: it says which step, and what to do."""
+        """The pipeline's code has changed: the error names the step and the remedy."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         given = forked_input(once.record, once.record.step("review"), patch=None, by="bob", why="?")
         handle = await client.start_workflow(

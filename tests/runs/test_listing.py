@@ -1,4 +1,4 @@
-"""The question that `list_runs` asks the server."""
+"""The query of `list_runs`."""
 
 import pytest
 
@@ -51,10 +51,10 @@ class TestQuery:
         ),
     )
 
-    @pytest.mark.parametrize(("wanted", "query"), QUESTIONS)
-    def test_it_says_what_is_wanted(self, wanted: RunFilter, query: str) -> None:
-        """What people ask for becomes one query."""
-        assert wanted.query() == query
+    @pytest.mark.parametrize(("run_filter", "query"), QUESTIONS)
+    def test_a_filter_becomes_one_query(self, run_filter: RunFilter, query: str) -> None:
+        """Each member is a term."""
+        assert run_filter.query() == query
 
     def test_without_labels_a_pipeline_is_found_by_its_workflow_type(self) -> None:
         """A namespace without Baton's search attributes can still be listed."""
@@ -63,15 +63,15 @@ class TestQuery:
         )
 
     @pytest.mark.parametrize(
-        "wanted",
+        "run_filter",
         [RunFilter(task="t"), RunFilter(stage="s"), RunFilter(status="WAITING"), RunFilter(status="PENDING_HANDOFF")],
     )
-    def test_what_only_labels_tell_is_refused_without_them(self, wanted: RunFilter) -> None:
-        """An empty answer would be taken for "none"."""
+    def test_filters_that_need_labels_are_refused_without_them(self, run_filter: RunFilter) -> None:
+        """An empty list would mean "none"."""
         with pytest.raises(BatonError, match="doctor --fix"):
-            wanted.query(labelled=False)
+            run_filter.query(labelled=False)
 
-    def test_every_status_can_be_asked_for(self) -> None:
-        """Temporal's own, and the one that Baton adds."""
+    def test_every_status_has_a_query(self) -> None:
+        """Temporal's own statuses, and Baton's."""
         assert {"RUNNING", "WAITING", "COMPLETED", "FAILED", "TERMINATED", "CANCELED", "TIMED_OUT"} <= {*STATUSES}
-        assert all(RunFilter(status=one).query() for one in STATUSES)
+        assert all(RunFilter(status=status).query() for status in STATUSES)

@@ -1,4 +1,4 @@
-"""A run that an operator paused: everything is told of it as of others, and why it stands still."""
+"""Runs that an operator paused."""
 
 import io
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from tests.support import Handle, start, until_waiting
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    """Return a client of a server as `baton dev` starts it, on which runs may be paused."""
+    """Return a client of a server like that of `baton dev`, on which runs may be paused."""
     async with DevServer(DevServerOptions(ui_port=None)) as server:
         parts = WorkerParts(artifacts=MemoryArtifactStore())
         yield await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards="off")])
@@ -47,17 +47,17 @@ async def pause(client: Client, handle: Handle) -> None:
 
 
 async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Path) -> None:
-    """The SDK knows no such status: one paused run would take the whole list from everybody."""
+    """The SDK does not know the status: one paused run would break every list."""
     async with pipeline_worker(client, [Gated], STAGES) as worker:
         handle, other = await start(worker, Gated.run), await start(worker, Gated.run)
-        for one in (handle, other):
-            await until_waiting(one, "release manager")
+        for run_handle in (handle, other):
+            await until_waiting(run_handle, "release manager")
         await pause(client, handle)
 
-        listed = {run.workflow_id: run.status for run in await list_runs(client, RunFilter(), 10)}
+        statuses = {run.workflow_id: run.status for run in await list_runs(client, RunFilter(), 10)}
         run = await read_run(client, handle.id)
-        now = await waits(client, run)
-        told = await anext(follow(client, handle.id))
+        run_waits = await waits(client, run)
+        update = await anext(follow(client, handle.id))
         handoffs = [*await inbox(client), *await run_inbox(client, handle.id)]
         with pytest.raises(PipelineError, match=r"was paused by ann: .*restored; nothing was decided\. .* unpause"):
             await must_be_answerable(client, handle.id)
@@ -67,24 +67,28 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
                 await agents.find(handle.id, "reviewer", "none")
         with pytest.raises(PipelineError, match="is paused: nothing can be asked or decided"):
             await decide(client, handle.id, Decision(approval="release manager", approved=True, who="ann"))
-        forked = await fork(client, handle.id, "2", by="ann", why="try")
-        back = await roll_back(client, handle.id, "1", by="ann", why="again")
+        fork_handle = await fork(client, handle.id, "2", by="ann", why="try")
+        rollback = await roll_back(client, handle.id, "1", by="ann", why="again")
         await until_waiting(client.get_workflow_handle(handle.id), "release manager")
 
-    assert listed == {handle.id: "PAUSED", other.id: "WAITING"}
-    assert now is not None
-    assert now.pause is not None
-    assert (now.pause.by, now.pause.why, standing(run, now).status) == ("ann", "the service was restored", "PAUSED")
-    assert told.run is not None
-    assert told.run.run_id == run.run_id == back.from_run_id
-    assert (handoffs, forked.id.startswith(handle.id)) == ([], True)
+    assert statuses == {handle.id: "PAUSED", other.id: "WAITING"}
+    assert run_waits is not None
+    assert run_waits.pause is not None
+    assert (run_waits.pause.by, run_waits.pause.why, standing(run, run_waits).status) == (
+        "ann",
+        "the service was restored",
+        "PAUSED",
+    )
+    assert update.run is not None
+    assert update.run.run_id == run.run_id == rollback.from_run_id
+    assert (handoffs, fork_handle.id.startswith(handle.id)) == ([], True)
     file = io.StringIO()
-    Console(file=file, width=300).print(waits_card(run, now))
+    Console(file=file, width=300).print(waits_card(run, run_waits))
     assert f"temporal workflow unpause --workflow-id {handle.id}" in file.getvalue()
 
 
-async def test_one_that_goes_on_again_says_nothing_of_it(client: Client) -> None:
-    """It may be decided about then."""
+async def test_an_unpaused_run_is_not_reported_as_paused(client: Client) -> None:
+    """It can be decided about again."""
     async with pipeline_worker(client, [Gated], STAGES) as worker:
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
@@ -93,8 +97,8 @@ async def test_one_that_goes_on_again_says_nothing_of_it(client: Client) -> None
             UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="ann")
         )
 
-        now = await waits(client, await read_run(client, handle.id))
+        run_waits = await waits(client, await read_run(client, handle.id))
         queue = await must_be_answerable(client, handle.id)
 
-    assert now is not None
-    assert (now.pause, queue) == (None, worker.task_queue)
+    assert run_waits is not None
+    assert (run_waits.pause, queue) == (None, worker.task_queue)

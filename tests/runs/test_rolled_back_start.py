@@ -1,4 +1,4 @@
-"""Runs that are taken back to their very first task: what their code draws by chance before it begins."""
+"""Runs that are reset to their first task: their random values stay the same."""
 
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -25,14 +25,14 @@ from tests.support import LIMIT, Handle, event, overview, start, until
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as it:
-        yield it
+    async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as running:
+        yield running
 
 
 async def reset(client: Client, handle: Handle) -> Handle:
-    """Take a run back as the Temporal UI does, and return the new one once it waits."""
+    """Reset a run as the Temporal UI does, and return the new one once it waits."""
     first = await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
-    answer = await client.workflow_service.reset_workflow_execution(
+    response = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=handle.id),
@@ -41,40 +41,40 @@ async def reset(client: Client, handle: Handle) -> Handle:
             request_id=str(uuid4()),
         )
     )
-    again = client.get_workflow_handle(handle.id, run_id=answer.run_id, result_type=PipelineResult)
-    await until(again, lambda now: now.status is PipelineStatus.WAITING)
-    return again
+    rerun = client.get_workflow_handle(handle.id, run_id=response.run_id, result_type=PipelineResult)
+    await until(rerun, lambda now: now.status is PipelineStatus.WAITING)
+    return rerun
 
 
 async def test_a_pipeline_that_hands_on_still_fits_its_history(worker: Worker, safeguards: Safeguards) -> None:
-    """Its handoff had another id in a replay than it went out under, and with the next worker the run stood still."""
+    """Once its handoff had another id in a replay, and the run stalled with the next worker."""
     handle = await start(worker, HandsOutside.run, seconds=100)
     await until(handle, lambda now: now.status is PipelineStatus.WAITING)
-    again = await reset(worker.client, handle)
+    rerun = await reset(worker.client, handle)
     async with safeguards.shared().open() as guarded:
         agents = OutsideAgents(worker.client, guarded.gate)
-        [one] = await again.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-        found = Found(again.id, one)
+        [handoff] = await rerun.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+        found = Found(rerun.id, handoff)
         await agents.accept(found, "reviewer")
         await agents.return_report(found, "reviewer", "done")
 
-    assert (await again.result()).output["report"] == "done"
-    await assert_replays(again, [HandsOutside], plugin=BatonPlugin(safeguards=safeguards))
+    assert (await rerun.result()).output["report"] == "done"
+    await assert_replays(rerun, [HandsOutside], plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_a_task_that_the_run_was_not_given_stays_the_same(server: DevServer, worker: Worker) -> None:
-    """A run that another language or the Temporal CLI started: its ledger went on under another task."""
+async def test_a_generated_task_id_stays_the_same(server: DevServer, worker: Worker) -> None:
+    """For a run started by another language or the Temporal CLI, whose ledger once got another task."""
     plain = await Client.connect(server.address)
     handle = await plain.start_workflow(
         "HandsOutside", {"goal": "g"}, id=f"plain-{uuid4()}", task_queue=worker.task_queue, execution_timeout=LIMIT
     )
     first = worker.client.get_workflow_handle(handle.id)
     await until(first, lambda now: now.status is PipelineStatus.WAITING)
-    before = (await overview(first)).task_id
-    again = await reset(worker.client, first)
-    after = (await overview(again)).task_id
-    await again.terminate()
+    task_before = (await overview(first)).task_id
+    rerun = await reset(worker.client, first)
+    task_after = (await overview(rerun)).task_id
+    await rerun.terminate()
 
     other = await start(worker, HandsOutside.run)
-    assert after == before != (await overview(other)).task_id
+    assert task_after == task_before != (await overview(other)).task_id
     await other.terminate()

@@ -1,4 +1,4 @@
-"""A run that its worker's code cannot go on with: operators see that and why, and it goes on once the code fits."""
+"""Runs that their worker's code cannot continue: operators see why, and the runs continue once the code fits."""
 
 import asyncio
 import io
@@ -35,8 +35,8 @@ _REPORTED_AFTER = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttri
 
 
 @pytest.fixture
-async def at_once() -> AsyncIterator[Client]:
-    """Return a client of a server that reports code which fails at its first failure, and not at the fifth."""
+async def eager() -> AsyncIterator[Client]:
+    """Return a client of a server that reports failing code at the first failure, not the fifth."""
     options = DevServerOptions(ui_port=None, settings={_REPORTED_AFTER: 1})
     async with DevServer(options) as server:
         parts = WorkerParts(artifacts=MemoryArtifactStore())
@@ -47,57 +47,57 @@ async def until_suspended(client: Client, handle: Handle, tries: int) -> tuple[R
     """Return the run once its code has failed that often; its execution timeout bounds the wait."""
     while True:
         run = await read_run(client, handle.id)
-        now = await waits(client, run)
-        assert now is not None, run.failure
-        if run.suspended and now.tries >= tries:
-            return run, now
+        run_waits = await waits(client, run)
+        assert run_waits is not None, run.failure
+        if run.suspended and run_waits.tries >= tries:
+            return run, run_waits
         await asyncio.sleep(0.05)
 
 
-async def until_heard(client: Client, handle: Handle) -> list[tuple[str, str]]:
-    """Return what a follower is told up to the news that the run is suspended, that included."""
-    heard: list[tuple[str, str]] = []
+async def until_news(client: Client, handle: Handle) -> list[tuple[str, str]]:
+    """Return a follower's news up to the suspension."""
+    news: list[tuple[str, str]] = []
     async for update in follow(client, handle.id):
-        heard += [(one.kind.value, one.text) for one in update.news]
-        if any(kind == "run_suspended" for kind, _ in heard):
+        news += [(piece.kind.value, piece.text) for piece in update.news]
+        if any(kind == "run_suspended" for kind, _ in news):
             break
-    return heard
+    return news
 
 
-async def until_given(client: Client, handle: Handle, queue: str, times: int) -> tuple[RunRecord, Waits]:
-    """Return the run once a worker that never answers was given it that often."""
-    asked = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue))
+async def until_polled(client: Client, handle: Handle, queue: str, times: int) -> tuple[RunRecord, Waits]:
+    """Return the run once a worker that never answers has got its task that often."""
+    request = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue))
     while True:
-        await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(minutes=1), retry=True)
+        await client.workflow_service.poll_workflow_task_queue(request, timeout=timedelta(minutes=1), retry=True)
         run = await read_run(client, handle.id)
-        now = await waits(client, run)
-        assert now is not None, run.failure
-        if now.tries >= times:
-            return run, now
+        run_waits = await waits(client, run)
+        assert run_waits is not None, run.failure
+        if run_waits.tries >= times:
+            return run, run_waits
 
 
-def shown(run: RunRecord, now: Waits) -> str:
-    """Return what `baton show` says of how the run stands."""
+def render(run: RunRecord, run_waits: Waits) -> str:
+    """Return how `baton show` prints the run's standing."""
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(heading(run, now), waits_card(run, now))
+    console.print(heading(run, run_waits), waits_card(run, run_waits))
     return console.export_text()
 
 
 class TestSuspended:
-    """What the server tries again until it can go on, and what it says of itself meanwhile."""
+    """Runs that the server retries until they can continue."""
 
-    async def test_a_pipeline_that_no_worker_knows_is_told_as_such(self, at_once: Client) -> None:
-        """A misspelt name, or a worker of another release, is in record, news and list, with its reason."""
-        client, queue = at_once, f"suspended-{uuid.uuid4()}"
-        wanted = RunFilter(status="SUSPENDED")
+    async def test_an_unknown_pipeline_is_reported(self, eager: Client) -> None:
+        """A misspelt name, or a worker of another release: in record, news, list and doctor, with the reason."""
+        client, queue = eager, f"suspended-{uuid.uuid4()}"
+        run_filter = RunFilter(status="SUSPENDED")
         handle: Handle = await client.start_workflow(
             "Linear", PipelineInput(goal=GOAL), id=f"unknown-{uuid.uuid4()}", task_queue=queue, execution_timeout=LIMIT
         )
         async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
-            run, now = await until_suspended(client, handle, tries=2)
-            heard = await until_heard(client, handle)
+            run, run_waits = await until_suspended(client, handle, tries=2)
+            news = await until_news(client, handle)
             async with asyncio.timeout(LIMIT.total_seconds()):
-                while not (listed := await list_runs(client, wanted, 10)):  # noqa: ASYNC110
+                while not (runs := await list_runs(client, run_filter, 10)):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             doctor = await check_suspended_runs(client)
 
@@ -105,27 +105,29 @@ class TestSuspended:
         assert (doctor.mark, doctor.found.startswith("1 run")) == (Mark.FAIL, True)
         assert "Linear is not registered on this worker" in (run.suspended or "")
         assert run.to_json_object()["suspended"] == run.suspended
-        assert now.has_worker
-        assert [(one.workflow_id, one.status) for one in listed] == [(handle.id, "SUSPENDED")]
-        assert heard == [("run_started", GOAL), ("run_suspended", run.suspended)]
+        assert run_waits.has_worker
+        assert [(listed.workflow_id, listed.status) for listed in runs] == [(handle.id, "SUSPENDED")]
+        assert news == [("run_started", GOAL), ("run_suspended", run.suspended)]
         async with pipeline_worker(client, [Linear], STAGES, task_queue=queue):
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
-        assert await list_runs(client, wanted, 10) == []
+        assert await list_runs(client, run_filter, 10) == []
 
-    async def test_a_stage_that_no_worker_has_waits_for_one_that_has_it(self, client: Client) -> None:
-        """A release that removed it would otherwise fail the runs that were about to begin it."""
+    async def test_a_run_waits_for_a_worker_with_its_stage(self, client: Client) -> None:
+        """Otherwise a release without the stage would fail the runs that reach it."""
 
         @stage(name="speak")
         async def speak(baton: Baton) -> BatonPatch:
             return BatonPatch(current_state=["Spoken"])
 
         queue = f"removed-{uuid.uuid4()}"
-        given = PipelineInput(goal=GOAL, params={"stream": False})
+        start_input = PipelineInput(goal=GOAL, params={"stream": False})
         async with pipeline_worker(client, [spoken], STAGES, task_queue=queue):
-            handle = await client.start_workflow(spoken, given, id=queue, task_queue=queue, execution_timeout=LIMIT)
-            now = await until(handle, lambda now: bool(now.notes))
-        assert "this worker has no stage 'speak'" in now.notes[0]
+            handle = await client.start_workflow(
+                spoken, start_input, id=queue, task_queue=queue, execution_timeout=LIMIT
+            )
+            status = await until(handle, lambda status: bool(status.notes))
+        assert "this worker has no stage 'speak'" in status.notes[0]
 
         async with pipeline_worker(client, [spoken], [speak], task_queue=queue):
             result = await handle.result()
@@ -133,13 +135,13 @@ class TestSuspended:
         assert result.final_baton().current_state == ["Spoken"]
 
     async def test_a_continued_run_whose_code_has_changed_waits_for_code_that_fits(self, client: Client) -> None:
-        """Its earlier steps are no events of its own, and yet a release must not fail it for good."""
+        """Its earlier steps are not events of its own, and yet a release must not fail it."""
         queue = f"continued-{uuid.uuid4()}"
         planned = HistoryEntry(seq=1, stage_id="plan", timestamp=datetime(2026, 11, 21, tzinfo=UTC))
-        recorded = Outcome(seq=1, order=0, name="plan", entries=[planned])
-        given = PipelineInput(goal=GOAL, outcomes=[recorded], continued=1)
+        outcome = Outcome(seq=1, order=0, name="plan", entries=[planned])
+        start_input = PipelineInput(goal=GOAL, outcomes=[outcome], continued=1)
         handle: Handle = await client.start_workflow(
-            "Gated", given, id=queue, task_queue=queue, execution_timeout=LIMIT
+            "Gated", start_input, id=queue, task_queue=queue, execution_timeout=LIMIT
         )
         async with pipeline_worker(client, [GateMoved], STAGES, task_queue=queue):
             run, _ = await until_suspended(client, handle, tries=2)
@@ -151,24 +153,24 @@ class TestSuspended:
         assert (await read_run(client, handle.id)).suspended is None
         await handle.terminate()
 
-    async def test_a_run_that_waits_tells_that_its_code_does_not_fit_before_it_goes_on(self, client: Client) -> None:
-        """Nothing has failed yet, but nobody can decide: the worker cannot even be asked."""
+    async def test_a_waiting_run_reports_code_that_does_not_fit(self, client: Client) -> None:
+        """Nothing has failed yet, but the worker cannot answer queries, so nobody can decide."""
         queue = f"misfit-{uuid.uuid4()}"
         async with pipeline_worker(client, [Gated], STAGES, task_queue=queue) as worker:
             handle = await start(worker, Gated.run, id=queue)
             await until_waiting(handle, "release manager")
         async with pipeline_worker(client, [GateMoved], STAGES, task_queue=queue):
             run = await read_run(client, handle.id)
-            now = await waits(client, run)
+            run_waits = await waits(client, run)
 
-        assert now is not None
+        assert run_waits is not None
         assert run.suspended is None
-        assert "Nondeterminism" in (now.fault or "")
-        assert "Suspended: its worker's code has failed" in shown(run, now)
+        assert "Nondeterminism" in (run_waits.fault or "")
+        assert "Suspended: its worker's code has failed" in render(run, run_waits)
         await handle.terminate()
 
-    async def test_a_worker_that_never_answers_is_told(self, client: Client) -> None:
-        """One that dies of the pipeline, or is blocked by it, does not even fail; once may happen to any run."""
+    async def test_a_worker_that_never_answers_is_reported(self, client: Client) -> None:
+        """A worker that the pipeline kills or blocks reports no failure; one lost try may happen to any run."""
         queue = f"unanswered-{uuid.uuid4()}"
         handle: Handle = await client.start_workflow(
             Linear.run,
@@ -178,8 +180,8 @@ class TestSuspended:
             execution_timeout=LIMIT,
             task_timeout=timedelta(seconds=1),
         )
-        told = {times: shown(*await until_given(client, handle, queue, times)) for times in (1, 3)}
+        pages = {times: render(*await until_polled(client, handle, queue, times)) for times in (1, 3)}
 
-        assert "without an answer" not in told[1]
-        assert "Its worker was asked 3 times without an answer: it died" in told[3]
+        assert "without an answer" not in pages[1]
+        assert "Its worker was asked 3 times without an answer: it died" in pages[3]
         await handle.terminate()

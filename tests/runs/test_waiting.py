@@ -1,4 +1,4 @@
-"""Which workers are given runs, by what the server says of their task queue."""
+"""Which workers are given runs, from the server's description of their task queue."""
 
 from datetime import UTC, datetime
 
@@ -9,17 +9,17 @@ from temporalio.api.enums.v1 import WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueVersioningInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
-from baton.runs.client_waiting import Unchosen, unchosen_workers
+from baton.runs.client_waiting import Unchosen, find_unchosen
 
 
-def asking(build: str | None) -> PollerInfo:
-    """Return a worker that asked for work just now, of a build or of none."""
+def make_poller(build: str | None) -> PollerInfo:
+    """Return a worker that polled just now, with or without a build."""
     modes = WorkerVersioningMode
     mode = modes.WORKER_VERSIONING_MODE_VERSIONED if build else modes.WORKER_VERSIONING_MODE_UNVERSIONED
-    lately = Timestamp()
-    lately.FromDatetime(datetime.now(UTC))
+    now = Timestamp()
+    now.FromDatetime(datetime.now(UTC))
     return PollerInfo(
-        last_access_time=lately,
+        last_access_time=now,
         deployment_options=WorkerDeploymentOptions(
             deployment_name="d", build_id=build or "", worker_versioning_mode=mode
         ),
@@ -27,12 +27,12 @@ def asking(build: str | None) -> PollerInfo:
 
 
 def version(build: str | None) -> WorkerDeploymentVersion | None:
-    """Return what the server says of a build, or nothing."""
+    """Return the server's record of a build, or None."""
     return WorkerDeploymentVersion(deployment_name="d", build_id=build) if build else None
 
 
-class TestUnchosenWorkers:
-    """`unchosen_workers`, for a current build, a ramping one with its percentage, and the builds of the workers."""
+class TestFindUnchosen:
+    """`find_unchosen`: a current build, a ramping build with its percentage, and the builds of the workers."""
 
     QUEUES = (
         pytest.param(None, None, 0, [None], None, id="workers of no build where there are no builds"),
@@ -46,18 +46,18 @@ class TestUnchosenWorkers:
         pytest.param("1", None, 0, [None], Unchosen("d", None, "1"), id="only workers of no build are there"),
     )
 
-    @pytest.mark.parametrize(("current", "ramping", "percentage", "there", "expected"), QUEUES)
-    def test_they_are_those_of_builds_that_are_given_none(
+    @pytest.mark.parametrize(("current", "ramping", "percentage", "pollers", "expected"), QUEUES)
+    def test_workers_whose_builds_receive_no_runs_are_found(
         self,
         current: str | None,
         ramping: str | None,
         percentage: int,
-        there: list[str | None],
+        pollers: list[str | None],
         expected: Unchosen | None,
     ) -> None:
-        """A run would wait without a word, for all workers that can be seen."""
-        answer = DescribeTaskQueueResponse(
-            pollers=[asking(build) for build in there],
+        """A run would wait without a message although workers are polling."""
+        queue = DescribeTaskQueueResponse(
+            pollers=[make_poller(build) for build in pollers],
             versioning_info=TaskQueueVersioningInfo(
                 current_deployment_version=version(current),
                 ramping_deployment_version=version(ramping),
@@ -65,9 +65,9 @@ class TestUnchosenWorkers:
             ),
         )
 
-        assert unchosen_workers(answer) == expected
+        assert find_unchosen(queue) == expected
 
-    def test_workers_of_no_build_are_given_the_runs_by_a_command_of_its_own(self) -> None:
+    def test_the_remedy_for_unversioned_workers_has_no_build(self) -> None:
         """It names no build."""
         assert Unchosen("our d", None, "1").remedy == (
             "temporal worker deployment set-current-version --deployment-name 'our d' --unversioned"

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from baton.cli.doctor import check_namespace, check_search_attributes
 from baton.devserver import DevServer, DevServerOptions
-from baton.runs.client_waiting import described_queue
+from baton.runs.client_waiting import describe_queue
 from tests.support.tampering import signal_raw
 
 AGE = {"frontend.keepAliveMaxConnectionAge": "1s"}
@@ -41,7 +41,7 @@ async def test_the_first_call_on_an_old_connection_is_made_on_a_new_one() -> Non
         queues, checks, attributes, signals = clients
         handle = await (await Client.connect(server.address)).start_workflow("Any", id="any", task_queue="nobody")
 
-        assert list((await described_queue(queues, "nobody")).pollers) == []
+        assert list((await describe_queue(queues, "nobody")).pollers) == []
         assert (await check_namespace(checks)).found.startswith("'default' keeps closed runs")
         assert "does not list" not in (await check_search_attributes(attributes, fix=False)).found
         await signal_raw(signals, handle, "told", b"1")
