@@ -118,7 +118,7 @@ def parse_stage_input(text: bytes | None) -> StageInput | None:
         return plain
     try:
         return StageInput.from_handoff(json.loads(text))
-    except (ValueError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
