@@ -37,7 +37,7 @@ from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.keys.store_keyring import Keyring, KeySource
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_worker import MissingParts, as_failure, check_decision
-from baton.pipelines.workflow_visibility import close_run, labels, runs_in, show_failed
+from baton.pipelines.workflow_visibility import close_run, runs_in, show_failed, start_attributes
 from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import RunCache
 from baton.sdk.runner import (
@@ -333,7 +333,9 @@ class _LabellingClient(client.OutboundInterceptor):
         if isinstance(start, PipelineInput):
             start = start.model_copy(update={"task_id": start.task_id or str(uuid4())})
             input.args = [start]
-            input.search_attributes = _labelled(input.search_attributes, labels(input.workflow, start.task_id))
+            input.search_attributes = _labelled(
+                input.search_attributes, start_attributes(input.workflow, start.task_id)
+            )
             input.static_summary = input.static_summary or disarm(start.goal[:_SUMMARY_CHARACTERS])
         return await super().start_workflow(input)
 
@@ -342,7 +344,7 @@ class _LabellingClient(client.OutboundInterceptor):
         start = action.args[0] if isinstance(action, client.ScheduleActionStartWorkflow) and action.args else None
         if isinstance(action, client.ScheduleActionStartWorkflow) and isinstance(start, PipelineInput):
             # Each run is a task of its own, whose id only the run knows: it labels itself with it.
-            ours = [one for one in labels(action.workflow, "") if one.value]
+            ours = [one for one in start_attributes(action.workflow, "") if one.value]
             action.typed_search_attributes = _labelled(action.typed_search_attributes, ours)
             action.static_summary = action.static_summary or disarm(start.goal[:_SUMMARY_CHARACTERS])
         return await super().create_schedule(input)

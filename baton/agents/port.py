@@ -445,7 +445,7 @@ def _failure(error: AgentError, context: StageContext[Any], retries: Retries) ->
     """Return an agent's failure for Temporal: whether it is retried, when, and what the run cost so far."""
     return ApplicationError(
         str(error),
-        *context.told(),
+        *context.cost_details(),
         type=type(error).__name__,
         non_retryable=error.permanent,
         next_retry_delay=_pause(error, retries),

@@ -59,7 +59,7 @@ class BudgetAccount:
         """Charge what was spent by something for which nothing is set apart."""
         self.budget = self.budget.charge_unreserved(stage, spend)
 
-    def child_ended(self, seq: int, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
+    def settle_child(self, seq: int, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
         """Charge a child's total cost and release what it did not use; credit the top-ups made to it first."""
         key = _of_child(seq, name)
         if topped_up_micro_usd:
@@ -69,10 +69,10 @@ class BudgetAccount:
         self.charge(key, "child", spend)
         self.settle(key)
 
-    def child_returned(self, seq: int, name: str, result: PipelineResult) -> None:
+    def settle_child_result(self, seq: int, name: str, result: PipelineResult) -> None:
         """Charge what a child that completed cost, and continue with what it left."""
         spend = result.spend if result.billed is None else result.billed
-        self.child_ended(seq, name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
+        self.settle_child(seq, name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
 
     def settle(self, name: str) -> None:
         """Give back what was set apart and not used."""
@@ -82,14 +82,14 @@ class BudgetAccount:
         """Put more money in."""
         self.budget = self.budget.top_up(micro_usd)
 
-    def relay(self, cost: CostTracking, *, comes_back: bool, taken_over: bool) -> None:
+    def relay(self, cost: CostTracking, *, comes_back: bool, recorded: bool) -> None:
         """Go on with the money of the chain that a handoff brought, within what it says is left."""
-        if taken_over and self._continued:
+        if recorded and self._continued:
             return
         self.budget = self.budget.relayed(cost, comes_back=comes_back)
         self.limited = self.limited or cost.spent_micro_usd + cost.remaining_micro_usd < NO_LIMIT_MICRO_USD
 
-    def for_child(self, seq: int, name: str) -> Budget | None:
+    def reserve_child(self, seq: int, name: str) -> Budget | None:
         """Return the budget of a child: all that is free now, which is set apart until the child ends.
 
         Another one of its name may run at the same time, as another step.
@@ -102,7 +102,7 @@ class BudgetAccount:
         self.budget = self.budget.reserve(_of_child(seq, name), name, free) if free else self.budget
         return Budget(initial_micro_usd=free, then=self.budget.then)
 
-    def taken_over(self, outcome: Outcome) -> None:
+    def charge_recorded(self, outcome: Outcome) -> None:
         """Charge what a step of an earlier run had cost, unless the budget came with that."""
         spend = spent_in([outcome])
         if not self._continued and spend:

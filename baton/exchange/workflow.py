@@ -282,7 +282,7 @@ class Exchange:
         self.outgoing.follows(received)
         if received.cost and received.task_id == self.pipeline.task_id:
             comes_back = self.outgoing.comes_back(received)
-            self.pipeline._account.relay(received.cost, comes_back=comes_back, taken_over=is_past)
+            self.pipeline._account.relay(received.cost, comes_back=comes_back, recorded=is_past)
         return received
 
     async def step(self, name: str, act: Callable[[int], Awaitable[StageReturn]]) -> Any:
@@ -390,7 +390,7 @@ class Exchange:
         visibility = self.pipeline._handlers.visibility
         name = f"hand off to {to.agent}"[:200]
         if self._ask is None:
-            visibility.gave_up(name)
+            visibility.show_rejected(name)
             raise StageFailedError(reason)
         since = workflow.now()
         pending = PendingHandoff(
@@ -405,9 +405,9 @@ class Exchange:
             until=since + within,
             only_as_sent=True,
         )
-        with visibility.waiting(PipelineStatus.PENDING_HANDOFF, name):
+        with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, name):
             decision = await self._decision_or_answer(pending, within)
-        visibility.goes_on()
+        visibility.resume()
         if decision is None:
             self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; nobody needs to decide about it")
             return False

@@ -184,7 +184,7 @@ async def _gathered(
         needed = gathered.quorum or len(gathered.receivers)
         reason = f"{len(gathered.accepted)} of {needed} accepted: {'; '.join([*refused, *missing, *told])}"
         exchange.note(f"escalated: {reason}")
-        exchange.pipeline._handlers.visibility.gave_up()
+        exchange.pipeline._handlers.visibility.show_rejected()
         raise StageFailedError(f"the handoff to {', '.join(map(repr, gathered.receivers))} failed: {reason}")
     return gathered
 

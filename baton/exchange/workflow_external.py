@@ -150,12 +150,12 @@ class Outside:
         self._open.put(OutsideHandoff.of(waiting.message, within))
         summary = f"answer of {agent} outside"[:200]
         try:
-            with visibility.waiting(PipelineStatus.WAITING, name):
+            with visibility.show_waiting(PipelineStatus.WAITING, name):
                 await workflow.wait_condition(
                     lambda: self._end(id) is not None, timeout=within, timeout_summary=summary
                 )
         except TimeoutError:
-            visibility.gave_up(name)
+            visibility.show_rejected(name)
             reason = f"{agent!r} has returned nothing for handoff {id} within {within}"
             self._exchange.note(f"escalated: {reason}")
             raise StageFailedError(reason) from None
@@ -164,7 +164,7 @@ class Outside:
             del self._waiting[id]
             self._open.remove(id)
         await workflow.wait_condition(lambda: not self._moving)  # a run may not end while a move is being made
-        visibility.goes_on()
+        visibility.resume()
         assert end is not None  # noqa: S101 - the condition above
         return OutsideResult.of(end)
 

@@ -43,7 +43,7 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_steps import workflow_type
-from baton.pipelines.workflow_visibility import labels
+from baton.pipelines.workflow_visibility import start_attributes
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 from baton.wire.text import disarm
@@ -220,7 +220,7 @@ async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool
             id=to.workflow_id,
             task_queue=to.task_queue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            search_attributes=TypedSearchAttributes(labels(kind, start.task_id)) if searchable else None,
+            search_attributes=TypedSearchAttributes(start_attributes(kind, start.task_id)) if searchable else None,
             static_summary=disarm(start.goal[:200]),
         )
     except WorkflowAlreadyStartedError:

@@ -140,7 +140,7 @@ async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers
     """Wait until a worker has what was missing."""
     name = outgoing.spec.name
     try:
-        with handlers.visibility.waiting(PipelineStatus.SUSPENDED, name):
+        with handlers.visibility.show_waiting(PipelineStatus.SUSPENDED, name):
             await workflow.execute_activity(
                 WAIT_FOR_WORKER,
                 missing,
@@ -154,7 +154,7 @@ async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers
             raise asyncio.CancelledError(f"stage {name!r} was cancelled") from error
         raise
     finally:
-        handlers.visibility.goes_on(name)
+        handlers.visibility.resume(name)
 
 
 async def wait_for_storage(outgoing: OutgoingHandoff, handlers: RunHandlers) -> bool:

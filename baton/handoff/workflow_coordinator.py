@@ -173,7 +173,7 @@ class HandoffCoordinator:
 
     async def reserve(self, outgoing: OutgoingHandoff) -> None:
         """Reserve what the stage declares, waiting for a top-up if the budget pauses."""
-        await self._handlers.roll_backs.known()
+        await self._handlers.roll_backs.catch_up()
         while shortage := self.account.shortage(outgoing.spec):
             if shortage.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(shortage.text)

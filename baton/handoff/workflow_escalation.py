@@ -143,12 +143,12 @@ class Escalation:
             self._handlers.metrics.count(ROLLBACKS, fate)
         visibility, record = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
         try:
-            with visibility.waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name):
+            with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name):
                 decision = await _recorded_decision(self.inbox, pending, self._within, record)
         finally:
             self.inbox.mark_done(pending.handoff_id)  # no await follows before the decision is applied
             if not self.inbox.pending():
-                visibility.goes_on(outgoing.spec.name)
+                visibility.resume(outgoing.spec.name)
         self._apply(outgoing, decision, pending)
 
     async def record(

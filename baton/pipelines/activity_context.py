@@ -498,9 +498,9 @@ class StageContext(Generic[BatonT]):
             details: JSON values; the next run finds them in `resumed`.
         """
         self.last_heartbeat = details
-        self.still_alive()
+        self.resend_heartbeat()
 
-    def still_alive(self) -> None:
+    def resend_heartbeat(self) -> None:
         """Send the last heartbeat again, with what was charged by now."""
         if self._loop is None or _running_loop() is self._loop:
             self._send()
@@ -512,7 +512,7 @@ class StageContext(Generic[BatonT]):
         """Send the last heartbeat, with what was charged by now."""
         if activity.in_activity():
             said = [self.stream.said(activity.info().attempt).newest().to_json()] if "stream" in vars(self) else []
-            activity.heartbeat(*self.last_heartbeat, *said, *self.told())
+            activity.heartbeat(*self.last_heartbeat, *said, *self.cost_details())
 
     def charge(self, spend: Spend, model: str = "") -> None:
         """Charge what something cost, at once: it is paid whether or not the stage succeeds.
@@ -538,7 +538,7 @@ class StageContext(Generic[BatonT]):
                 name = model[:200] if model in self.models or len(self.models) < _MODELS else _OTHER_MODELS
                 self.models[name] = self.models.get(name, Spend()) + spend
         if self._loop is None or _running_loop() is not self._loop:  # in a thread of the stage's
-            self.still_alive()
+            self.resend_heartbeat()
         else:
             self._tell_within(_TOLD_WITHIN)
 
@@ -555,7 +555,7 @@ class StageContext(Generic[BatonT]):
     def _tell(self) -> None:
         """Tell the server what was charged and said."""
         self._telling = None
-        self.still_alive()
+        self.resend_heartbeat()
 
     async def settle(self) -> None:
         """Put denied calls of tools on record that are not yet; what was charged the stage tells itself now."""
@@ -569,7 +569,7 @@ class StageContext(Generic[BatonT]):
         """Return what `SessionLog.close` returns, and nothing if nothing was recorded."""
         return await self.session.close(self.parts.artifacts) if "session" in self.__dict__ else ([], None)
 
-    def told(self) -> list[dict[str, Any]]:
+    def cost_details(self) -> list[dict[str, Any]]:
         """Return what was charged so far, as heartbeats and failures carry it."""
         return [{SPENT: self.charged.model_dump(mode="json")}] if self.charged else []
 

@@ -39,7 +39,14 @@ from baton.handoff.activity_receive import (
 from baton.handoff.records import ToolCall, Turn
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.activity_context import StageContext, current_parts
-from baton.pipelines.activity_worker import as_failure, heartbeats, leaf_errors, missing_part, still_alive, unwrap_group
+from baton.pipelines.activity_worker import (
+    as_failure,
+    heartbeats,
+    leaf_errors,
+    missing_part,
+    resend_heartbeat,
+    unwrap_group,
+)
 from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
@@ -145,7 +152,7 @@ class Stage(Generic[GivenT, AnswerT]):
         """Answer a handoff, and run the function only once its acceptance is on record."""
         parts = current_parts()
         gate = require_gate(parts.gate)
-        beat = still_alive
+        beat = resend_heartbeat
         # The ledger may keep us waiting longer than a heartbeat: a run that counted as lost meanwhile would continue.
         with heartbeats(self.spec.heartbeat, lambda: beat()):
             receipt, given, message = await answer_handoff(gate, parts.metrics, sealed, self.spec, parts.clock)
@@ -153,7 +160,7 @@ class Stage(Generic[GivenT, AnswerT]):
                 raise refusal_error(refused_return(receipt, self.spec, message))
             try:
                 context = self._context(given)
-                beat = context.still_alive  # also while the ledger keeps us waiting again: the next run is to be told
+                beat = context.resend_heartbeat  # it carries the cost, also while the ledger records the result
                 returned = await self._work(context)
             except Exception as error:
                 if missing_part(error) is None or find_spend(getattr(error, "details", ())):  # else it did not begin
@@ -175,7 +182,7 @@ class Stage(Generic[GivenT, AnswerT]):
 
     async def _run(self, context: StageContext[Any]) -> StageReturn:
         """Do the stage's work, with heartbeats."""
-        with heartbeats(self.spec.heartbeat, context.still_alive):
+        with heartbeats(self.spec.heartbeat, context.resend_heartbeat):
             return await self._work(context)
 
     async def _work(self, context: StageContext[Any]) -> StageReturn:
@@ -189,17 +196,17 @@ class Stage(Generic[GivenT, AnswerT]):
                 findings = await asyncio.to_thread(check, result.output)
             events, journal = await context.close_session()
         except asyncio.CancelledError as error:
-            error.args = (*error.args, *context.told())  # it takes along the bill, as a failure does
+            error.args = (*error.args, *context.cost_details())  # it takes along the bill, as a failure does
             raise
         except Exception as error:
             if context.charged:
-                context.still_alive()  # what it returned may have had a bill, which the next run needs
+                context.resend_heartbeat()  # what it returned may have had a bill, which the next run needs
             # Said here and not in the retry policy, which would repeat the names in each run's history.
             never = any(
                 isinstance(one, InputError) or not self.spec.retries.allows(type(one).__name__)
                 for one in leaf_errors(error)
             )
-            raise as_failure(error, context.told(), never=never)  # noqa: B904 - it has the cause it is to have
+            raise as_failure(error, context.cost_details(), never=never)  # noqa: B904 - it has the cause it is to have
         finally:
             await context.settle()
         returned = self._answer(result, context, findings, began)

@@ -49,7 +49,7 @@ def leaf_errors(error: Exception) -> Iterator[Exception]:
         yield from leaf_errors(one)
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return what happened, for the history: of a group what its exceptions say, in characters that can be stored."""
     text = str(error)
     if isinstance(error, ExceptionGroup):
@@ -75,7 +75,7 @@ def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Excepti
         )
         same.__cause__ = error.__cause__
         return same
-    message = told(error)
+    message = error_text(error)
     if not (never or bill or message != str(error)):
         return error
     failure = ApplicationError(message, *bill, type=type(error).__name__, non_retryable=never)
@@ -88,13 +88,13 @@ def is_storable(error: Exception) -> bool:
     return not any(has_lone_surrogate(str(one)) for one in leaf_errors(error))
 
 
-def still_alive() -> None:
+def resend_heartbeat() -> None:
     """Send a heartbeat that keeps what an earlier run said in its last one; for an activity that has said nothing."""
     activity.heartbeat(*activity.info().heartbeat_details)
 
 
 @contextlib.contextmanager
-def heartbeats(timeout: timedelta | None, send: Callable[[], None] = still_alive) -> Iterator[None]:
+def heartbeats(timeout: timedelta | None, send: Callable[[], None] = resend_heartbeat) -> Iterator[None]:
     """Send a heartbeat four times within the timeout while the block runs."""
     if timeout is None or not activity.in_activity():
         yield

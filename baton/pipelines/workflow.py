@@ -1,4 +1,4 @@
-"""`Pipeline`: attached to a workflow in its `__init__`, it runs the stages and keeps the baton."""
+"""`Pipeline`: attached to a workflow in its `__init__`, it runs the steps and holds the baton."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator
-from baton.pipelines.workflow_approvals import ApprovalTerms, Asking, Then
+from baton.pipelines.workflow_approvals import ApprovalRequest, ApprovalTerms, Then
 from baton.pipelines.workflow_dispatch import Takes, TaskRoom, child_patch, refund_on_failure, run_child, run_stage
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_steps import (
@@ -43,26 +43,26 @@ from baton.pipelines.workflow_steps import (
     Steps,
     publish,
     publish_fields,
-    results_of,
+    stage_results,
     workflow_type,
 )
 from baton.wire.json_values import Json, find_unwritable
 
 CHAIN = "chain"
-"""Under what name `Pipeline.carries` has how the task came here: through which handoffs between pipelines."""
+"""The key in `Pipeline.carries` of the chain of handoffs between pipelines that brought the task here."""
 
 
 class Pipeline:
-    """A pipeline: the baton, the steps that change it, and what people may ask and tell it.
+    """A pipeline: the baton, the steps that change it, and the handlers for people and services.
 
-    It is constructed in the workflow's `@workflow.init` and registers its own handlers: the queries `baton`,
+    Construct it in the workflow's `@workflow.init`. It registers its own handlers: the queries `baton`,
     `history`, `status`, `waiting`, `check_patch` and `baton_details`, and the update and signal `decide`.
     Control flow stays the workflow's own Python: ifs, loops and gathers.
 
     Attributes:
         state: The baton, its history and the recorded outcomes.
         task_id: The task's id; the same across continued and forked runs.
-        carries: What else the next run is to know when this one continues as new, by name.
+        carries: Functions by key that return further state for the next run when this one continues as new.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class Pipeline:
         handoffs: HandoffTerms | None = None,
         contracts: ContractTerms | None = None,
     ) -> None:
-        """Begin a pipeline.
+        """Start a pipeline.
 
         Args:
             start: The workflow's argument.
             baton_type: The pipeline's type of baton, derived from `Baton`.
-            freeze_goal: Refuse patches that change the goal.
+            freeze_goal: Reject patches that change the goal.
             protected: Fields whose entries no stage may remove, for example `["constraints"]`.
-            merge: Further or other strategies for the fields of a fan-out.
+            merge: Merge strategies by field for fan-outs, over the defaults.
             continue_after: When to continue as new.
-            handoffs: How it hands on from stage to stage; the usual terms by default.
-            contracts: With them every stage gets a contract: what it may see and do, compiled from all that
-                happened; without, stages see the baton alone.
+            handoffs: The terms of handoffs between stages.
+            contracts: The terms of contracts, which say what each stage may see and do, compiled from the session
+                events; without them, stages see only the baton.
         """
         self._run_input = RunInput(start)
         self._start = start = self._run_input.start
@@ -100,13 +100,11 @@ class Pipeline:
         publish_fields(self.state.initial)
         self._account = BudgetAccount(start)
         self._handlers = RunHandlers(self.state, self.task_id, self._account)
-        self._handlers.visibility.is_task(self.task_id)
+        self._handlers.visibility.set_task(self.task_id)
         terms = handoffs or HandoffTerms()
-        contracting = (
-            None
-            if contracts is None
-            else ContractIssuer(contracts, self.state, trace_of(start, self.task_id), self._handlers.metrics)
-        )
+        issuer = None
+        if contracts is not None:
+            issuer = ContractIssuer(contracts, self.state, trace_of(start, self.task_id), self._handlers.metrics)
         self._handoffs = HandoffCoordinator(
             self._handlers,
             self.state,
@@ -114,7 +112,7 @@ class Pipeline:
             self._run_input.relay(self.task_id, terms),
             terms,
             publish,
-            contracting,
+            issuer,
         )
         self.carries: dict[str, Callable[[], JsonValue]] = {
             "operators": self._handlers.carried,
@@ -139,17 +137,17 @@ class Pipeline:
 
     @property
     def baton(self) -> Baton:
-        """The baton now, as a copy: only a step's patch changes the pipeline's own, so that the history tells of it."""
+        """A copy of the current baton; only a step's patch changes the pipeline's own."""
         return self.state.baton.model_copy(deep=True)
 
     @property
     def params(self) -> dict[str, Json]:
-        """The parameters the pipeline was started with."""
+        """The parameters of the pipeline."""
         return self._start.params
 
     @property
     def inputs(self) -> dict[str, Input]:
-        """The inputs the pipeline was started with; a stage gets those that it is given: `inputs=p.inputs`."""
+        """The inputs of the pipeline. Stages get them only if passed on: `inputs=p.inputs`."""
         return decode_inputs(self._start.inputs)
 
     @step
@@ -165,20 +163,20 @@ class Pipeline:
         """Run a stage and apply its patch.
 
         Args:
-            stage: What `@stage` made.
-            inputs: What it works on, by name: the `StageResult` of another stage (its output counts), JSON, a text, an
-                `ArtifactRef` or a pydantic model. An agent finds each in its prompt, in full, under its name.
-            params: What the stage finds in its context; the pipeline's own by default.
-            task_queue: Where its workers listen; the pipeline's own by default.
-            stream: Show people what it says while it works: tokens and tool calls in `baton watch` and `follow`.
+            stage: The stage, as decorated by `@stage`.
+            inputs: What it works on, by name: the `StageResult` of another stage (for its output), JSON, text, an
+                `ArtifactRef` or a pydantic model. An agent's prompt contains each in full under its name.
+            params: The parameters in the stage's context; the pipeline's own by default.
+            task_queue: The task queue of its workers; the pipeline's own by default.
+            stream: Let people watch its tokens and tool calls with `baton watch` and `follow`.
 
         Returns:
-            The patch that was applied, and the stage's output.
+            The applied patch and the stage's output.
 
         Raises:
-            StageFailedError: It raised as often as its retries allow, or its patch was refused as often as
-                its attempts allow. The baton is as it was before the stage.
-            InputError: An input has no usable name, or cannot be handed on.
+            StageFailedError: It raised as often as its retries allow, or its patches were rejected as often as
+                its attempts allow. The baton is unchanged.
+            InputError: The name or value of an input is not allowed.
             OutcomeMismatchError: A recorded outcome belongs to another step.
 
         Example:
@@ -187,23 +185,23 @@ class Pipeline:
             await p.stage(edit, inputs={"draft": drafted, "style": "plain"})
             ```
         """
-        spec, given = self._spec_of(stage), encode_inputs(inputs)
-        self._check_approved([spec], params, given)
-        seq, past = await self._steps.begin(spec.name, StepKind.STAGE)
-        if past is not None:
-            return results_of(past)[0]
+        spec, encoded_inputs = self._spec_of(stage), encode_inputs(inputs)
+        self._check_approved([spec], params, encoded_inputs)
+        seq, recorded = await self._steps.begin(spec.name, StepKind.STAGE)
+        if recorded is not None:
+            return stage_results(recorded)[0]
 
-        outgoing = self._outgoing_handoff(spec, seq, params, given, stream=stream)
+        outgoing = self._outgoing_handoff(spec, seq, params, encoded_inputs, stream=stream)
 
         def accept(returned: StageReturn, base: Baton) -> Outcome:
-            self._handlers.visibility.ran(returned.seconds)
+            self._handlers.visibility.add_seconds(returned.seconds)
             outcome = self.state.record_stage(returned, workflow.now(), base=base)
             self._handoffs.complete_stage(outgoing, returned)
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
             outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._room)
-        return results_of(outcome)[0]
+        return stage_results(outcome)[0]
 
     @step
     async def fan_out(
@@ -216,60 +214,60 @@ class Pipeline:
     ) -> list[StageResult]:
         """Run several stages at once on the same baton, and merge their patches into one change.
 
-        Each field merges as declared; what the branches disagreed about is kept in the history as conflicts.
-        All branches are waited for, also when one fails.
+        Each field is merged by its strategy, and differing values are recorded as conflicts. The call waits for all
+        branches, even if one fails.
 
         Args:
-            stages: The branches, at least one, each with its own name.
-            merge: Strategies of this fan-out, over the pipeline's.
-            inputs: What every branch works on, as of `stage`.
-            params: What the stages find in their contexts; the pipeline's own by default.
-            task_queue: Where their workers listen.
+            stages: The branches, at least one, each with a unique name.
+            merge: Merge strategies by field, over the pipeline's.
+            inputs: The inputs of every branch, as in `stage`.
+            params: The parameters of every branch; the pipeline's own by default.
+            task_queue: The task queue of their workers.
 
         Returns:
-            What each branch returned, in the order of ``stages``.
+            The result of each branch, in the order of ``stages``.
 
         Raises:
-            ValueError: No stage, or the same one twice.
+            ValueError: There is no stage, or the same one twice.
             StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
-            InputError: An input has no usable name, or cannot be handed on.
-            ApprovalDeniedError: A person approved a branch with other params or inputs.
+            InputError: The name or value of an input is not allowed.
+            ApprovalDeniedError: A branch was approved with other params or inputs.
         """
-        given = encode_inputs(inputs)
+        encoded_inputs = encode_inputs(inputs)
         specs = [self._spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
-        self._check_approved(specs, params, given)
+        self._check_approved(specs, params, encoded_inputs)
         name = "+".join(names)[:200]
-        seq, past = await self._steps.begin(name, StepKind.MERGE)
-        if past is not None:
-            return results_of(past)
+        seq, recorded = await self._steps.begin(name, StepKind.MERGE)
+        if recorded is not None:
+            return stage_results(recorded)
 
         def accept(returned: StageReturn, base: Baton) -> StageReturn:
             patch_effect(base, returned.baton_patch, self.state.stage_rules())
             return returned
 
-        outgoing_handoffs = [self._outgoing_handoff(spec, seq, params, given, names) for spec in specs]
+        handoffs = [self._outgoing_handoff(spec, seq, params, encoded_inputs, names) for spec in specs]
 
         def run(outgoing: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
             return run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._room)
 
         with self._steps.under_way(StepKind.MERGE, name, seq):
-            ended = await asyncio.gather(*(run(outgoing) for outgoing in outgoing_handoffs), return_exceptions=True)
-            faults = [one for one in ended if isinstance(one, BaseException)]
-            if faults:
-                raise StageFailedError("; ".join(str(fault) for fault in faults)) from faults[0]
-            branches = [one for one in ended if isinstance(one, StageReturn)]
-            self._handlers.visibility.ran(max(branch.seconds for branch in branches))
+            results = await asyncio.gather(*map(run, handoffs), return_exceptions=True)
+            errors = [result for result in results if isinstance(result, BaseException)]
+            if errors:
+                raise StageFailedError("; ".join(map(str, errors))) from errors[0]
+            branches = [result for result in results if isinstance(result, StageReturn)]
+            self._handlers.visibility.add_seconds(max(branch.seconds for branch in branches))
             strategies = {**self._strategies, **(merge or {})}
             try:
                 outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
-            self._handoffs.complete_branches(name, outgoing_handoffs, branches)
+            self._handoffs.complete_branches(name, handoffs, branches)
         publish(outcome)
-        return results_of(outcome)
+        return stage_results(outcome)
 
     @step
     async def approve(
@@ -283,79 +281,79 @@ class Pipeline:
         answer: type[BaseModel] | None = None,
         **terms: Unpack[ApprovalTerms],
     ) -> Decided:
-        """Wait until people say yes to one question; silence until the deadline means no.
+        """Wait until people approve; no answer by the deadline means no.
 
-        They decide with `baton approve` and `baton deny`, or by the update or the signal `decide`. A decision counts
-        once, for this question, and for what was shown: the baton, `asks`, `shows` and `then`. One no is enough.
-        The wait survives workers and servers.
+        They decide with `baton approve` and `baton deny`, or by the update or signal `decide`. A decision counts
+        once, for this question and for what was shown: the baton, `asks`, `shows` and `then`. One no is enough.
+        The wait survives restarts of workers and servers.
 
         Args:
             approval: The title, for example whose approval it is: `"release manager"`.
             within: How long to wait.
-            asks: What the person is asked, at most 2,000 characters.
-            shows: What they are shown, at most 20 things, by name or in order: results of stages, artifacts, texts,
-                JSON, records, `Exhibit.diff(…)`, `Exhibit.amount(…)`; 256 KiB of text in all.
-            then: A stage, its parameters and, if it has any, its inputs, that a yes is also about: the next run of
-                that stage takes no others.
-            answer: A pydantic model: who approves fills it in, and `Decided.answer_as` returns it.
-            **terms: `needs`, so many different people have to approve (1); `who` may decide: names, and `"group:leads"`
-                for a group in the workers' file of deciders; `proof`, count only decisions that are signed with the
-                key of a decider in that file, for without it a name is only what the sender says; `default`, what
-                silence means (False, deny).
+            asks: The question, at most 2,000 characters.
+            shows: What to show, at most 20 items, by name or in order: results of stages, artifacts, text, JSON,
+                records, `Exhibit.diff(…)`, `Exhibit.amount(…)`; at most 256 KiB of text.
+            then: A stage with its parameters and optional inputs, to approve as well: the next run of that stage must
+                use exactly these.
+            answer: A pydantic model that the approver fills in; `Decided.answer_as` returns it.
+            **terms: `needs`, how many different people have to approve (1); `who` may decide: names, or `"group:leads"`
+                for a group in the workers' file of deciders; `proof`, count only decisions signed with the key of a
+                decider in that file (an unsigned name is unverified); `default`, the decision at the deadline (False,
+                deny).
 
         Returns:
             Who approved, when and why, and the answer.
 
         Raises:
-            ApprovalDeniedError: A person, or the deadline, said no.
-            ValueError: An approval with that title is open already, what it asks or shows is too large, or the title
-                has not 1 to 200 characters.
+            ApprovalDeniedError: A person denied, or the deadline passed.
+            ValueError: An approval with that title is already open, the question or an exhibit is too large, or the
+                title does not have 1 to 200 characters.
         """
-        asking = Asking(approval, within, asks, shows, then, answer, **terms)
-        seq, past = await self._steps.begin(approval, StepKind.APPROVAL)
-        if past is not None:
-            decided = Decided.model_validate(past.value, strict=False)
+        request = ApprovalRequest(approval, within, asks, shows, then, answer, **terms)
+        seq, recorded = await self._steps.begin(approval, StepKind.APPROVAL)
+        if recorded is not None:
+            decided = Decided.model_validate(recorded.value, strict=False)
             self._handlers.approvals.close(decided)
         else:
             handlers = self._handlers
-            question = handlers.approvals.open(asking, seq)
-            waiting = handlers.visibility.waiting(PipelineStatus.WAITING, approval)
+            question = handlers.approvals.open(request, seq)
+            waiting = handlers.visibility.show_waiting(PipelineStatus.WAITING, approval)
             try:
-                with waiting, self._steps.recorded(StepKind.APPROVAL, approval, seq):
-                    decided = await handlers.approvals.wait(question, asking, seq)
+                with waiting, self._steps.record_failure(StepKind.APPROVAL, approval, seq):
+                    decided = await handlers.approvals.wait(question, request, seq)
                     await self._handoffs.escalation.record_approval(decided, seq, self.task_id)
             finally:
                 if not handlers.approvals.titles():
-                    handlers.visibility.goes_on(approval)
+                    handlers.visibility.resume(approval)
             publish(self.state.record_decision(seq, decided))
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""
             raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
-        self._handlers.approvals.bind(asking)
+        self._handlers.approvals.bind(request)
         return decided
 
     @step
     async def sleep(self, duration: timedelta, *, name: str = "sleep") -> None:
-        """Wait for a time; a step like any other, so a run that continues as new or is forked does not wait again.
+        """Sleep as a recorded step, so that a continued or forked run does not sleep again.
 
-        The wait survives workers and servers. (`workflow.sleep` between steps is not a step: it waits again.)
+        The sleep survives restarts of workers and servers. `workflow.sleep` between steps is not recorded.
 
         Args:
-            duration: How long; not less than nothing.
-            name: The step's name, for example what the wait is for.
+            duration: How long to sleep; zero or more.
+            name: The step's name, for example the reason.
 
         Raises:
-            ValueError: The duration is negative, or the name has not 1 to 200 characters.
+            ValueError: The duration is negative, or the name does not have 1 to 200 characters.
         """
         if duration < timedelta(0):
-            raise ValueError(f"a pipeline sleeps for no time or longer; got {duration}")
-        self._handlers.visibility.ran(LONG_ENOUGH)  # it is shown, and so is the step after it
-        seq, past = await self._steps.begin(name, StepKind.SLEEP)
-        if past is not None:
+            raise ValueError(f"duration is {duration}; expected zero or more")
+        self._handlers.visibility.add_seconds(LONG_ENOUGH)  # so that this step and the next are shown
+        seq, recorded = await self._steps.begin(name, StepKind.SLEEP)
+        if recorded is not None:
             return
         with self._steps.under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
             await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
-            self._handlers.visibility.ran(LONG_ENOUGH)
+            self._handlers.visibility.add_seconds(LONG_ENOUGH)
         publish(self.state.record_sleep(seq, name, workflow.now()))
 
     @step
@@ -370,69 +368,69 @@ class Pipeline:
         takes: Takes = child_patch,
         task_queue: str | None = None,
     ) -> PipelineResult:
-        """Run another pipeline as a child, and take over what it brings back.
+        """Run another pipeline as a child, and apply its result.
 
-        The child starts from this baton with a goal of its own. When it ends, its new decisions are appended
-        here and its artifacts and work scope are added, unless ``takes`` says otherwise.
+        The child starts with this baton and its own goal. When it ends, its new decisions are appended to this
+        baton and its artifacts and work scope are added, unless ``takes`` returns another patch.
 
         Args:
             pipeline: The child's `run` method, or the name of its workflow type.
             goal: The child's goal.
             name: The step's name; the child's type by default.
-            inputs: The child's inputs, as of `stage`; its code has them as `Pipeline.inputs`.
+            inputs: The child's inputs, as in `stage`; its code reads `Pipeline.inputs`.
             params: The child's parameters.
-            takes: Makes the patch for this baton out of this baton and the child's result.
-            task_queue: Where the child's workers listen; this pipeline's by default.
+            takes: Returns the patch for this baton, given this baton and the child's result.
+            task_queue: The task queue of the child's workers; this pipeline's by default.
 
         Returns:
-            What the child returned.
+            The child's result.
 
         Raises:
-            StageFailedError: The child failed, or what it brought back breaks a rule here.
-            ValueError: The step's name has not 1 to 200 characters.
-            InputError: An input has no usable name, or cannot be handed on.
+            StageFailedError: The child failed, or its patch breaks a rule here.
+            ValueError: The step's name does not have 1 to 200 characters.
+            InputError: The name or value of an input is not allowed.
         """
-        handed = encode_inputs(inputs)
+        encoded_inputs = encode_inputs(inputs)
         kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
         step = name or kind
-        seq, past = await self._steps.begin(step, StepKind.CHILD)
-        if past is not None:
-            return self._handoffs.merge_personal_data(PipelineResult.model_validate(past.value))
+        seq, recorded = await self._steps.begin(step, StepKind.CHILD)
+        if recorded is not None:
+            return self._handoffs.merge_personal_data(PipelineResult.model_validate(recorded.value))
         with self._steps.under_way(StepKind.CHILD, step, seq):
-            given = PipelineInput(
+            start = PipelineInput(
                 goal=goal,
                 baton={key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"},
                 params=dict(params or {}),
-                inputs=handed,
+                inputs=encoded_inputs,
                 task_id=self.task_id,
-                budget=self._account.for_child(seq, step),
+                budget=self._account.reserve_child(seq, step),
                 traceparent=self._start.traceparent,
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handoffs.for_child(),
             )
             with refund_on_failure(self._account, seq, step):
-                await self._room.take(given)
+                await self._room.take(start)
                 result = await run_child(
-                    kind, seq, step, given, task_queue, searchable=self._handlers.visibility.enabled
+                    kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
                 )
-            self._account.child_returned(seq, step, result)
-            self._handlers.visibility.ran(LONG_ENOUGH)
+            self._account.settle_child_result(seq, step, result)
+            self._handlers.visibility.add_seconds(LONG_ENOUGH)
             try:
                 patch = takes(self.state.baton, result)
                 outcome = self.state.record_child(seq, step, result, patch, workflow.now())
             except PatchError as error:
-                raise StageFailedError(f"what the child {step!r} brought back is refused: {error}") from error
+                raise StageFailedError(f"the patch from child {step!r} is rejected: {error}") from error
         publish(outcome)
         return self._handoffs.merge_personal_data(result)
 
     def carried(self, name: str) -> dict[str, Any]:
-        """Return what ``carries[name]`` told in the run that this one continues; nothing in a first run."""
-        told = self._start.carried.get(name)
-        return told if isinstance(told, dict) else {}
+        """Return what ``carries[name]`` returned in the previous run; empty in a first run."""
+        state = self._start.carried.get(name)
+        return state if isinstance(state, dict) else {}
 
     @contextmanager
     def defer_continue_as_new(self) -> Iterator[None]:
-        """Keep the run from continuing as new in the block: what its code does between two steps is in no outcome."""
+        """Prevent continue-as-new inside the block, for work between two steps that no outcome records."""
         self._handlers.defer_continue_as_new += 1
         try:
             yield
@@ -440,39 +438,39 @@ class Pipeline:
             self._handlers.defer_continue_as_new -= 1
 
     def is_recorded(self, name: str) -> bool:
-        """Return whether the next step has this name and an outcome, as in a run that was forked or continued as new.
+        """Return whether the next step has this name and a recorded outcome, as in a forked or continued run.
 
-        What the code does before it only for its sake, and outside of steps, can then be left out.
+        If so, the code can skip work outside of steps that only prepares this step.
 
         Args:
-            name: The step's name, as a stage's.
+            name: The step's name.
         """
-        return self._recorded.knows(self._handlers.steps + 1, name)
+        return self._recorded.has_step(self._handlers.steps + 1, name)
 
     async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
-        """Put a handoff into the pipeline's inbox, and wait until a person decides about it (`baton inbox`).
+        """Put a handoff into the pipeline's inbox, and wait for a person's decision (`baton inbox`).
 
-        A run that continues this one hears again what was decided; no person is asked twice.
+        A run that continues this one gets the same decision again; nobody is asked twice.
 
         Args:
             pending: The handoff.
-            within: How long a decision may take; then the handoff counts as abandoned.
+            within: How long to wait; after that the handoff counts as abandoned.
         """
         return await self._handoffs.escalation.ask(pending, within, self.task_id)
 
     def note(self, text: str) -> None:
-        """Keep a note for the operators; it is shown in the status and in the run's details."""
+        """Add a note for operators, shown in the status and in the run's details."""
         self._handlers.note(text)
 
     def result(self, output: Json = None) -> PipelineResult:
-        """Return what the pipeline's `run` is to return.
+        """Return the result for the workflow's `run` to return.
 
         Args:
-            output: Anything further, as JSON.
+            output: The pipeline's output, as JSON.
 
         Raises:
-            PipelineError: The pipeline was started with an input it cannot use, a step of it was never awaited, or
-                the output is not exact in JSON: a whole number of 2**53 or beyond, or half a surrogate pair.
+            PipelineError: The pipeline's input is unusable, a step was never awaited, or JSON cannot represent the
+                output exactly: an integer of 2**53 or more, or half a surrogate pair.
         """
         self._run_input.check()
         self._calls.check()
@@ -487,30 +485,30 @@ class Pipeline:
             output=output,
             personal_data=self._handoffs.personal_data_for_parent(self._start.personal_data),
         )
-        if faults := find_unwritable(result.output, "output"):
-            raise PipelineError(f"what the pipeline returns is refused: {'; '.join(shorten_findings(faults))}")
-        self._handlers.visibility.became(PipelineStatus.COMPLETED)
+        if findings := find_unwritable(result.output, "output"):
+            raise PipelineError(f"the pipeline's output is rejected: {'; '.join(shorten_findings(findings))}")
+        self._handlers.visibility.set_status(PipelineStatus.COMPLETED)
         return result
 
     def _spec_of(self, stage: HasSpec) -> StageSpec:
-        """Return a stage's spec."""
+        """Return the stage's spec; two stages may not share a name."""
         spec = spec_of(stage)
         origin: str | None = getattr(stage, "origin", None)
         if origin is not None and (first := self._origins.setdefault(spec.name, origin)) != origin:
             raise ValueError(
-                f"two stages are named {spec.name!r}, {first} and {origin}, and a worker has one of them only: "
-                "give one another name, @stage(name=…)"
+                f"two stages are named {spec.name!r}, {first} and {origin}, and a worker can have only one of "
+                "them: rename one with @stage(name=…)"
             )
         return spec
 
     def _base(self) -> tuple[Baton, int]:
-        """Return the baton now, and how many steps have ended."""
+        """Return the current baton and how many steps have ended."""
         return self.state.baton, len(self.state.outcomes)
 
     def _check_approved(
         self, specs: Sequence[StageSpec], params: Mapping[str, Json] | None, inputs: Mapping[str, JsonValue]
     ) -> None:
-        """Check that stages run with what people approved, where an approval bound them."""
+        """Check that approved stages run with the approved params and inputs."""
         for spec in specs:
             self._handlers.approvals.check_bound(spec.name, self._start.params if params is None else params, inputs)
 
@@ -525,7 +523,7 @@ class Pipeline:
         stream: bool = False,
     ) -> OutgoingHandoff:
         """Return the handoff to a stage, before its first attempt."""
-        given = StageInput(
+        message = StageInput(
             stage=spec.name,
             seq=seq,
             task_id=self.task_id,
@@ -535,4 +533,4 @@ class Pipeline:
             branch=bool(branches),
             stream=stream or spec.stream,
         )
-        return OutgoingHandoff(spec, given, self._handoffs.new_id(), branches)
+        return OutgoingHandoff(spec, message, self._handoffs.new_id(), branches)

@@ -1,4 +1,4 @@
-"""Approvals: people answer one question, on what they were shown; silence until the deadline means no."""
+"""Approvals: people decide on one question and what it shows; no answer by the deadline means the default."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +23,11 @@ from baton.wire.names import DECIDE, QUERY_SHOWN
 from baton.wire.text import describe_faults
 
 Then = tuple[HasSpec, Mapping[str, Json]] | tuple[HasSpec, Mapping[str, Json], Mapping[str, Any]]
-"""What a yes is also about: the stage that runs next, its parameters, and its inputs if it has any."""
+"""A stage to approve as well, with its parameters and optional inputs."""
 
 
 class ApprovalTerms(TypedDict, total=False):
-    """Who decides, and what silence means: `Pipeline.approve` has the meanings and the defaults."""
+    """Who decides, and the default; documented at `Pipeline.approve`."""
 
     needs: int
     who: Sequence[str]
@@ -35,14 +35,14 @@ class ApprovalTerms(TypedDict, total=False):
     default: bool
 
 
-_FIRST_COMMAND = timedelta(milliseconds=1)
-_CHECK_WITHIN = timedelta(seconds=30)
-_CHECK_TRIES = 3
+_MIN_TIMER = timedelta(milliseconds=1)
+_CHECK_TIMEOUT = timedelta(seconds=30)
+_CHECK_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Asking:
-    """What an approval asks, as `Pipeline.approve` takes it; made and checked before the step begins."""
+class ApprovalRequest:
+    """The arguments of `Pipeline.approve`, checked before the step begins."""
 
     title: str
     within: timedelta
@@ -55,26 +55,26 @@ class Asking:
     proof: bool = False
     default: bool = False
     stage: str | None = field(init=False, default=None)
-    given: dict[str, Any] = field(init=False, default_factory=dict)  # what that stage is given
+    arguments: dict[str, Any] = field(init=False, default_factory=dict)  # of that stage
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the run."""
-        for name, given, kinds in (("who", self.who, Sequence), ("shows", self.shows, Sequence | Mapping)):
-            if isinstance(given, str) or not isinstance(given, kinds):
-                raise TypeError(f"approval {self.title!r}: {name} is a {type(given).__name__}; give a list")
+        """Check the arguments and encode those of the stage."""
+        for name, value, kinds in (("who", self.who, Sequence), ("shows", self.shows, Sequence | Mapping)):
+            if isinstance(value, str) or not isinstance(value, kinds):
+                raise TypeError(f"approval {self.title!r}: {name} is a {type(value).__name__}; expected a list")
         if self.then is not None:
             object.__setattr__(self, "stage", spec_of(self.then[0]).name)
             inputs = encode_inputs(self.then[2]) if len(self.then) > 2 else {}
-            object.__setattr__(self, "given", _given(self.then[1], inputs))
+            object.__setattr__(self, "arguments", _stage_arguments(self.then[1], inputs))
         if self.default and self.answer is not None:
             try:
                 parse_form(self.answer, None)
             except ValueError as error:
-                raise ValueError(f"silence would approve {self.title!r} without an answer: {error}") from None
+                raise ValueError(f"the default would approve {self.title!r} without an answer: {error}") from None
 
     def waiting(self, question: str, seq: int) -> Waiting:
-        """Return the question as people read it."""
-        then = None if self.stage is None else (f"stage {self.stage!r}", self.given)
+        """Return the open question."""
+        then = None if self.stage is None else (f"stage {self.stage!r}", self.arguments)
         return Waiting(
             kind="approval",
             name=self.title,
@@ -91,8 +91,8 @@ class Asking:
         )
 
 
-def _given(params: Mapping[str, Json], inputs: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """Return what a stage is given, as an approval shows and binds it."""
+def _stage_arguments(params: Mapping[str, Json], inputs: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return a stage's arguments as an approval shows and binds them."""
     return {"params": dict(params), **({"inputs": {**inputs}} if inputs else {})}
 
 
@@ -103,7 +103,7 @@ class Approvals:
         self._digest_now = digest_now
         self._note = note
         self._docket = Docket()
-        self._bound: dict[str, tuple[str, str]] = {}  # by stage: which approval, and the digest of the parameters
+        self._bound: dict[str, tuple[str, str]] = {}  # by stage: the approval, and the digest of the arguments
         workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
         workflow.set_signal_handler(DECIDE, untyped_handler(self._on_signal))
         workflow.set_query_handler(QUERY_SHOWN, untyped_handler(self._on_shown))
@@ -113,59 +113,58 @@ class Approvals:
         return self._docket.titles()
 
     def waiting(self) -> list[Waiting]:
-        """Return the open approvals, each with the digest of what is shown as it is now."""
+        """Return the open approvals, with current digests."""
         return self._docket.waiting(self._digest_now()) if self.titles() else []
 
-    def open(self, asking: Asking, seq: int) -> str:
-        """Ask a question, and return its id."""
+    def open(self, request: ApprovalRequest, seq: int) -> str:
+        """Open a question and return its id."""
         question = f"{seq}:{workflow.uuid4().hex[:16]}"
-        self._docket.open(asking.waiting(question, seq), asking.answer)
+        self._docket.open(request.waiting(question, seq), request.answer)
         return question
 
-    async def wait(self, question: str, asking: Asking, seq: int) -> Decided:
-        """Wait for the answer to an open question, or for its deadline, when the default counts."""
+    async def wait(self, question: str, request: ApprovalRequest, seq: int) -> Decided:
+        """Wait for a decision, or for the deadline, when the default counts."""
         docket = self._docket
         try:
             await workflow.wait_condition(
                 lambda: docket.decided(question) is not None,
-                timeout=asking.within,
-                timeout_summary=f"step {seq}: deadline of approval {asking.title}"[:200],
+                timeout=request.within,
+                timeout_summary=f"step {seq}: deadline of approval {request.title}"[:200],
             )
         except TimeoutError:
-            docket.expire(question, asking.default, asking.within, workflow.now(), self._digest_now())
+            docket.expire(question, request.default, request.within, workflow.now(), self._digest_now())
         finally:
             docket.withdraw(question)
         decided = docket.decided(question)
         assert decided is not None  # noqa: S101 - the condition above
         if decided.via == "update":
-            # The next steps begin in a workflow task of their own: one task could only be rolled back as a whole.
-            await workflow.sleep(timedelta(milliseconds=1), summary=f"step {seq}: {asking.title} decided"[:200])
+            # So that the next steps begin in another workflow task: a task can only be rolled back as a whole.
+            await workflow.sleep(_MIN_TIMER, summary=f"step {seq}: {request.title} decided"[:200])
         return decided
 
     def close(self, decided: Decided) -> None:
-        """Remember how a question was answered, also one of an earlier run."""
+        """Store the outcome of a question, also one of an earlier run."""
         self._docket.close(decided)
 
-    def bind(self, asking: Asking) -> None:
-        """Remember with what parameters a stage was approved."""
-        if asking.stage is not None:
-            self._bound[asking.stage] = asking.title, digest(asking.given)
+    def bind(self, request: ApprovalRequest) -> None:
+        """Bind the approved stage to the approved arguments."""
+        if request.stage is not None:
+            self._bound[request.stage] = request.title, digest(request.arguments)
 
     def check_bound(self, stage: str, params: Mapping[str, Json], inputs: Mapping[str, JsonValue]) -> None:
-        """Check that a stage runs with what was approved; an approval covers one run of it.
+        """Check that a stage runs with the approved arguments; an approval covers one run.
 
         Raises:
-            ApprovalDeniedError: It does not.
+            ApprovalDeniedError: The arguments differ.
         """
         approval, approved = self._bound.pop(stage, (None, None))
-        if approval is not None and digest(_given(params, inputs)) != approved:
+        if approval is not None and digest(_stage_arguments(params, inputs)) != approved:
             raise ApprovalDeniedError(
-                f"{approval!r} approved stage {stage!r} with other params or inputs than these; give `stage` those of "
-                "`then`, or ask again"
+                f"{approval!r} approved stage {stage!r} with other params or inputs; pass those of `then`, or ask again"
             )
 
-    async def _checked(self, decision: Decision) -> str | None:
-        """Return why a worker, by its file of deciders, does not take a decision; None if nothing is to be checked."""
+    async def _check(self, decision: Decision) -> str | None:
+        """Return why the workers' file of deciders rejects a decision, or None."""
         check = self._docket.check(decision, self._digest_now())
         if check is None:
             return None
@@ -174,53 +173,52 @@ class Approvals:
                 CHECK_DECISION,
                 check,
                 result_type=str,
-                schedule_to_close_timeout=_CHECK_WITHIN,
-                retry_policy=RetryPolicy(maximum_attempts=_CHECK_TRIES),
+                schedule_to_close_timeout=_CHECK_TIMEOUT,
+                retry_policy=RetryPolicy(maximum_attempts=_CHECK_ATTEMPTS),
                 summary=f"check a decision about {decision.approval}"[:200],
             )
         except ActivityError as error:
             return f"the decision could not be checked, so it does not count; send it again: {error.cause or error}"
         return refusal or None
 
-    async def _counted(self, decision: Decision, via: str) -> Decided:
-        """Count a decision, or raise why it does not count; while it is checked, another one may be quicker."""
-        # A replay may bring a decision ahead of the result that it followed; the timer has it judged after both
+    async def _count(self, decision: Decision, via: str) -> Decided:
+        """Count a decision, or raise the reason against it; another decision may overtake it during the check."""
+        # A replay may deliver a decision before the result that it followed; after the timer both have arrived
         # (docs/limits.md, "A replay may take two workflow tasks for one").
-        await workflow.sleep(_FIRST_COMMAND, summary=f"a decision about {decision.approval} came"[:200])
+        await workflow.sleep(_MIN_TIMER, summary=f"a decision about {decision.approval} came"[:200])
         self._refuse(self._docket.refusal(decision, self._digest_now()))
-        self._refuse(await self._checked(decision), NOT_ALLOWED)
+        self._refuse(await self._check(decision), NOT_ALLOWED)
         self._refuse(self._docket.refusal(decision, self._digest_now()))
         return self._docket.count(decision, workflow.now(), via, self._digest_now())
 
     def _refuse(self, refusal: str | None, type: str = "DecisionRefused") -> None:
-        """Raise that a decision does not count, if there is a reason."""
+        """Raise an error if there is a reason against a decision."""
         if refusal:
             raise ApplicationError(refusal, type=type, non_retryable=True)
 
     def _validate(self, decision: Decision | None) -> None:
-        """Refuse an update before it enters the history; the caller gets the reason."""
+        """Reject an update before it enters the history; the caller gets the reason."""
         self._refuse(NULL_DECISION if decision is None else self._docket.refusal(decision, self._digest_now()))
 
     async def _on_update(self, decision: Decision) -> Decided:
         """Decide about an open approval: {approval, question, digest, approved, who, why, answer, key, signature}."""
-        return await self._counted(decision, "update")
+        return await self._count(decision, "update")
 
-    async def _on_signal(self, *given: Any) -> None:
-        """Decide about an open approval as by update; a refusal becomes a note."""
+    async def _on_signal(self, *args: Any) -> None:
+        """Decide about an open approval as by update; a rejection becomes a note."""
         try:
-            decision = Decision.model_validate(given[0] if len(given) == 1 else given)
+            decision = Decision.model_validate(args[0] if len(args) == 1 else args)
         except ValidationError as error:
             self._note(f"refused a signal {DECIDE!r} that is not a decision: {describe_faults(error, 'argument')}")
             return
-        unnamed = name_refusal(decision.who)
-        if unnamed:
-            self._note(f"refused a decision: {unnamed}")
+        if refusal := name_refusal(decision.who):
+            self._note(f"refused a decision: {refusal}")
             return
         try:
-            await self._counted(decision, "signal")
-        except ApplicationError as refusal:
-            self._note(f"refused a decision of {decision.who}: {refusal.message}")
+            await self._count(decision, "signal")
+        except ApplicationError as error:
+            self._note(f"refused a decision of {decision.who}: {error.message}")
 
     def _on_shown(self, question: str, place: int) -> str:
-        """The whole text of one thing that an open approval shows: the question's id, and its place from 1."""
+        """The full text of one exhibit of an open approval: the question's id, and its place from 1."""
         return self._docket.shown_text(question, place)

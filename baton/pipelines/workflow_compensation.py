@@ -1,7 +1,7 @@
-"""Compensation: what undoes effects outside, where rolling back the baton cannot.
+"""Compensation: undoing external effects, which rolling back the baton cannot do.
 
-A stage that booked, paid or sent something leaves a trace that no reset of a workflow takes back. Anyone who declares
-how it is undone has that done, newest first, if the work fails later on.
+A reset of the workflow does not undo a booking, a payment or a mail. Compensating stages do, newest first, if later
+work fails.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from baton.wire.json_values import Json
 from baton.wire.names import MEMO_UNDONE
 from baton.wire.text import single_line
 
-_LONGEST_TOLD = 1_000
+_MAX_REASON_LENGTH = 1_000
 
 
 class Compensations:
-    """Stages that undo what earlier ones did outside, run if the block they are collected in fails.
+    """Stages that undo external effects of earlier ones; they run if the `async with` block fails.
 
-    They are ordinary stages: on record, retried, and taken over by continued and forked runs. One that fails, or for
-    which no money is left, is noted for the operators, in the history as well, and the others still run, also if the
-    pipeline is canceled meanwhile. A person's roll-back (`baton rollback`) runs none of them: it
-    goes back to before the stage as if it had not been, so its reason should say what was undone by hand.
+    They are ordinary stages: recorded, retried, and not repeated by continued and forked runs. If one fails or the
+    budget is used up, that is noted for operators and in the history, and the others still run, even if the pipeline
+    is canceled meanwhile. A roll-back (`baton rollback`) runs no compensations, so its reason should say what was
+    undone by hand.
 
     Example:
         ```python
@@ -45,7 +45,7 @@ class Compensations:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._calls = pipeline._calls
-        self._later: list[tuple[HasSpec, dict[str, JsonValue], Mapping[str, Json] | None]] = []
+        self._pending: list[tuple[HasSpec, dict[str, JsonValue], Mapping[str, Json] | None]] = []
         self._since = pipeline._handlers.steps + 1
 
     def later(
@@ -55,34 +55,34 @@ class Compensations:
         inputs: Mapping[str, Any] | None = None,
         params: Mapping[str, Json] | None = None,
     ) -> None:
-        """Have a stage run if the block fails.
+        """Register a stage to run if the block fails.
 
         Args:
-            stage: What undoes the effect.
-            inputs: What it works on, by name, as of `Pipeline.stage`; what they are now, also if they change later.
-            params: What it finds in its context; the pipeline's own by default.
+            stage: The compensating stage.
+            inputs: Its inputs, as in `Pipeline.stage`; copied now.
+            params: The parameters in its context; the pipeline's own by default.
 
         Raises:
-            InputError: An input has no usable name, or cannot be handed on.
+            InputError: The name or value of an input is not allowed.
         """
-        self._later.append((stage, encode_inputs(inputs), params))
+        self._pending.append((stage, encode_inputs(inputs), params))
 
     @step
     async def run(self) -> None:
-        """Undo everything now, newest first; each only once."""
-        if self._later:
-            self._tell(None)
-        while self._later:
-            stage, inputs, params = self._later.pop()
+        """Run all registered stages now, newest first, each once."""
+        if self._pending:
+            self._publish(None)
+        while self._pending:
+            stage, inputs, params = self._pending.pop()
             try:
                 await self._pipeline.stage(stage, inputs=decode_inputs(inputs), params=params)
             except (StageFailedError, BudgetExhaustedError) as error:
                 by_hand = f"compensation {stage.spec.name!r} failed, see to it by hand: {error}"
                 self._pipeline.note(by_hand)
-                self._tell(single_line(by_hand[:_LONGEST_TOLD]))
+                self._publish(single_line(by_hand[:_MAX_REASON_LENGTH]))
 
-    def _tell(self, by_hand: str | None) -> None:
-        """Leave it in the history for readers without a worker: the run's own notes end with the run."""
+    def _publish(self, by_hand: str | None) -> None:
+        """Record it in the memo, for readers without a worker; notes end with the run."""
         upsert_memo({MEMO_UNDONE: CompensationRecord(undone_since=self._since, by_hand=by_hand)})
 
     async def __aenter__(self) -> Self:
@@ -93,13 +93,13 @@ class Compensations:
     ) -> None:
         if error is None or isinstance(error, workflow.ContinueAsNewError | GeneratorExit):
             return
-        undoing, canceled = asyncio.ensure_future(self.run()), None
-        while not undoing.done():
+        task, cancellation = asyncio.ensure_future(self.run()), None
+        while not task.done():
             try:
-                await asyncio.shield(undoing)  # a canceled pipeline undoes as well
-            except asyncio.CancelledError as again:
-                if undoing.done():
+                await asyncio.shield(task)  # a canceled pipeline compensates as well
+            except asyncio.CancelledError as canceled:
+                if task.done():
                     raise
-                canceled = again
-        if canceled is not None:
-            raise canceled
+                cancellation = canceled
+        if cancellation is not None:
+            raise cancellation

@@ -1,4 +1,4 @@
-"""Sending a stage its activity, again when its patch is refused, and a child its workflow."""
+"""Running a stage's activity, again if its patch is rejected, and a child's workflow."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -22,31 +22,31 @@ from baton.core.messages import PipelineInput, PipelineResult, StageReturn
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason_of, spend_of
 from baton.handoff.workflow_coordinator import HandoffCoordinator
-from baton.pipelines.workflow_visibility import labels
+from baton.pipelines.workflow_visibility import start_attributes
 from baton.wire.json_values import Json
 from baton.wire.text import describe_faults, disarm, quantity
 
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
 
-_MOST_BYTES_IN_TASK = 3_000_000
+_MAX_TASK_BYTES = 3_000_000
 
 
 class TaskRoom:
-    """The bytes of input that one workflow task may send: the server ends a run whose task completes with 4 MB."""
+    """Limits the input bytes of one workflow task; the server ends a run whose task completes with 4 MB."""
 
     def __init__(self) -> None:
         self._task = 0
         self._bytes = 0
 
     async def take(self, message: BaseModel) -> None:
-        """Wait until a message fits the running workflow task; one that is alone always does."""
+        """Wait until a message fits into the current workflow task; a single message always does."""
         size = len(message.model_dump_json().encode())
         while True:
             task = workflow.info().get_current_history_length()
             if task != self._task:
                 self._task, self._bytes = task, 0
-            if not self._bytes or self._bytes + size <= _MOST_BYTES_IN_TASK:
+            if not self._bytes or self._bytes + size <= _MAX_TASK_BYTES:
                 break
             await workflow.sleep(timedelta(milliseconds=1), summary="the next slice of many large inputs")
         self._bytes += size
@@ -69,10 +69,10 @@ async def run_stage(
         while refusals < spec.attempts:
             delivery.sent += 1
             baton, after = handoffs.corrected_base(delivery, base())
-            handed, earlier = spec.restrict(baton)
+            restricted, earlier = spec.restrict(baton)
             message = delivery.stage_input.model_copy(
                 update={
-                    "baton": handed.to_json_object(),
+                    "baton": restricted.to_json_object(),
                     "earlier_decisions": earlier,
                     "attempt": delivery.sent,
                     "findings": findings,
@@ -90,8 +90,8 @@ async def run_stage(
                 continue
             if returned.verdict is None and returned.seq != message.seq:
                 raise StageFailedError(
-                    f"stage {spec.name!r} answered for step {returned.seq}, and was asked for step {message.seq}; "
-                    "what it was sent has been replaced on the way"
+                    f"stage {spec.name!r} answered for step {returned.seq}, expected step {message.seq}; its input was "
+                    "replaced in transit"
                 )
             handoffs.note_answer(returned)
             if returned.verdict is not None:
@@ -99,7 +99,7 @@ async def run_stage(
                 continue
             handoffs.account.charge(delivery.key, str(returned.attempt), returned.spend)
             if handoffs.record_corrections(delivery):
-                baton = base()[0]  # with what the sender corrected in it
+                baton = base()[0]  # with the sender's correction
             findings = returned.findings
             if not findings:
                 try:
@@ -110,58 +110,60 @@ async def run_stage(
     finally:
         handoffs.account.settle(delivery.key)
     raise StageFailedError(
-        f"stage {spec.name!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is as it was "
-        f"before it. Last findings: {'; '.join(findings)}"
+        f"stage {spec.name!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is "
+        f"unchanged. Last findings: {'; '.join(findings)}"
     )
 
 
 async def run_child(
-    kind: str, seq: int, step: str, given: PipelineInput, task_queue: str | None, *, searchable: bool
+    kind: str, seq: int, step: str, start: PipelineInput, task_queue: str | None, *, searchable: bool
 ) -> PipelineResult:
     """Run a child pipeline to its end; if its parent ends first, the child is asked to cancel."""
     try:
         result: PipelineResult = await workflow.execute_child_workflow(
             kind,
-            given,
+            start,
             id=f"{workflow.info().workflow_id}.{step.replace('.', '-')}.step{seq}.{workflow.uuid4().hex[:8]}",
             result_type=PipelineResult,
             task_queue=task_queue,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-            search_attributes=TypedSearchAttributes(labels(kind, given.task_id)) if searchable else None,
-            static_summary=disarm(given.goal[:200]),
+            search_attributes=TypedSearchAttributes(start_attributes(kind, start.task_id)) if searchable else None,
+            static_summary=disarm(start.goal[:200]),
         )
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError(f"child {step!r} was cancelled") from error
-        told = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+        details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
         raise StageExecutionError(
-            f"child {step!r} failed: {reason_of(error)}", spend_of(error), topped_up_micro_usd=find_top_up(told)
+            f"child {step!r} failed: {reason_of(error)}", spend_of(error), topped_up_micro_usd=find_top_up(details)
         ) from error
     return result
 
 
 @contextmanager
 def refund_on_failure(account: BudgetAccount, seq: int, step: str) -> Iterator[None]:
-    """Charge what a child told that it had spent, and free the rest, if it fails or is cancelled in the block."""
+    """If a child fails or is canceled in the block, charge its reported cost and release the rest."""
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
-        told = (error.spend, error.topped_up_micro_usd) if isinstance(error, StageExecutionError) else (Spend(), 0)
-        account.child_ended(seq, step, told[0], topped_up_micro_usd=told[1])
+        spend, topped_up = Spend(), 0
+        if isinstance(error, StageExecutionError):
+            spend, topped_up = error.spend, error.topped_up_micro_usd
+        account.settle_child(seq, step, spend, topped_up_micro_usd=topped_up)
         raise
 
 
 def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
     """Return the patch for a parent: the child's new decisions, its artifacts and its work scope."""
     try:
-        theirs = Baton.from_json_object({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
-    except ValidationError as error:  # of a pipeline that was not written with Baton
-        raise PatchError([f"its baton is not one: {describe_faults(error)}"]) from None
+        child = Baton.from_json_object({key: value for key, value in result.baton.items() if key in Baton.FIELDS})
+    except ValidationError as error:  # the child was not written with Baton
+        raise PatchError([f"its baton is not valid: {describe_faults(error)}"]) from None
     known = {(ref.id, ref.hash) for ref in baton.artifacts}
     patch: dict[str, JsonValue] = {}
-    decisions = [entry for entry in theirs.decision_log if entry not in baton.decision_log]
-    refs = [ref for ref in theirs.artifacts if (ref.id, ref.hash) not in known]
-    scope = [entry for entry in theirs.work_scope if entry not in baton.work_scope]
+    decisions = [entry for entry in child.decision_log if entry not in baton.decision_log]
+    refs = [ref for ref in child.artifacts if (ref.id, ref.hash) not in known]
+    scope = [entry for entry in child.work_scope if entry not in baton.work_scope]
     if decisions:
         patch["decision_log"] = [*decisions]
     if refs:

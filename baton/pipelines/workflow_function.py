@@ -1,6 +1,7 @@
 """`@pipeline`: a pipeline written as one async function."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from temporalio import workflow
@@ -22,10 +23,10 @@ Body = Callable[[Pipeline], Awaitable[Any]]
 if TYPE_CHECKING:
 
     class PipelineType(type, MethodAsyncSingleParam[Any, PipelineInput, PipelineResult]):
-        """What type checkers see of a function pipeline: a workflow class that a client starts like a `run` method."""
+        """A function pipeline for type checkers: a workflow class that a client starts like a `run` method."""
 
         def __call__(cls, workflow: Any, start: PipelineInput, /) -> Awaitable[PipelineResult]:
-            """Show what `Client.start_workflow` takes and returns."""
+            """The signature for `Client.start_workflow`."""
 
 else:
     PipelineType = type
@@ -52,16 +53,16 @@ def pipeline(
 def pipeline(function: Body | None = None, /, *, name: str | None = None, **terms: Any) -> Any:
     """Make a workflow of an async function that takes a `Pipeline`.
 
-    The function may return a `PipelineResult`, or the pipeline's output as JSON, or nothing. The decorator returns a
-    workflow class of the function's name: a client starts it, also by name, and a worker takes it among its workflows.
+    The function may return a `PipelineResult`, the pipeline's output as JSON, or nothing. The decorator returns a
+    workflow class with the function's name, for `Client.start_workflow` and for a worker's `workflows`.
 
     Args:
         function: The function.
         name: The workflow type's name; the function's own by default.
-        **terms: What `Pipeline` takes beside its input, for example `contracts=ContractTerms()`.
+        **terms: Further arguments of `Pipeline`, for example `contracts=ContractTerms()`.
 
     Raises:
-        TypeError: It is not an async function of one argument at the top level of a module.
+        TypeError: The function is not async, does not take one argument, or is not at the top level of a module.
 
     Example:
         ```python
@@ -74,33 +75,36 @@ def pipeline(function: Body | None = None, /, *, name: str | None = None, **term
         ```
     """
     if function is None:
-        return lambda given: _workflow(given, name, terms)
-    return _workflow(function, name, terms)
+        return partial(_make_workflow, name=name, terms=terms)
+    return _make_workflow(function, name, terms)
 
 
-def _workflow(function: Body, name: str | None, terms: Mapping[str, Any]) -> type:
-    """Return the workflow class of a function."""
+def _make_workflow(function: Body, name: str | None, terms: Mapping[str, Any]) -> type:
     code = getattr(function, "__code__", None)
     if code is None or code.co_argcount != 1 or not code.co_flags & _COROUTINE:
         raise TypeError(f"@pipeline needs an async function of one argument, the pipeline; found {function!r}")
-    own: str = function.__name__
-    if function.__qualname__ != own:
+    own_name: str = function.__name__
+    if function.__qualname__ != own_name:
         raise TypeError(
             f"@pipeline found {function.__qualname__!r} inside a function or class; move it to the top level of its "
             "module, where a worker finds it by name"
         )
 
-    class Made:
+    class FunctionWorkflow:
         def __init__(self, start: PipelineInput) -> None:
             self.pipeline = Pipeline(start, **terms)
 
         async def run(self, start: PipelineInput) -> PipelineResult:
-            returned = await function(self.pipeline)
-            return returned if isinstance(returned, PipelineResult) else self.pipeline.result(returned)
+            result = await function(self.pipeline)
+            return result if isinstance(result, PipelineResult) else self.pipeline.result(result)
 
-    for part, called in ((Made.__init__, f"{own}.__init__"), (Made.run, f"{own}.run"), (Made, own)):
-        part.__module__, part.__qualname__ = function.__module__, called
-    Made.__name__, Made.__doc__ = own, function.__doc__
-    workflow.init(Made.__init__)
-    workflow.run(Made.run)
-    return workflow.defn(name=name)(Made)
+    for part, qualname in (
+        (FunctionWorkflow, own_name),
+        (FunctionWorkflow.__init__, f"{own_name}.__init__"),
+        (FunctionWorkflow.run, f"{own_name}.run"),
+    ):
+        part.__module__, part.__qualname__ = function.__module__, qualname
+    FunctionWorkflow.__name__, FunctionWorkflow.__doc__ = own_name, function.__doc__
+    workflow.init(FunctionWorkflow.__init__)
+    workflow.run(FunctionWorkflow.run)
+    return workflow.defn(name=name)(FunctionWorkflow)

@@ -1,4 +1,4 @@
-"""What a running pipeline can be asked, and what it can be told besides decisions."""
+"""The queries of a running pipeline, its notes, and its roll-backs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,21 +33,21 @@ from baton.wire.names import (
 )
 from baton.wire.text import single_line
 
-_NOTES_KEPT = 50
-_LONGEST_ID = 200
-_LONGEST_NOTE = 2_000  # characters; all of them travel in one answer to a query, and into the next run
+_MAX_NOTES = 50
+_MAX_ID_LENGTH = 200
+_MAX_NOTE_LENGTH = 2_000  # one query returns all notes, and the next run inherits them
 
 
 @dataclass(frozen=True)
 class Intervention:
-    """A roll-back or a fork, as who made it told the run.
+    """A roll-back or a fork.
 
     Attributes:
         action: `"ROLL_BACK"` or `"FORK"`.
-        id: Names it.
-        step: The step that runs again first.
-        from_run_id: The run that was left.
-        who: Who says to have decided it.
+        id: The id of the intervention.
+        step: The first step that runs again.
+        from_run_id: The abandoned or forked run.
+        who: The name that the operator gave, unverified.
         why: The reason.
     """
 
@@ -60,18 +60,18 @@ class Intervention:
 
 
 class RunHandlers:
-    """The handlers of a pipeline: its queries, its notes for operators, and what is under way.
+    """The handlers of a pipeline: its queries, its notes for operators, and its steps in progress.
 
     Attributes:
-        under_way: What the pipeline waits for now, by step number.
+        under_way: The steps in progress, by number.
         approvals: The open approvals.
-        visibility: What the Temporal UI shows.
-        notes: What operators should know, the newest last.
-        steps: How many steps the code has asked for.
-        interventions: Roll-backs and forks that are not on record yet.
+        visibility: The run's search attributes and details in the Temporal UI.
+        notes: Notes for operators, oldest first.
+        steps: How many steps the code has started.
+        interventions: Roll-backs and forks that the ledger does not have yet.
         pending_handoffs: Returns the handoffs that wait for a person.
-        roll_backs: Tells of them in a run that was reset.
-        defer_continue_as_new: How many blocks are under way that continuing as new may not break.
+        roll_backs: Reads the roll-backs of a run that was reset.
+        defer_continue_as_new: How many open blocks prevent continue-as-new.
     """
 
     def __init__(self, state: PipelineState, task_id: str, account: BudgetAccount) -> None:
@@ -83,7 +83,7 @@ class RunHandlers:
         self._roll_backs: list[RolledBack] = []
         self.interventions: list[Intervention] = []
         self.pending_handoffs: Callable[[], Sequence[PendingHandoff]] = tuple
-        self.roll_backs = RollBackReader(self.rolled_back)
+        self.roll_backs = RollBackReader(self.record_roll_back)
         self.steps = 0
         self.defer_continue_as_new = 0
         self.visibility = Visibility()
@@ -98,58 +98,59 @@ class RunHandlers:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What the pipeline counts; silent while it is replayed."""
+        """The pipeline's metrics; nothing is counted during replay."""
         return Metrics(workflow.metric_meter())
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether no step is under way and no approval open, and nothing would be lost between two steps."""
+    def is_idle(self) -> bool:
+        """Whether the run may continue as new: no step in progress, no open approval, no deferring block."""
         return not self.defer_continue_as_new and not self.under_way and not self.approvals.waiting()
 
     def waiting(self) -> list[Waiting]:
-        """Return what is under way or waited for, in order of the steps."""
-        return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda one: one.seq)
+        """Return the steps in progress and the open approvals, in step order."""
+        return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda waiting: waiting.seq)
 
     def note(self, text: str) -> None:
-        """Keep a note for the operators; it is shown in the status and in the details, and logged."""
-        line = single_line(text[:_LONGEST_NOTE])
+        """Add a note for operators and log it."""
+        line = single_line(text[:_MAX_NOTE_LENGTH])
         workflow.logger.warning(line)
-        self.notes = [*self.notes, line][-_NOTES_KEPT:]
+        self.notes = [*self.notes, line][-_MAX_NOTES:]
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run's operators are to know when this one continues as new."""
-        return {"notes": [*self.notes], "roll_backs": [_in_short(one) for one in self._roll_backs]}
+        """Return the notes and roll-backs for the next run."""
+        return {"notes": [*self.notes], "roll_backs": [_shorten(roll_back) for roll_back in self._roll_backs]}
 
-    def rolled_back(self, told: RolledBack) -> None:
-        """Charge what the part that was left had spent, and tell who rolled the run back."""
-        self._account.charge_unreserved("", told.left)
-        self._roll_backs = [*self._roll_backs, told][-_NOTES_KEPT:]
-        id = f"rollback:{told.from_run_id[:_LONGEST_ID]}"
-        self.interventions.append(Intervention("ROLL_BACK", id, told.to, told.from_run_id, told.by, told.why))
-        self.note(told.note)
-        if told.stopped_children:
-            self.note(f"stopped children: {', '.join(told.stopped_children)}")
+    def record_roll_back(self, roll_back: RolledBack) -> None:
+        """Charge the cost of the abandoned part, and note who rolled the run back."""
+        self._account.charge_unreserved("", roll_back.left)
+        self._roll_backs = [*self._roll_backs, roll_back][-_MAX_NOTES:]
+        left, by, why = roll_back.from_run_id, roll_back.by, roll_back.why
+        id = f"rollback:{left[:_MAX_ID_LENGTH]}"
+        self.interventions.append(Intervention("ROLL_BACK", id, roll_back.to, left, by, why))
+        self.note(roll_back.note)
+        if roll_back.stopped_children:
+            self.note(f"stopped children: {', '.join(roll_back.stopped_children)}")
 
     def restore(self, start: PipelineInput) -> None:
-        """Go on where the run before left off."""
-        told: Any = start.carried.get("operators", {})
-        self.notes = [*told.get("notes", [])]
+        """Restore the notes and roll-backs of the previous run, and note a fork."""
+        operators: Any = start.carried.get("operators", {})
+        self.notes = [*operators.get("notes", [])]
         self._roll_backs = start.roll_backs
         handoffs: Any = start.carried.get("handoffs", {})
         if (origin := start.origin) is not None and not start.continued and handoffs.get("on_record"):
-            id = f"fork:{workflow.info().workflow_id[:_LONGEST_ID]}"
+            id = f"fork:{workflow.info().workflow_id[:_MAX_ID_LENGTH]}"
             self.interventions.append(Intervention("FORK", id, origin.at, origin.run_id, origin.by, origin.why))
 
     def _on_baton(self) -> dict[str, JsonValue]:
-        """The baton now, as JSON."""
+        """The current baton, as JSON."""
         return self._state.baton.to_json_object()
 
     def _on_history(self, since: int = 0) -> list[dict[str, JsonValue]]:
-        """The history entries, from the ``since``-th on: who changed what, and when."""
+        """The history entries from index ``since``: who changed what, and when."""
         return [entry.model_dump(mode="json") for entry in self._state.entries[since:]]
 
     def _on_status(self) -> Overview:
-        """Status, steps, what is waited for, spend, notes."""
+        """Status, steps in progress, open approvals, spend, notes."""
         return Overview(
             status=self.visibility.status,
             task_id=self._task_id,
@@ -164,11 +165,11 @@ class RunHandlers:
         )
 
     def _on_waiting(self) -> list[Waiting]:
-        """What is under way or waited for: stages, children, approvals with their deadlines."""
+        """The steps in progress, and open approvals with their deadlines."""
         return self.waiting()
 
     def _on_check_patch(self, baton: Any, patch: Any) -> list[str]:
-        """What the pipeline refuses of a ``patch`` of a ``baton``, by its rules and its type: a sentence each."""
+        """The findings against a ``patch`` of a ``baton``, by the pipeline's rules and type: one sentence each."""
         try:
             patch_effect(type(self._state.initial).model_validate(baton), patch, self._state.rules)
         except PatchError as error:
@@ -176,7 +177,7 @@ class RunHandlers:
         return []
 
     def _on_details(self) -> str:
-        """The page of the run's details: status, baton and where to roll back to, as Markdown."""
+        """The run's details as Markdown: status, baton, and the events to roll back to."""
         return self.visibility.page(
             self._state,
             [*self.under_way.values()],
@@ -187,32 +188,31 @@ class RunHandlers:
         )
 
 
-def _in_short(told: RolledBack) -> dict[str, JsonValue]:
-    """Return of a roll-back what later runs tell of it."""
-    texts = {"to": told.to, "by": told.by, "why": told.why, "from_run_id": told.from_run_id}
-    short = {name: text[:_LONGEST_NOTE] for name, text in texts.items()}
-    return told.model_copy(update={**short, "stopped_children": []}).model_dump(mode="json")
+def _shorten(roll_back: RolledBack) -> dict[str, JsonValue]:
+    """Return the part of a roll-back that later runs keep."""
+    texts = {name: getattr(roll_back, name)[:_MAX_NOTE_LENGTH] for name in ("to", "by", "why", "from_run_id")}
+    return roll_back.model_copy(update={**texts, "stopped_children": []}).model_dump(mode="json")
 
 
-_ATTEMPT = timedelta(seconds=30)
-_WITHIN = timedelta(minutes=2)
+_READ_TIMEOUT = timedelta(seconds=30)
+_READ_DEADLINE = timedelta(minutes=2)
 
 
 class RollBackReader:
-    """Reads who rolled the run back and what the abandoned part had spent, before the next step begins."""
+    """Reads who rolled the run back and what the abandoned part spent, before the next step begins."""
 
-    def __init__(self, heard: Callable[[RolledBack], None]) -> None:
-        self._heard = heard
+    def __init__(self, record: Callable[[RolledBack], None]) -> None:
+        self._record = record
         first_seed = workflow.extern_functions().get(FIRST_SEED, workflow.random_seed)
         self._seed: int = first_seed()
-        self._told = 0
+        self._count = 0
         self._reading: asyncio.Task[None] | None = None
 
-    async def known(self) -> None:
-        """Return once the run knows of every time that it was reset.
+    async def catch_up(self) -> None:
+        """Record every reset of the run that is not recorded yet.
 
         Raises:
-            StageFailedError: The history of the part that was left cannot be read, so its bills are unknown.
+            StageFailedError: The history of the abandoned part cannot be read, so its cost is unknown.
         """
         while self._seed != workflow.random_seed():
             if self._reading is None or self._reading.done():
@@ -221,22 +221,21 @@ class RollBackReader:
 
     async def _read(self, seed: int) -> None:
         try:
-            found: RollBacks = await workflow.execute_activity(
+            new: RollBacks = await workflow.execute_activity(
                 ROLLED_BACK,
-                self._told,
+                self._count,
                 result_type=RollBacks,
-                start_to_close_timeout=_ATTEMPT,
-                schedule_to_close_timeout=_WITHIN,
+                start_to_close_timeout=_READ_TIMEOUT,
+                schedule_to_close_timeout=_READ_DEADLINE,
                 retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
                 summary="bills of the part that was rolled back",
             )
         except ActivityError as error:
-            why = error.cause or error
             raise StageFailedError(
-                f"what the part that was rolled back had spent cannot be read: {why}. Roll the run back once its "
-                "workers can read its history"
+                f"the cost of the part that was rolled back cannot be read: {error.cause or error}. Roll the run back "
+                "again when its workers can read its history"
             ) from error
-        for told in found.made:
-            self._heard(told)
-        self._told += len(found.made)
+        for roll_back in new.made:
+            self._record(roll_back)
+        self._count += len(new.made)
         self._seed = seed

@@ -1,4 +1,4 @@
-"""The steps of a run: what it starts with, numbered as its code asks for them, recorded as they end."""
+"""The steps of a run: its input, numbered steps, and recorded outcomes."""
 
 import asyncio
 import hashlib
@@ -29,47 +29,47 @@ _UNUSABLE = "(unusable input)"
 
 
 class RunInput:
-    """The input of a run.
+    """The input of a run, which may be unusable.
 
     Attributes:
-        start: The workflow's argument.
+        start: The workflow's argument, or a substitute.
     """
 
     def __init__(self, start: PipelineInput | bytes | None) -> None:
         self._fault: Exception | None = None
-        if start is None or isinstance(start, bytes):  # which the SDK takes for any type
-            found = "null" if start is None else "bytes (encoding binary/plain)"
+        if start is None or isinstance(start, bytes):  # which the SDK accepts for any type
+            actual = "null" if start is None else "bytes (encoding binary/plain)"
             self._fault = PipelineError(
-                f'the pipeline was started with {found}; expected JSON: an object with a goal, such as {{"goal": "…"}}'
+                f'the pipeline was started with {actual}; expected JSON: an object with a goal, such as {{"goal": "…"}}'
             )
             start = PipelineInput(goal=_UNUSABLE)
         self.start = start
 
     def task_id(self) -> str:
-        """Return the task: the input's, or one of the run's own, which stays the same when the run is rolled back."""
+        """Return the task id of the input, or one derived from the run, which a roll-back keeps."""
         if self.start.task_id:
             return self.start.task_id
         info = workflow.info()
-        named = f"baton task {info.namespace} {info.workflow_id} {info.original_execution_run_id}"
-        return str(UUID(bytes=hashlib.sha256(named.encode()).digest()[:16], version=4))
+        seed = f"baton task {info.namespace} {info.workflow_id} {info.original_execution_run_id}"
+        return str(UUID(bytes=hashlib.sha256(seed.encode()).digest()[:16], version=4))
 
     def baton(self, kind: type[Baton]) -> Baton:
-        """Return the first baton."""
+        """Return the first baton, or a placeholder if the input is unusable."""
         try:
             return self.start.first_baton(kind)
         except ValidationError as error:
             if self.start.continued:
                 recorded = describe_recorded_faults(error, {**self.start.baton, "goal": self.start.goal})
-                self._fault = changed_type(kind, recorded)
+                self._fault = type_mismatch(kind, recorded)
                 return kind(goal=_UNUSABLE)
             why = describe_faults(error)
             if any(fault["type"] == "extra_forbidden" for fault in list_faults(error)):
-                why += f". Its batons are of type {kind.__name__}; fields of your own need `baton_type=…`"
+                why += f". Its baton type is {kind.__name__}; additional fields need `baton_type=…`"
             self._fault = PipelineError(f"the pipeline cannot start from this input: {why}")
             return kind(goal=_UNUSABLE)
 
     def relay(self, task_id: str, terms: HandoffTerms) -> Relay | None:
-        """Return what makes the handoffs, if this worker seals what leaves it and the input can be used."""
+        """Return the relay, if this worker signs handoffs and the input is usable."""
         if self._fault is not None:
             return None
         try:
@@ -79,12 +79,12 @@ class RunInput:
             return None
 
     def check(self) -> None:
-        """Raise the fault of an unusable input."""
+        """Raise the error of an unusable input."""
         if self._fault is not None:
             raise self._fault
 
 
-def changed_type(kind: type[Baton], why: str) -> workflow.NondeterminismError:
+def type_mismatch(kind: type[Baton], why: str) -> workflow.NondeterminismError:
     """Return the error that suspends a continued run until its workers have a fitting type of baton."""
     return workflow.NondeterminismError(
         f"the baton of the run that this one continues does not fit {kind.__name__}: {why}. The run resumes once "
@@ -93,24 +93,24 @@ def changed_type(kind: type[Baton], why: str) -> workflow.NondeterminismError:
 
 
 def publish_fields(initial: Baton) -> None:
-    """Leave in the history what a reader cannot know without the baton's type."""
+    """Publish the baton's additional fields in the memo, for readers without its type."""
     members = initial.to_json_object()
-    further = {name: members[name] for name in members if name not in Baton.FIELDS}
-    if further:
-        workflow.upsert_memo({MEMO_FIELDS: further})
+    additional = {name: members[name] for name in members if name not in Baton.FIELDS}
+    if additional:
+        workflow.upsert_memo({MEMO_FIELDS: additional})
 
 
 _PATIENCE = timedelta(seconds=10)
-_SHORTEST_RUN = timedelta(seconds=1)  # continuing as new more often than once a second stalls on the server
+_MIN_RUN_TIME = timedelta(seconds=1)  # the server stalls runs that continue as new more often
 
 
 @dataclass(frozen=True)
 class ContinueAfter:
-    """When a pipeline continues as new, in the middle of whatever its code is doing.
+    """When a pipeline continues as new; it may do so before any step.
 
     Attributes:
-        events: Length of the run's history, in events.
-        bytes: Size of the run's history, in bytes.
+        events: The length of the run's history, in events.
+        bytes: The size of the run's history, in bytes.
     """
 
     events: int = 3_200
@@ -118,7 +118,7 @@ class ContinueAfter:
 
 
 class RecordedOutcomes:
-    """The outcomes a run was started with, handed out in the order in which they once happened."""
+    """The outcomes that a run starts with, restored in the order in which they happened."""
 
     def __init__(self, start: PipelineInput, state: PipelineState, account: BudgetAccount) -> None:
         self._start = start
@@ -126,37 +126,37 @@ class RecordedOutcomes:
         self._account = account
         self._edit = start.edit
         outcomes = start.outcomes
-        self._by_seq = {one.seq: one for one in outcomes if one.kind is not StepKind.EDIT}
-        self._edits = {one.order: one for one in outcomes if one.kind is StepKind.EDIT}
+        self._by_seq = {outcome.seq: outcome for outcome in outcomes if outcome.kind is not StepKind.EDIT}
+        self._edits = {outcome.order: outcome for outcome in outcomes if outcome.kind is StepKind.EDIT}
 
-    async def take(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
-        """Return the recorded outcome of a step, after taking over its effect; None if there is none."""
+    async def restore_step(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
+        """Apply and return the recorded outcome of a step, or None if there is none."""
         self._restore_edits()
         outcome = self._by_seq.get(seq)
         if outcome is None:
             return None
         if (outcome.name, outcome.kind) != (name, kind):
-            found = (
+            difference = (
                 f"step {seq} was recorded as {outcome.kind.value} {outcome.name!r}, but the code asks for "
                 f"{kind.value} {name!r}; the code before this step has changed"
             )
-            if self._start.continued:  # as where it does not fit the history: a release must not fail every long run
+            if self._start.continued:  # suspends the run: a release must not fail all long runs
                 raise workflow.NondeterminismError(
-                    f"{found} since the run that this one continues: it continues once workers have code that fits"
+                    f"{difference} since the run that this one continues: it resumes once workers have matching code"
                 )
-            raise OutcomeMismatchError(f"{found}, so fork at an earlier step")
-        # In concurrent code, others asked for their first steps while this one ran: they ask before it continues.
+            raise OutcomeMismatchError(f"{difference}, so fork at an earlier step")
+        # In concurrent code other branches begin their first steps while this one runs: let them begin first.
         await workflow.wait_condition(lambda: True)
         if len(self._state.outcomes) != outcome.order:
             try:
                 await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
             except TimeoutError:
                 raise OutcomeMismatchError(
-                    f"step {seq} ({name!r}) was recorded as the {outcome.order + 1}. to end, but the code does not "
-                    "ask for those before it; it has changed, so fork at an earlier step"
+                    f"step {seq} ({name!r}) was recorded as number {outcome.order + 1} to end, but the code does "
+                    "not begin the steps before it; it has changed, so fork at an earlier step"
                 ) from None
         self._restore(outcome)
-        self._account.taken_over(outcome)
+        self._account.charge_recorded(outcome)
         self._restore_edits()
         if outcome.canceled:
             await workflow.wait_condition(lambda: False)  # until the code cancels it again
@@ -164,22 +164,22 @@ class RecordedOutcomes:
             raise StageFailedError(outcome.failure)
         return outcome
 
-    def knows(self, seq: int, name: str) -> bool:
-        """Return whether a step is recorded under this name."""
+    def has_step(self, seq: int, name: str) -> bool:
+        """Return whether a step with this number and name is recorded."""
         return seq in self._by_seq and self._by_seq[seq].name == name
 
-    async def ready_to_edit(self) -> None:
-        """Wait, in a run that was forked with an edit, until the recorded outcomes are used up."""
+    async def wait_for_edit(self) -> None:
+        """In a run that was forked with an edit, wait until all recorded outcomes are restored."""
 
-        def is_ready() -> bool:
+        def ready() -> bool:
             return self._edit is None or len(self._state.outcomes) >= len(self._start.outcomes)
 
-        if not is_ready():
-            with suppress(TimeoutError):  # then the step that comes too late says what is wrong
-                await workflow.wait_condition(is_ready, timeout=_PATIENCE)
+        if not ready():
+            with suppress(TimeoutError):  # the step that comes too late raises the error
+                await workflow.wait_condition(ready, timeout=_PATIENCE)
 
     def apply_edit(self) -> Outcome | None:
-        """Apply the edit the run was forked with, once the recorded outcomes are used up."""
+        """Apply the edit of the fork, after all recorded outcomes."""
         if self._edit is None:
             return None
         patch, origin, self._edit = self._edit, self._start.origin, None
@@ -189,20 +189,20 @@ class RecordedOutcomes:
     async def continue_if_long(
         self, limits: ContinueAfter, task_id: str, carries: Mapping[str, Callable[[], JsonValue]]
     ) -> None:
-        """Continue as new where the run's history has grown long; the next run takes up right here."""
+        """Continue as new if the history is long; the next run resumes at this step."""
         info = workflow.info()
         long = (
             info.get_current_history_length() >= limits.events
             or info.get_current_history_size() >= limits.bytes
             or info.is_continue_as_new_suggested()
         )
-        if not long or workflow.now() - info.start_time < _SHORTEST_RUN:
+        if not long or workflow.now() - info.start_time < _MIN_RUN_TIME:
             return
-        # The next run would not be asked to, and would wait for ever in the step that was canceled here.
+        # The next run would not get the cancellation, and would wait for ever in the step that was canceled here.
         if workflow.cancellation_reason() is not None:
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
-        carried = {
+        update = {
             "outcomes": list(self._state.outcomes),
             "edit": None,
             "task_id": task_id,
@@ -213,36 +213,34 @@ class RecordedOutcomes:
             },
             "budget": self._account.budget if self._account.limited else None,
         }
-        workflow.continue_as_new(self._start.model_copy(update=carried))
+        workflow.continue_as_new(self._start.model_copy(update=update))
 
     def _restore_edits(self) -> None:
-        """Take over the edits that came next."""
         while edit := self._edits.pop(len(self._state.outcomes), None):
             self._restore(edit)
 
     def _restore(self, outcome: Outcome) -> None:
-        """Take over a recorded outcome."""
         try:
             self._state.restore(outcome)
         except RecordedBatonError as error:
             if self._start.continued:
-                raise changed_type(type(self._state.initial), str(error)) from None
+                raise type_mismatch(type(self._state.initial), str(error)) from None
             raise OutcomeMismatchError(
-                f"the baton that step {outcome.seq} ({outcome.name!r}) left does not fit the code's type: {error}. "
+                f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit the code's type: {error}. "
                 "Fork at an earlier step, or start a new run"
             ) from None
 
 
 LONG_ENOUGH = 1
-"""Seconds for a step without a measurement: it is shown as one of its own."""
+"""The seconds counted for a step without a measurement, so that the next step is shown."""
 
-_LONGEST_NAME = 200  # a longer one fits no record, so no decision could name an approval of that title
+_MAX_NAME_LENGTH = 200  # the limit of names in records
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
-_DEFINITION = "__temporal_workflow_definition"  # as the SDK marks both the class and its `run` method
+_DEFINITION = "__temporal_workflow_definition"  # the SDK sets it on the class and on its `run` method
 
 
 class Steps:
-    """Takes each step from the record of an earlier run, or shows and records it while it is executed."""
+    """Restores each recorded step, or shows and records it while it is executed."""
 
     def __init__(
         self,
@@ -261,53 +259,53 @@ class Steps:
         self._record_interventions = record_interventions
 
     async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
-        """Number the next step; return its recorded outcome, or make ready to execute it."""
+        """Number the next step; return its recorded outcome, or prepare to execute it."""
         self._run_input.check()
-        if not 0 < len(name) <= _LONGEST_NAME:
+        if not 0 < len(name) <= _MAX_NAME_LENGTH:
             raise ValueError(
-                f"a {kind.value} needs a name of 1 to {_LONGEST_NAME} characters; {name[:40]!r} has {len(name)}"
+                f"a {kind.value} needs a name of 1 to {_MAX_NAME_LENGTH} characters; {name[:40]!r} has {len(name)}"
             )
         if is_closed():
-            await workflow.wait_condition(lambda: False)  # a step that would begin behind the run's end never does
-        await self._handlers.roll_backs.known()
+            await workflow.wait_condition(lambda: False)  # no step begins after the run's end
+        await self._handlers.roll_backs.catch_up()
         self._handlers.steps += 1
         seq = self._handlers.steps
-        past = await self._recorded.take(seq, name, kind)
-        if past is None:
-            await self._recorded.ready_to_edit()
+        outcome = await self._recorded.restore_step(seq, name, kind)
+        if outcome is None:
+            await self._recorded.wait_for_edit()
             self.apply_edit()
             await self._record_interventions()
-            await self._handlers.roll_backs.known()  # a reset may go back to this task
-            if self._handlers.is_quiet:
+            await self._handlers.roll_backs.catch_up()  # a reset may go back to this task
+            if self._handlers.is_idle:
                 await self._continue_if_long()
-            self._handlers.visibility.entered(name)
-        return seq, past
+            self._handlers.visibility.enter_step(name)
+        return seq, outcome
 
     def apply_edit(self) -> None:
-        """Apply the edit a fork came with, once its recorded outcomes are used up."""
+        """Apply and publish the edit of a fork."""
         edit = self._recorded.apply_edit()
         if edit is not None:
             publish(edit)
 
     @contextmanager
     def under_way(self, kind: StepKind, name: str, seq: int, until: datetime | None = None) -> Iterator[None]:
-        """Show a step as under way while the block runs, and record it if it fails, as `recorded` does."""
+        """Show a step as in progress while the block runs, and record its failure."""
         waiting = Waiting(kind=_WAITING_KINDS[kind], name=name, seq=seq, since=workflow.now(), until=until)
         self._handlers.under_way[seq] = waiting
         try:
-            with self.recorded(kind, name, seq):
+            with self.record_failure(kind, name, seq):
                 yield
         finally:
             del self._handlers.under_way[seq]
 
     @contextmanager
-    def recorded(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
-        """Record it as the outcome if the step in the block fails or is canceled, by the code or with its run."""
+    def record_failure(self, kind: StepKind, name: str, seq: int) -> Iterator[None]:
+        """Record the outcome if the step in the block fails or is canceled, by the code or with its run."""
         try:
             yield
         except StageFailedError as error:
             publish(self._state.record_failure(seq, name, kind, str(error)))
-            self._handlers.visibility.ran(LONG_ENOUGH)
+            self._handlers.visibility.add_seconds(LONG_ENOUGH)
             raise
         except asyncio.CancelledError:
             why = "canceled by the pipeline" if workflow.cancellation_reason() is None else CANCELED_WITH_RUN
@@ -316,12 +314,12 @@ class Steps:
 
 
 def publish(outcome: Outcome) -> None:
-    """Leave in the history what no activity recorded, for readers without a worker; they know the events."""
+    """Publish an outcome in the memo, for readers without a worker; the history has its events elsewhere."""
     upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
 
 
-def results_of(outcome: Outcome) -> list[StageResult]:
-    """Return what the stages of a step returned: one, or the branches of a fan-out in order."""
+def stage_results(outcome: Outcome) -> list[StageResult]:
+    """Return the result of a stage, or of each branch of a fan-out in order."""
     if outcome.kind is not StepKind.MERGE:
         entry = outcome.entries[0]
         return [StageResult(baton_patch=entry.effective, output=outcome.value, spend=entry.spend)]
@@ -333,12 +331,12 @@ def results_of(outcome: Outcome) -> list[StageResult]:
 
 
 def is_pipeline(value: object) -> TypeGuard[type]:
-    """Return whether a value is a workflow class, and not only derived from one."""
+    """Return whether a value is a workflow class, not merely derived from one."""
     return isinstance(value, type) and _DEFINITION in vars(value)
 
 
 def workflow_type(run: Callable[..., Any]) -> str:
-    """Return the workflow type that a `run` method belongs to: the name that `@workflow.defn` gave it."""
+    """Return the workflow type of a workflow class or `run` method."""
     name: str | None = getattr(getattr(run, _DEFINITION, None), "name", None)
     if name is None:
         raise TypeError(

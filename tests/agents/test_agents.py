@@ -181,7 +181,7 @@ class TestFailure:
             permanent,
             timedelta(seconds=2),
         )
-        assert list(error.details) == of.told() != []
+        assert list(error.details) == of.cost_details() != []
         assert error.__cause__ is None
         assert error.__suppress_context__
 

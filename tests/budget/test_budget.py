@@ -170,10 +170,10 @@ class TestChildren:
     def test_a_child_has_what_is_free_and_the_rest_comes_back(self) -> None:
         """It pays from the one budget, and what it did not spend is free again (S3-9-c)."""
         account = account_of(budget(1_000, set_aside_micro_usd=100, limits={"part": 300}))
-        child = account.for_child(4, "part")
+        child = account.reserve_child(4, "part")
         assert child is not None
         held = account.budget.free_micro_usd
-        account.child_ended(4, "part", Spend(micro_usd=120))
+        account.settle_child(4, "part", Spend(micro_usd=120))
 
         assert (child.remaining_micro_usd, held) == (300, 600)
         assert (account.budget.spent_micro_usd, account.budget.free_micro_usd) == (120, 780)
@@ -181,16 +181,16 @@ class TestChildren:
     def test_two_of_one_name_run_at_the_same_time(self) -> None:
         """The one that ends first frees nothing of the other's, and money that comes meanwhile is for the second."""
         account = account_of(budget(1_000))
-        first = account.for_child(1, "part")
+        first = account.reserve_child(1, "part")
         account.top_up(50)
-        second = account.for_child(2, "part")
+        second = account.reserve_child(2, "part")
         assert first is not None
         assert second is not None
-        account.child_ended(2, "part", Spend(micro_usd=20))
+        account.settle_child(2, "part", Spend(micro_usd=20))
 
         assert (first.remaining_micro_usd, second.remaining_micro_usd) == (1_000, 50)
         assert account.budget.free_micro_usd == 30
-        account.child_ended(1, "part", Spend(micro_usd=400))
+        account.settle_child(1, "part", Spend(micro_usd=400))
         assert (account.budget.spent_micro_usd, account.budget.open) == (420, {})
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from baton.core.exhibits import Exhibit
 from baton.core.messages import Decided, Decision, StageResult, Vote, Waiting
 from baton.pipelines.approvals import Docket
-from baton.pipelines.workflow_approvals import Asking
+from baton.pipelines.workflow_approvals import ApprovalRequest
 
 AT = datetime(2026, 11, 27, tzinfo=UTC)
 CASES = 10_000
@@ -284,7 +284,7 @@ def test_no_question_is_answered_by_a_decision_that_was_not_made_on_it() -> None
     assert answered > CASES // 4  # the cases are no empty ones
 
 
-class TestAsking:
+class TestApprovalRequest:
     @pytest.mark.parametrize(
         ("name", "given"),
         [
@@ -297,5 +297,5 @@ class TestAsking:
     def test_what_is_no_list_is_refused(self, name: str, given: object) -> None:
         """A text would be taken for its letters, a result for its members; and the order is part of what is signed."""
         terms: dict[str, Any] = {name: given}
-        with pytest.raises(TypeError, match=f"approval 'legal': {name} is a .*; give a list"):
-            Asking("legal", timedelta(days=1), **terms)
+        with pytest.raises(TypeError, match=f"approval 'legal': {name} is a .*; expected a list"):
+            ApprovalRequest("legal", timedelta(days=1), **terms)

@@ -108,7 +108,7 @@ class TestChild:
         taken: Any = {"decision_log": None}
         handle = await start(worker, Parent.run, taken=taken)
 
-        assert (await failure(handle)).startswith("what the child 'half' brought back is refused: decision_log: only")
+        assert (await failure(handle)).startswith("the patch from child 'half' is rejected: decision_log: only")
         run = await assert_reads_back(client, handle)
         assert run.baton.decision_log == ["Chose JWT over sessions"]
 
@@ -118,7 +118,7 @@ class TestChild:
         """Nothing of the second is lost silently: its step fails, and names the id (C-11)."""
         handle = await start(worker, Twins.run)
 
-        assert "brought back is refused: artifacts: 'code-1' already names other bytes" in await failure(handle)
+        assert "is rejected: artifacts: 'code-1' already names other bytes" in await failure(handle)
         run = await assert_reads_back(client, handle)
         assert [ref.id for ref in run.baton.artifacts] == ["code-1"]
 
@@ -140,5 +140,5 @@ class TestChildPatch:
     @pytest.mark.parametrize("baton", [{}, {"goal": "g", "artifacts": [1]}, {"goal": "g", "decision_log": "done"}])
     def test_what_is_not_a_baton_is_refused(self, baton: dict[str, Any]) -> None:
         """A pipeline that was not written with Baton may return anything; the step fails, and says what is wrong."""
-        with pytest.raises(PatchError, match="its baton is not one: "):
+        with pytest.raises(PatchError, match="its baton is not valid: "):
             child_patch(Baton(goal=GOAL), PipelineResult(task_id="t", baton=baton, steps=1))

@@ -253,7 +253,7 @@ class TestCharge:
 
         one = environment.run(second_run)
 
-        assert (one.charged.micro_usd, heartbeats) == (507, [("page 3", *one.told())])
+        assert (one.charged.micro_usd, heartbeats) == (507, [("page 3", *one.cost_details())])
 
 
 class TestOutsideAWorker:

@@ -99,4 +99,4 @@ async def test_it_cannot_last_less_than_no_time(client: Client, poller: Worker) 
     handle = await start(poller, Polls.run, seconds=-1)
     with pytest.raises(WorkflowFailureError) as error:
         await handle.result()
-    assert "a pipeline sleeps for no time or longer; got -1 day, 23:59:59" in str(error.value.cause)
+    assert "duration is -1 day, 23:59:59; expected zero or more" in str(error.value.cause)

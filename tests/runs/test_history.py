@@ -165,7 +165,7 @@ class TestRecord:
         start = PipelineInput(goal=GOAL, baton={"severity": "high"})
         handle = await client.start_workflow(Linear.run, start, id="another-type", task_queue=worker.task_queue)
 
-        assert "severity: Extra inputs are not permitted. Its batons are of type Baton; " in await failure(handle)
+        assert "severity: Extra inputs are not permitted. Its baton type is Baton; " in await failure(handle)
 
     async def test_a_workflow_that_is_not_a_pipeline_is_an_error(self, client: Client, worker: Worker) -> None:
         """Instead of an empty record."""
