@@ -313,7 +313,6 @@ class StageInput(CompactRecord):
     @classmethod
     def from_handoff(cls, message: Mapping[str, Any]) -> Self:
         """Return the stage input in a handoff."""
-        step = {name: value for name, value in message.get("step", {}).items() if name in cls.model_fields}
         members = {
             "stage": message["toAgent"]["agentType"],
             "task_id": message["taskId"],
@@ -323,6 +322,7 @@ class StageInput(CompactRecord):
             "summary": message["conversationHistorySummary"],
             "handoff_id": message["handoffId"],
         }
+        step = {name: value for name, value in message.get("step", {}).items() if name in cls.model_fields}
         return cls.model_validate({**step, **members})
 
 

@@ -1,4 +1,4 @@
-"""What a stage may ask for beside the baton, and what its worker provides."""
+"""`StageContext`: everything a running stage can use beside the baton, and what its worker provides."""
 
 import asyncio
 import secrets
@@ -56,12 +56,13 @@ from baton.wire.text import TokenEstimator, estimate_tokens
 T = TypeVar("T")
 
 _UNMEASURED = Metrics(MetricMeter.noop)
+_RETRY_PROMPT = "\nYour last answer was rejected for the reasons above. Fix them and answer again.\n"
 _PARAMS = "params"
-_SHORT = 64 * 1024  # characters, whose tokens are counted in some milliseconds
-_MOST_LOADED = 2_000_000  # bytes of artifacts that a prompt is made from
-_MODELS, _OTHER_MODELS = 50, "other models"  # so many models of a stage are billed by name
-_TOLD_WITHIN = 0.05  # seconds; so much of a bill a lost worker may cost
-_STREAMED_WITHIN = 0.2  # seconds that what a stage says waits for more
+_MAX_INLINE_CHARACTERS = 64 * 1024  # their tokens are counted within milliseconds
+_MAX_LOADED_BYTES = 2_000_000  # of artifacts for a prompt
+_MAX_MODELS, _OTHER_MODELS = 50, "other models"  # billed by name
+_CHARGE_DELAY = 0.05  # seconds; a lost worker loses at most the charges of this time
+_STREAM_DELAY = 0.2  # seconds to collect more output
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,13 @@ class WorkerParts:
     Attributes:
         artifacts: The artifact store, or None.
         counter: Counts the tokens of prompts and artifacts.
-        gate: What answers handoffs, or None; a worker without one runs pipelines that do not hand off.
+        gate: Validates handoffs; a worker without one runs only pipelines without signed handoffs.
         vault: The vault of personal data, or None.
-        summariser: The model that summarises long histories of turns, or None: rules write the summaries then.
-        schemas: The registered schemas that outputs of stages must fit, or None.
-        clock: Tells the time of session events, and whether contracts have expired.
-        metrics: What the worker counts; `BatonPlugin` sets it.
-        deciders: The file of those who may decide about approvals that need proof, or that name groups.
+        summariser: The model that summarises long conversations, or None to use rules.
+        schemas: The registered schemas of stage outputs, or None.
+        clock: The clock for session events and the expiry of contracts.
+        metrics: The worker's metrics; `BatonPlugin` sets them.
+        deciders: The file of people and groups for approvals that need proof or name groups.
     """
 
     artifacts: ArtifactStore | None = None
@@ -95,7 +96,7 @@ _parts: ContextVar[WorkerParts | None] = ContextVar("baton_worker_parts", defaul
 
 
 def current_parts() -> WorkerParts:
-    """Return what the worker around the running stage provides."""
+    """Return the parts of the worker that runs the current stage."""
     return _parts.get() or WorkerParts()
 
 
@@ -110,7 +111,7 @@ def worker_parts(parts: WorkerParts) -> Iterator[None]:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, if one does."""
+    """Return the event loop that runs in this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -119,19 +120,19 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 @dataclass
 class StageContext(Generic[BatonT]):
-    """What a stage that needs more than the baton is given.
+    """The context of a running stage: the baton, inputs, artifacts, tools, the prompt and the cost.
 
     Attributes:
-        baton: The baton, as far as the stage reads it.
-        given: The whole input of the activity: step number, attempt, findings, parameters.
-        artifacts: Where artifacts are read and written.
+        baton: The part of the baton that the stage reads.
+        given: The complete input of the activity: step number, attempt, findings, parameters.
+        artifacts: Reads and writes artifacts.
         parts: What the worker provides.
-        window: The tokens of the window of the stage's agent.
-        tokens_read: What the prompt cost, once it was asked for.
-        prompt_parts: What parts the prompt has, once it was asked for.
-        last_heartbeat: The details of the last heartbeat; of a run before this one, until this one has given some.
-        charged: What the stage has charged so far, earlier runs that raised or were lost included.
-        models: What of it each model cost, in this run.
+        window: The tokens of the agent's context window.
+        tokens_read: The tokens of the prompt, once built.
+        prompt_parts: The parts of the prompt, once built.
+        last_heartbeat: The stage's latest heartbeat details, at first those of an earlier run.
+        charged: What the stage has charged so far, earlier failed or lost runs included.
+        models: The part of the cost of each model in this run.
         spec: The stage's terms.
     """
 
@@ -148,9 +149,9 @@ class StageContext(Generic[BatonT]):
     spec: StageSpec = field(default_factory=partial(StageSpec, "stage"))
     _calls: Calls = field(default_factory=partial(Calls, "the stage", shows_arguments=False), init=False, repr=False)
     _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
-    _around: Context = field(default_factory=copy_context, init=False, repr=False)
+    _activity_context: Context = field(default_factory=copy_context, init=False, repr=False)
     _charging: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _telling: asyncio.TimerHandle | None = field(default=None, init=False, repr=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def for_test(
@@ -167,11 +168,11 @@ class StageContext(Generic[BatonT]):
         """Return a context for calling a stage in a test, without Temporal.
 
         Args:
-            baton: The baton the stage is to see.
+            baton: The stage's baton.
             stage: The stage's name.
             params: The pipeline's parameters.
-            inputs: What it works on, as of `Pipeline.stage`.
-            findings: Why an attempt before was refused, to test a second one.
+            inputs: The inputs, as in `Pipeline.stage`.
+            findings: Why a previous attempt was rejected, to test a second one.
             artifacts: The store; a new one in memory by default.
             contract: What the stage may see and do; without one it may call every tool.
 
@@ -180,7 +181,7 @@ class StageContext(Generic[BatonT]):
             >>> StageContext.for_test(Baton(goal="Add login"), params={"depth": 2}).params["depth"]
             2
         """
-        given = StageInput(
+        message = StageInput(
             stage=stage,
             seq=1,
             task_id="test",
@@ -192,30 +193,29 @@ class StageContext(Generic[BatonT]):
             contract=None if contract is None else contract.to_json_object(),
             handoff_id="test",
         )
-        return cls.of(baton, given, WorkerParts(artifacts=artifacts or MemoryArtifactStore()))
+        return cls.of(baton, message, WorkerParts(artifacts=artifacts or MemoryArtifactStore()))
 
     @classmethod
-    def of(cls, baton: BatonT, given: StageInput, parts: WorkerParts, spec: StageSpec | None = None) -> Self:
+    def of(cls, baton: BatonT, message: StageInput, parts: WorkerParts, spec: StageSpec | None = None) -> Self:
         """Return the context of one run of a stage."""
-        spec = spec or StageSpec(given.stage)
-        access = ArtifactAccess(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter)
-        earlier = _heartbeat_details()
+        spec = spec or StageSpec(message.stage)
+        details = _heartbeat_details()
         return cls(
             baton=baton,
-            given=given,
-            artifacts=access,
+            given=message,
+            artifacts=ArtifactAccess(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter),
             parts=parts,
-            last_heartbeat=_own(earlier),
-            charged=find_spend(earlier),
+            last_heartbeat=_stage_details(details),
+            charged=find_spend(details),
             spec=spec,
             window=spec.window,
         )
 
     def check_calls(self) -> None:
-        """Raise an error if the stage called something of its context and never awaited it.
+        """Raise an error if the stage called a method of its context and never awaited it.
 
         Raises:
-            PipelineError: It did; the message names the call.
+            PipelineError: A call was not awaited; the message names it.
         """
         self._calls.check()
         self.artifacts.check()
@@ -226,14 +226,13 @@ class StageContext(Generic[BatonT]):
 
     @cached_property
     def personal(self) -> PersonalDataAccess:
-        """Where personal data is read and written, as far as the stage declared it; never in baton or output."""
-        given = self.given
-        declared = self.spec.personal_data
-        made = PersonalDataAccess(self.parts.vault, given.stage, declared, given.task_id, given.personal_data)
-        return self._first("personal", made)
+        """Reads and writes the declared fields of personal data, which stay out of baton and output."""
+        given, declared = self.given, self.spec.personal_data
+        access = PersonalDataAccess(self.parts.vault, given.stage, declared, given.task_id, given.personal_data)
+        return self._share("personal", access)
 
     def sealed_personal_data(self) -> dict[str, JsonValue] | None:
-        """Return the personal data that the stage has written, if it has any."""
+        """Return the encrypted personal data with what the stage wrote; None if it wrote none."""
         if "personal" not in self.__dict__:
             return None
         return written_onto(self.given.personal_data, self.personal.payload) or None
@@ -245,54 +244,52 @@ class StageContext(Generic[BatonT]):
 
     @cached_property
     def session(self) -> SessionLog:
-        """Where the stage records what it does and hears; later contracts are compiled from it."""
+        """Records session events, from which later contracts are compiled."""
         given = self.given
         run = activity.info().attempt if activity.in_activity() else 1
         prefix = ".".join(
             [str(given.seq), given.stage, *([f"{given.attempt}", f"{run}"] if given.attempt + run > 2 else [])]
         )
-        made = SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock)
-        return self._first("session", made)
+        log = SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock)
+        return self._share("session", log)
 
     @cached_property
     def tools(self) -> Toolbox:
-        """The tools that the stage may call; calling another one raises `ToolDeniedError` and is put on record.
+        """The tools that the stage may call; calling another one raises `ToolDeniedError` and is recorded.
 
-        Without a contract a stage may call the tools that it declared, and every tool if it declared none; never one
-        that it forbids.
+        Without a contract a stage may call the tools that it declared, or any if it declared none. It may never call a
+        tool that it forbids.
         """
         allowed = (self.spec.tools or None) if self.contract is None else frozenset(self.contract.allowed_tools)
-        made = Toolbox(allowed, self.session, self.handoff_id, self._denied, forbidden=self.spec.forbids)
-        return self._first("tools", made)
+        toolbox = Toolbox(allowed, self.session, self.handoff_id, self._record_denial, forbidden=self.spec.forbids)
+        return self._share("tools", toolbox)
 
     @cached_property
     def stream(self) -> StageStream:
-        """Where the stage says what people may read while it works; nothing is kept unless somebody asked for it."""
-        return self._first("stream", StageStream(self.given.stream, self._said))
+        """Output for people to watch while the stage works; discarded unless somebody watches."""
+        return self._share("stream", StageStream(self.given.stream, self._schedule_stream))
 
-    def _said(self) -> None:
-        """Have the server told of what was said, soon."""
+    def _schedule_stream(self) -> None:
+        """Schedule a heartbeat with new output, from any thread."""
         if self._loop is None or _running_loop() is self._loop:
-            self._tell_within(_STREAMED_WITHIN)
+            self._schedule_heartbeat(_STREAM_DELAY)
         else:
             with suppress(RuntimeError):  # that loop has ended
-                self._loop.call_soon_threadsafe(self._tell_within, _STREAMED_WITHIN, context=self._around)
+                self._loop.call_soon_threadsafe(self._schedule_heartbeat, _STREAM_DELAY, context=self._activity_context)
 
-    def _first(self, name: str, made: T) -> T:
-        """Return what was made first of threads that ask for it at once: what the others note would be lost."""
-        first: T = self.__dict__.setdefault(name, made)
-        return first
+    def _share(self, name: str, value: T) -> T:
+        """Return the first value of a cached property, so that concurrent threads share one object."""
+        shared: T = self.__dict__.setdefault(name, value)
+        return shared
 
-    async def _denied(self, tool: str, handoff_id: str, number: int) -> None:
-        """Put a denied call on record."""
+    async def _record_denial(self, tool: str, handoff_id: str, number: int) -> None:
         if self.parts.gate is not None:
             await record_denied_call(self.parts.gate, self.given, tool, handoff_id, number)
 
     @property
     def handoff_id(self) -> str:
-        """The handoff under which the stage acts; whatever it does is to name it."""
-        named = (self.given.contract or {}).get("handoffId", "")
-        return self.given.handoff_id or str(named)
+        """The id of the handoff under which the stage acts; all its records name it."""
+        return self.given.handoff_id or str((self.given.contract or {}).get("handoffId", ""))
 
     @property
     def params(self) -> dict[str, Json]:
@@ -301,7 +298,7 @@ class StageContext(Generic[BatonT]):
 
     @cached_property
     def inputs(self) -> dict[str, Input]:
-        """What the stage works on, by name: JSON and texts as they are, an artifact as its `ArtifactRef`."""
+        """The inputs by name: JSON and text unchanged, artifacts as `ArtifactRef`."""
         return decode_inputs(self.given.inputs)
 
     @overload
@@ -309,14 +306,14 @@ class StageContext(Generic[BatonT]):
     @overload
     def input(self, name: str, kind: type[T]) -> T: ...
     def input(self, name: str, kind: type[Any] | None = None) -> Any:
-        """Return one input, as a value of a type where one is given, such as a pydantic model.
+        """Return one input, converted to ``kind`` if given.
 
         Args:
             name: The input's name.
-            kind: What it is to be: any type that pydantic can read.
+            kind: Any type that pydantic can parse, such as a model.
 
         Raises:
-            InputError: The stage was not given it, or it does not fit the type.
+            InputError: There is no such input, or it cannot be converted.
 
         Example:
             >>> from baton.core.baton import Baton
@@ -328,10 +325,10 @@ class StageContext(Generic[BatonT]):
 
     @step
     async def input_text(self, name: str) -> str:
-        """Return one input as a text: of an artifact what is in it, of other JSON than a text its JSON.
+        """Return one input as text: a string unchanged, an artifact's content, or JSON.
 
         Raises:
-            InputError: The stage was not given it, or the artifact holds no text.
+            InputError: There is no such input, or the artifact is not text.
             ArtifactError: The artifact cannot be read.
         """
         value = self.input(name)
@@ -344,47 +341,47 @@ class StageContext(Generic[BatonT]):
 
     @property
     def turns(self) -> list[Turn]:
-        """The newest turns of the conversation so far, word for word; the older ones are in the summary."""
+        """The newest turns of the conversation, verbatim; the summary covers the older ones."""
         return [Turn.from_json_object(turn) for turn in self.given.turns]
 
     @property
     def findings(self) -> list[str]:
-        """Why the attempt before was refused; empty on the first."""
+        """Why the previous attempt was rejected; empty on the first."""
         return self.given.findings
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1: one more for every refused patch."""
+        """The attempt, from 1; each rejected patch leads to another."""
         return self.given.attempt
 
     @cached_property
     def prompt(self) -> str:
-        """What the agent is to know, for the user turn of its prompt: markdown inside data fences.
+        """The content of the agent's user turn: markdown inside data fences.
 
-        It has contract and baton, and on a further attempt what was wrong with the one before; inputs and artifacts
-        come with `prompt_with_inputs`. All of it is whole while it fits the window; what is left out or shortened is
-        named in it (`baton.pipelines.prompt` has the order).
+        It has contract and baton, and the findings on a previous attempt; `prompt_with_inputs` adds inputs and
+        artifacts. It is complete if it fits the window; otherwise it names what is left out or shortened, in the
+        order of `baton.pipelines.prompt`.
 
         Raises:
             PromptTooLargeError: Task, goal and constraints do not fit.
         """
-        return self._prompt(self._material([], {}), 0, None)
+        return self._build_prompt(self._material([], {}), 0, None)
 
     @step
     async def prompt_with_inputs(
         self, *, params: bool = False, window: int | None = None, beside: int = 0, reads: Reads | None = None
     ) -> str:
-        """Return `prompt` with each input under its name, the artifacts in the work scope, and long facts whole.
+        """Return `prompt` with each input under its name, the artifacts in the work scope, and facts in full.
 
         Args:
-            params: Show the parameters as well, like one more input.
-            window: The tokens of the model's window; the stage's `window` by default.
-            beside: The tokens of what the model reads beside the prompt: instructions, tools, the answer's schema.
-            reads: How the agent reads the rest of what is shortened; None if it cannot.
+            params: Include the parameters as another input.
+            window: The tokens of the model's context window; the stage's `window` by default.
+            beside: The tokens that the model reads beside the prompt: instructions, tools, the output schema.
+            reads: How the agent reads the rest of shortened texts; None if it cannot.
 
         Raises:
-            PromptTooLargeError: Task, goal, constraints and the inputs that must be whole do not fit.
-            InputError: An artifact holds no text, or an input that must be whole was not given.
+            PromptTooLargeError: Task, goal, constraints and the required inputs do not fit.
+            InputError: An artifact is not text, or a required input is missing.
             ArtifactError: An artifact cannot be read.
         """
         self.window = window or self.window
@@ -396,36 +393,35 @@ class StageContext(Generic[BatonT]):
         ]
         if params and self.params:
             texts.append(NamedText(Kind.INPUT, _PARAMS, input_text(self.params)))
-        texts += await self._in_scope()
+        texts += await self._load_artifacts()
         claims = {}
         for fact in self.contract.facts if self.contract else ():
             if fact.in_full and (text := await self.artifacts.text_of(fact.whole)) is not None:
                 claims[fact.event_id] = text
         material = self._material(texts, claims)
-        if sum(len(one.text or "") for one in texts) + sum(map(len, claims.values())) <= _SHORT:
-            self.prompt = self._prompt(material, beside, reads)
-        else:  # in a thread: to count the tokens of a megabyte takes longer than other stages' heartbeats may wait
-            self.prompt = await asyncio.to_thread(self._prompt, material, beside, reads)
+        if sum(len(item.text or "") for item in texts) + sum(map(len, claims.values())) <= _MAX_INLINE_CHARACTERS:
+            self.prompt = self._build_prompt(material, beside, reads)
+        else:  # counting the tokens of a megabyte would delay the heartbeats of other stages
+            self.prompt = await asyncio.to_thread(self._build_prompt, material, beside, reads)
         return self.prompt
 
-    async def _in_scope(self) -> list[NamedText]:
-        """Return the artifacts that the work scope selects, the newest first, without those that are inputs."""
-        found: list[NamedText] = []
-        given = {one.hash for one in self.inputs.values() if isinstance(one, ArtifactRef)}
-        left = _MOST_LOADED
-        for ref in reversed([one for one in self.artifacts.in_scope() if one.hash not in given]):
-            if (ref.size or 0) > left:
+    async def _load_artifacts(self) -> list[NamedText]:
+        """Return the artifacts in the work scope, the newest first, without those that are inputs."""
+        texts: list[NamedText] = []
+        input_hashes = {value.hash for value in self.inputs.values() if isinstance(value, ArtifactRef)}
+        remaining = _MAX_LOADED_BYTES
+        for ref in reversed([ref for ref in self.artifacts.in_scope() if ref.hash not in input_hashes]):
+            if (ref.size or 0) > remaining:
                 why = f"0 of {ref.size:,} bytes; it is too large for a prompt"
-                found.append(NamedText(Kind.ARTIFACT, ref.id, None, why=why))
+                texts.append(NamedText(Kind.ARTIFACT, ref.id, None, why=why))
                 continue
             text = await self.artifacts.text_of(ref.hash)
-            left -= len(text or "")
+            remaining -= len(text or "")
             why = "" if text is not None else "not text, or not in this worker's store"
-            found.append(NamedText(Kind.ARTIFACT, ref.id, text, why=why))
-        return found
+            texts.append(NamedText(Kind.ARTIFACT, ref.id, text, why=why))
+        return texts
 
     def _material(self, texts: list[NamedText], claims: dict[str, str]) -> Material:
-        """Return what may stand in the prompt."""
         return Material(
             baton=self.baton,
             earlier_decisions=self.given.earlier_decisions,
@@ -437,41 +433,42 @@ class StageContext(Generic[BatonT]):
             texts=texts,
         )
 
-    def _prompt(self, material: Material, beside: int, reads: Reads | None) -> str:
-        """Return a prompt that fits the window, and note what it has."""
+    def _build_prompt(self, material: Material, beside: int, reads: Reads | None) -> str:
+        """Return a prompt that fits the window, and store its parts."""
         counter = self.parts.counter
-        again = "\nYour last answer was refused for the reasons above. Mend them and answer again.\n"
-        told = again if self.findings else ""  # the findings may quote what somebody sent, so they are data as well
-        allowed = prompt_tokens(self.window, beside + counter(told))
-        made = assemble(material, allowed, counter, secrets.token_hex(8), reads=reads)
-        text = made.text + told
-        self.tokens_read = counter(text) if told else made.tokens
-        self.prompt_parts = made.parts
-        if left_out := sum(max(part.tokens - part.shown, 0) for part in made.parts):
+        # The findings themselves are inside a fence, because they may quote a message.
+        retry = _RETRY_PROMPT if self.findings else ""
+        allowed = prompt_tokens(self.window, beside + counter(retry))
+        prompt = assemble(material, allowed, counter, secrets.token_hex(8), reads=reads)
+        text = prompt.text + retry
+        self.tokens_read = counter(text) if retry else prompt.tokens
+        self.prompt_parts = prompt.parts
+        if left_out := sum(max(part.tokens - part.shown, 0) for part in prompt.parts):
             self.parts.metrics.count(PROMPT_LEFT_OUT, self.given.stage, by=left_out)
         return text
 
     def readable(self) -> dict[str, str | None]:
-        """Return what `read_artifact` may read, with the hash of its text: inputs, artifacts, facts with a long claim.
+        """Return what `read_artifact` may read: inputs, artifacts, and facts with a long claim.
 
-        An input without an artifact has no hash.
+        The value is the hash of the artifact, or None for an input that is not an artifact.
         """
         facts = self.contract.facts if self.contract else ()
-        named: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}
-        named |= {ref.id: ref.hash for ref in self.artifacts.refs}
-        return named | {name: one.hash if isinstance(one, ArtifactRef) else None for name, one in self.inputs.items()}
+        hashes: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}
+        hashes |= {ref.id: ref.hash for ref in self.artifacts.refs}
+        inputs = self.inputs.items()
+        return hashes | {name: value.hash if isinstance(value, ArtifactRef) else None for name, value in inputs}
 
     @step
     async def read_artifact(self, id: str, offset: int = 0, limit: int = MAX_READ) -> dict[str, Json]:
-        """Return a part of a text that the stage's contract, baton or inputs name; the tool that an agent has.
+        """Return a part of a text that the contract, baton or inputs name; agents have it as a tool.
 
         Args:
-            id: The input's name, the artifact's id, or the fact's event; the first of these that there is.
-            offset: Where to begin, in characters.
-            limit: How many characters, at most 16,000.
+            id: An input's name, an artifact's id, or a fact's event id, in this precedence.
+            offset: The first character.
+            limit: The number of characters, at most 16,000.
 
         Returns:
-            `text`, `characters` of the whole, and `next`, the offset of the rest; or an `error` for the agent.
+            `text`, the total `characters`, and `next`, the offset of the rest; or an `error` for the agent.
         """
         if id not in self.readable():
             return unknown_id(id, self.readable())
@@ -481,7 +478,7 @@ class StageContext(Generic[BatonT]):
         return page
 
     async def readable_text(self, id: str) -> str | None:
-        """Return the whole text of what `readable` names; None if it has none."""
+        """Return the full text for an id in `readable`; None if it is not text."""
         if id in self.inputs:
             try:
                 return await self.input_text(id)
@@ -490,39 +487,41 @@ class StageContext(Generic[BatonT]):
         return await self.artifacts.text_of(self.readable().get(id))
 
     def heartbeat(self, *details: Any) -> None:
-        """Tell Temporal that the stage is alive, with details that survive the worker.
+        """Send a heartbeat with details that survive a lost worker.
 
-        A stage with a heartbeat timeout is kept alive by itself; what this adds are the details.
+        Stages with a heartbeat timeout send heartbeats by themselves; call this only to store details.
 
         Args:
-            details: JSON values; the next run finds them in `resumed`.
+            details: JSON values; the next run reads them in `resumed`.
         """
         self.last_heartbeat = details
         self.resend_heartbeat()
 
     def resend_heartbeat(self) -> None:
-        """Send the last heartbeat again, with what was charged by now."""
+        """Send the last heartbeat again with the current cost, from any thread."""
         if self._loop is None or _running_loop() is self._loop:
             self._send()
-        else:  # a thread of the stage's; Temporal takes heartbeats in the stage's own loop, and knows it by its context
-            with suppress(RuntimeError):  # that loop has ended, and no code waits for it
-                self._loop.call_soon_threadsafe(self._send, context=self._around)
+        else:  # Temporal accepts heartbeats only in the stage's own loop and context
+            with suppress(RuntimeError):  # that loop has ended
+                self._loop.call_soon_threadsafe(self._send, context=self._activity_context)
 
     def _send(self) -> None:
-        """Send the last heartbeat, with what was charged by now."""
+        """Send the last heartbeat with the stream and the current cost."""
         if activity.in_activity():
-            said = [self.stream.said(activity.info().attempt).newest().to_json()] if "stream" in vars(self) else []
-            activity.heartbeat(*self.last_heartbeat, *said, *self.cost_details())
+            streamed = []
+            if "stream" in vars(self):
+                streamed = [self.stream.snapshot(activity.info().attempt).newest().to_json()]
+            activity.heartbeat(*self.last_heartbeat, *streamed, *self.cost_details())
 
     def charge(self, spend: Spend, model: str = "") -> None:
-        """Charge what something cost, at once: it is paid whether or not the stage succeeds.
+        """Charge a cost at once, whether or not the stage succeeds.
 
-        Use it for each call of a model, instead of the spend of the `StageResult`. What a run charged before it
-        raised, or before its worker was lost, is in the bill of the next one. A heartbeat tells the server within
-        a twentieth of a second, so that a stage which ends by then, and tells its bill itself, costs it none.
+        Use it for each model call instead of the spend of the `StageResult`. Costs of a run that raised or was lost
+        are included in the next run. A heartbeat reports the cost within 0.05 seconds; a stage that ends earlier
+        reports it in its result.
 
         Args:
-            spend: What it cost.
+            spend: The cost.
             model: The model that was called, for `baton bill`.
 
         Example:
@@ -535,55 +534,54 @@ class StageContext(Generic[BatonT]):
         with self._charging:  # threads of a stage charge at the same time
             self.charged = self.charged + spend
             if model:
-                name = model[:200] if model in self.models or len(self.models) < _MODELS else _OTHER_MODELS
+                name = model[:200] if model in self.models or len(self.models) < _MAX_MODELS else _OTHER_MODELS
                 self.models[name] = self.models.get(name, Spend()) + spend
-        if self._loop is None or _running_loop() is not self._loop:  # in a thread of the stage's
+        if self._loop is None or _running_loop() is not self._loop:  # in another thread
             self.resend_heartbeat()
         else:
-            self._tell_within(_TOLD_WITHIN)
+            self._schedule_heartbeat(_CHARGE_DELAY)
 
-    def _tell_within(self, seconds: float) -> None:
-        """Tell the server of what was charged and said, within so many seconds."""
+    def _schedule_heartbeat(self, seconds: float) -> None:
+        """Send a heartbeat within so many seconds."""
         if self._loop is None:
             return
-        if self._telling is not None:
-            if self._telling.when() <= self._loop.time() + seconds:
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + seconds:
                 return
-            self._telling.cancel()
-        self._telling = self._loop.call_later(seconds, self._tell)
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._on_timer)
 
-    def _tell(self) -> None:
-        """Tell the server what was charged and said."""
-        self._telling = None
+    def _on_timer(self) -> None:
+        self._timer = None
         self.resend_heartbeat()
 
     async def settle(self) -> None:
-        """Put denied calls of tools on record that are not yet; what was charged the stage tells itself now."""
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+        """Record the remaining denied tool calls, and cancel the timer: the stage's result has the cost."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if "tools" in self.__dict__:  # otherwise they were not used
             await self.tools.settle()
 
     async def close_session(self) -> tuple[list[SessionEvent], str | None]:
-        """Return what `SessionLog.close` returns, and nothing if nothing was recorded."""
+        """Close the session; return its events and the journal's artifact, if any."""
         return await self.session.close(self.parts.artifacts) if "session" in self.__dict__ else ([], None)
 
     def cost_details(self) -> list[dict[str, Any]]:
-        """Return what was charged so far, as heartbeats and failures carry it."""
+        """Return the current cost as details of a heartbeat or failure."""
         return [{SPENT: self.charged.model_dump(mode="json")}] if self.charged else []
 
     @property
     def resumed(self) -> list[Any]:
-        """The details of the last heartbeat of a run that was lost; empty on the first run."""
-        return [*_own(_heartbeat_details())]
+        """The last heartbeat details of a lost run; empty on the first run."""
+        return [*_stage_details(_heartbeat_details())]
 
 
 def _heartbeat_details() -> Sequence[Any]:
-    """Return the details of the last heartbeat of a run before this one."""
+    """Return the last heartbeat details of an earlier run."""
     return activity.info().heartbeat_details if activity.in_activity() else ()
 
 
-def _own(details: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the details of a heartbeat that the stage itself gave: without the bill, and what it said."""
-    return tuple(one for one in details if not (isinstance(one, dict) and (SPENT in one or STREAMED in one)))
+def _stage_details(details: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the stage's own heartbeat details, without cost and stream."""
+    return tuple(item for item in details if not (isinstance(item, dict) and (SPENT in item or STREAMED in item)))

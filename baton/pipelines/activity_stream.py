@@ -1,4 +1,4 @@
-"""`context.stream`: what a stage says while it works, for people who watch."""
+"""`context.stream`: the output of a running stage, for people who watch."""
 
 import threading
 from collections.abc import Callable
@@ -11,62 +11,61 @@ from baton.core.streaming import MAX_STREAM_LENGTH, Part, PartKind, Streamed
 
 
 class StageStream:
-    """What a stage says while it works. `baton watch` and `follow` tell it as it comes.
+    """The output of a running stage, shown live by `baton watch` and `follow`.
 
-    It is for people: no stage reads it, and nothing depends on it. Until the stage ends it is in heartbeats, which
-    leave nothing in the history; then the whole of it is in the stage's answer, once.
+    It is for people; no stage reads it. While the stage runs, heartbeats carry it, which leave nothing in the history;
+    at the end the stage's result has all of it, once.
 
     Attributes:
-        wanted: Whether anybody asked for it; otherwise nothing is kept.
+        wanted: Whether somebody watches; otherwise nothing is stored.
     """
 
-    def __init__(self, wanted: bool, tell: Callable[[], None]) -> None:
+    def __init__(self, wanted: bool, notify: Callable[[], None]) -> None:
         self.wanted = wanted
-        self._tell = tell
+        self._notify = notify
         self._parts: list[Part] = []
-        self._left = MAX_STREAM_LENGTH
-        self._saying = threading.Lock()
+        self._remaining = MAX_STREAM_LENGTH
+        self._lock = threading.Lock()
 
     def text(self, text: str) -> None:
-        """Say a piece of text, such as a token of a model.
+        """Add text, such as a token of a model.
 
         Args:
-            text: The piece; it follows the last one without a break.
+            text: The text, which continues the previous one without a break.
         """
-        self._say(PartKind.TEXT, text)
+        self._add(PartKind.TEXT, text)
 
     def tool_called(self, tool: str, arguments: Any) -> None:
-        """Say that a tool is called, and with what."""
-        self._say(PartKind.TOOL_CALLED, _shown(arguments), tool)
+        """Add a tool call with its arguments."""
+        self._add(PartKind.TOOL_CALLED, _render(arguments), tool)
 
     def tool_answered(self, tool: str, answer: Any) -> None:
-        """Say what a tool answered."""
-        self._say(PartKind.TOOL_ANSWERED, _shown(answer), tool)
+        """Add the result of a tool call."""
+        self._add(PartKind.TOOL_ANSWERED, _render(answer), tool)
 
-    def said(self, attempt: int) -> Streamed:
-        """Return what was said so far."""
+    def snapshot(self, attempt: int) -> Streamed:
+        """Return the stream so far."""
         return Streamed(attempt, tuple(self._parts))
 
     def to_json(self) -> list[dict[str, JsonValue]]:
-        """Return what was said, as the stage's answer carries it."""
+        """Return the parts as the stage's result holds them."""
         return [part.to_json() for part in self._parts]
 
-    def _say(self, kind: PartKind, text: str, tool: str = "") -> None:
+    def _add(self, kind: PartKind, text: str, tool: str = "") -> None:
         if not self.wanted or (kind is PartKind.TEXT and not text):
             return
-        with self._saying:  # threads of a stage may speak at the same time
-            if len(text) + len(tool) > self._left:
-                self._left = 0  # nothing after a gap
+        with self._lock:  # a stage may use several threads
+            if len(text) + len(tool) > self._remaining:
+                self._remaining = 0  # nothing after a gap
                 return
-            self._left -= len(text) + len(tool)
+            self._remaining -= len(text) + len(tool)
             last = self._parts[-1] if self._parts else None
             if kind is PartKind.TEXT and last is not None and last.kind is kind:
                 self._parts[-1] = Part(kind, last.text + text)
             else:
                 self._parts.append(Part(kind, text, tool))
-        self._tell()
+        self._notify()
 
 
-def _shown(value: Any) -> str:
-    """Return a value as a text for people."""
+def _render(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value, fallback=str).decode()

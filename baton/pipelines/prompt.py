@@ -1,8 +1,8 @@
-"""What an agent's prompt holds: every part whole while the window has room, and one declared order of giving way.
+"""An agent's prompt: complete if it fits the context window, otherwise shortened in one declared order.
 
-The model's window, less what the answer needs, is the only budget. What the agent can still read with `read_artifact`
-gives way first. Task, goal, constraints and required inputs never do: where they do not fit, there is no prompt. What
-is shown a part of is read page by page, and only what the handoff names.
+The only limit is the context window minus the room for the answer. Texts that the agent can still read with
+`read_artifact` are shortened first. Task, goal, constraints and required inputs never are: if they do not fit, there is
+no prompt. The agent reads the rest of a shortened text page by page, and only texts that its handoff names.
 """
 
 import sys
@@ -23,25 +23,25 @@ from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, fence, single_line
 
 READ_ARTIFACT = "read_artifact"
-"""The tool that every agent has for what its contract or its inputs name."""
+"""The tool by which an agent reads texts that its contract or inputs name."""
 MAX_ANSWER_TOKENS = 32_000
-"""The most tokens of a window that are kept for the answer."""
+"""The most tokens reserved for the answer."""
 
 FILES = "BATON_FILES"
-"""The environment variable that names the folder with the texts, for a program; `index.json` in it has their files."""
+"""The environment variable of the folder with a program's texts; `index.json` there lists the files."""
 Reads: TypeAlias = Literal["tool", "files"]
-"""How an agent reads what its prompt shows a part of: by the tool `read_artifact`, or in the folder of `FILES`."""
-_REST: Mapping[Reads | None, str] = {
+"""How an agent reads the rest of a shortened text: with the tool `read_artifact`, or in the folder of `FILES`."""
+_REST_HINTS: Mapping[Reads | None, str] = {
     "tool": f"read the rest with `{READ_ARTIFACT}`",
     "files": f"for the rest see `index.json` in the folder that the variable `{FILES}` names",
     None: "the rest is not shown",
 }
-_KEPT_WHOLE = frozenset({"goal", "constraints"})
-_TRIES = 8  # an estimator may charge more for a whole than for its parts
+_KEPT_FIELDS = frozenset({"goal", "constraints"})
+_MAX_PASSES = 8  # an estimator may count more tokens for a text than for its parts
 
 
 class Kind(StrEnum):
-    """What kind of part it is."""
+    """The kind of a part."""
 
     ARTIFACT = "artifact"
     INPUT = "input"
@@ -51,18 +51,18 @@ class Kind(StrEnum):
     FIXED = "fixed"
 
 
-GIVES_WAY: Mapping[Kind, int] = {
+SHRINK_ORDER: Mapping[Kind, int] = {
     Kind.ARTIFACT: 0,
     Kind.INPUT: 256,
     Kind.CONVERSATION: 0,
     Kind.FACTS: 0,
     Kind.BATON: MIN_TOKENS,
 }
-"""The order in which parts give way, and to how few tokens each of a kind does; within a kind the longest first."""
+"""The order in which parts are shortened, with the least tokens of each; within a kind the longest first."""
 
 
 def prompt_tokens(window: int, beside: int = 0) -> int:
-    """Return how many tokens a prompt may have: the window, less a fifth for the answer, less what stands beside it."""
+    """Return the most tokens of a prompt: the window minus a fifth for the answer and the tokens beside it."""
     return window - min(window // 5, MAX_ANSWER_TOKENS) - beside
 
 
@@ -72,9 +72,9 @@ class NamedText:
 
     Attributes:
         kind: `Kind.INPUT` or `Kind.ARTIFACT`.
-        id: What `read_artifact` takes.
-        text: The text; None where it cannot be shown.
-        required: Whether it must be whole.
+        id: The id for `read_artifact`.
+        text: The text; None if it cannot be shown.
+        required: Whether it must be complete.
         why: Why it cannot be shown.
     """
 
@@ -87,16 +87,16 @@ class NamedText:
 
 @dataclass(frozen=True)
 class Material:
-    """What may stand in a prompt.
+    """The material for a prompt.
 
     Attributes:
         baton: The baton.
-        earlier_decisions: How many decisions were not handed over.
-        contract: The contract, if there is one.
-        claims: The whole claims of facts that the contract shortens, by event.
-        summary: The older conversation.
-        turns: The newer conversation.
-        findings: Why the attempt before was refused.
+        earlier_decisions: The number of decisions that are not in the baton.
+        contract: The contract, if any.
+        claims: The full claims of facts that the contract shortens, by event id.
+        summary: The summary of older turns.
+        turns: The newer turns.
+        findings: Why the previous attempt was rejected.
         texts: Inputs and artifacts.
     """
 
@@ -115,10 +115,10 @@ class Prompt:
     """A prompt that fits.
 
     Attributes:
-        pages: Its pages, each with the heading above its fence.
-        parts: What it holds, and what was left out.
-        text: All of it, each page inside a data fence of its own.
-        tokens: What the text costs.
+        pages: Heading and content of each page.
+        parts: The parts, and what was left out of each.
+        text: The prompt, with each page in its own data fence.
+        tokens: The tokens of the text.
     """
 
     pages: Sequence[tuple[str, str]]
@@ -133,38 +133,38 @@ def assemble(
     """Return the prompt for an agent.
 
     Args:
-        material: What may stand in it.
-        allowed: The most tokens that it may cost (`prompt_tokens`).
+        material: The material.
+        allowed: The most tokens (`prompt_tokens`).
         estimator: Counts tokens.
-        nonce: A part of the fences that no author of the material can know.
-        reads: How the agent reads the rest; None if it cannot.
+        nonce: A random part of the fences, unknown to the authors of the material.
+        reads: How the agent reads the rest of shortened texts; None if it cannot.
 
     Raises:
-        PromptTooLargeError: What must be whole does not fit; the message has the sizes.
+        PromptTooLargeError: The required parts do not fit; the message has the sizes.
     """
-    made = _Assembly(material, estimator, _REST[reads], estimator(fence("", nonce)))
+    assembly = _Assembly(material, estimator, _REST_HINTS[reads], estimator(fence("", nonce)))
     room = allowed
-    for _ in range(_TRIES):
-        made.fit(room, allowed)
-        pages = made.pages()
+    for _ in range(_MAX_PASSES):
+        assembly.fit(room, allowed)
+        pages = assembly.pages()
         text = "\n".join(f"{heading}{fence(page, nonce)}" for heading, page in pages)
         tokens = estimator(text)
         if tokens <= allowed:
-            return Prompt(pages, made.parts(), text, tokens)
+            return Prompt(pages, assembly.parts(), text, tokens)
         room -= tokens - allowed
-    raise PromptTooLargeError(made.needed(), allowed)
+    raise PromptTooLargeError(assembly.needed(), allowed)
 
 
 class _Piece(ABC):
-    """A part of the prompt, whole at first.
+    """A part of the prompt, complete at first.
 
     Attributes:
-        name: Its name for people.
-        kind: What kind of part it is.
-        whole: The tokens of all of it.
-        text: What is shown.
-        tokens: The tokens of what is shown.
-        why: What is not shown; empty if it is whole.
+        name: The name for people.
+        kind: The kind of part.
+        whole: The tokens of the complete part.
+        text: The text shown.
+        tokens: The tokens shown.
+        why: What was left out; empty if complete.
     """
 
     def __init__(self, name: str, kind: Kind, estimator: TokenEstimator, *, required: bool = False) -> None:
@@ -173,63 +173,63 @@ class _Piece(ABC):
         self.required = required
         self.why = ""
         self._estimator = estimator
-        self._measure()
+        self._update()
         self.whole = self.tokens
 
-    def _measure(self) -> None:
-        """Note what is shown now, and what it costs."""
-        self.text = self._written()
+    def _update(self) -> None:
+        """Render the part again and count its tokens."""
+        self.text = self._render()
         self.tokens = self._estimator(self.text)
 
     @abstractmethod
-    def _written(self) -> str:
-        """Return what is to be shown now."""
+    def _render(self) -> str:
+        """Return the current text."""
 
     @abstractmethod
     def shrink(self, room: int) -> None:
-        """Show less, if possible at most ``room`` tokens."""
+        """Shorten the part, if possible to ``room`` tokens."""
 
 
 class _Fixed(_Piece):
-    """A part that never gives way."""
+    """A part that is never shortened."""
 
     def __init__(self, name: str, title: str, rows: Sequence[str], estimator: TokenEstimator) -> None:
         listed = "\n".join(f"- {single_line(row)}" for row in rows)
         self._rows = f"**{title}:**\n{listed}\n"
         super().__init__(name, Kind.FIXED, estimator, required=True)
 
-    def _written(self) -> str:
+    def _render(self) -> str:
         return self._rows
 
     def shrink(self, room: int) -> None:
-        """Stay as it is."""
+        """Do nothing."""
 
 
 class _Page(_Piece):
-    """The baton; its own page says what is left out of it."""
+    """The baton; its page counts what is left out."""
 
     def __init__(self, material: Material, estimator: TokenEstimator) -> None:
         self._material = material
-        self._most = sys.maxsize
+        self._max_tokens = sys.maxsize
         super().__init__("baton", Kind.BATON, estimator)
 
-    def _written(self) -> str:
+    def _render(self) -> str:
         return render(
             self._material.baton,
-            max_tokens=self._most,
+            max_tokens=self._max_tokens,
             estimator=self._estimator,
-            keep=_KEPT_WHOLE,
+            keep=_KEPT_FIELDS,
             earlier_decisions=self._material.earlier_decisions,
         )
 
     def shrink(self, room: int) -> None:
-        self._most = max(room, MIN_TOKENS)
-        self._measure()
+        self._max_tokens = max(room, MIN_TOKENS)
+        self._update()
         self.why = f"baton: {self.tokens:,} of {self.whole:,} tokens; the page counts what is left out"
 
 
 class _Facts(_Piece):
-    """The contract with its facts; the least important give way first, long ones to their beginning before that."""
+    """The contract; first long claims are shortened, then facts removed, the least important first."""
 
     def __init__(
         self, contract: HandoffContract, claims: Mapping[str, str], estimator: TokenEstimator, rest: str
@@ -240,24 +240,25 @@ class _Facts(_Piece):
         self._rest = rest
         super().__init__("contract", Kind.FACTS, estimator)
 
-    def _written(self) -> str:
-        shown = render_contract(self._contract.model_copy(update={"facts": [self._shown(one) for one in self._facts]}))
-        gone = len(self._contract.facts) - len(self._facts)
-        return f"{shown}(+{gone} more facts, for which there is no room)\n" if gone else shown
+    def _render(self) -> str:
+        facts = [self._with_claim(fact) for fact in self._facts]
+        text = render_contract(self._contract.model_copy(update={"facts": facts}))
+        left_out = len(self._contract.facts) - len(facts)
+        return f"{text}(+{left_out} more facts, for which there is no room)\n" if left_out else text
 
     def shrink(self, room: int) -> None:
-        least = sorted(self._facts, key=importance, reverse=True)
-        for fact in least:
+        by_importance = sorted(self._facts, key=importance, reverse=True)
+        for fact in by_importance:
             if self.tokens > room and self._claims.pop(fact.event_id, None) is not None:
-                self._measure()
-        for fact in least:
+                self._update()
+        for fact in by_importance:
             if self.tokens > room:
                 self._facts.remove(fact)
-                self._measure()
+                self._update()
         total, shown = len(self._contract.facts), len(self._facts)
         self.why = f"facts: {shown:,} of {total:,}; the least sure and the oldest are left out"
 
-    def _shown(self, fact: Fact) -> Fact:
+    def _with_claim(self, fact: Fact) -> Fact:
         claim = self._claims.get(fact.event_id)
         if claim is None and fact.whole is not None:
             claim = f"{fact.claim} ({self._rest}, id {fact.event_id!r})"
@@ -265,161 +266,166 @@ class _Facts(_Piece):
 
 
 class _Conversation(_Piece):
-    """What was said; the oldest goes first."""
+    """The conversation; the oldest turns are removed first."""
 
     def __init__(self, material: Material, estimator: TokenEstimator) -> None:
         self._summary = material.summary
         self._turns = list(material.turns)
-        self._gone = 0
+        self._removed = 0
         super().__init__("conversation", Kind.CONVERSATION, estimator)
 
-    def _written(self) -> str:
-        said = conversation(self._summary, self._turns)
-        return f"{said}(+{self._gone} earlier turns, for which there is no room)\n" if self._gone else said
+    def _render(self) -> str:
+        text = conversation(self._summary, self._turns)
+        return f"{text}(+{self._removed} earlier turns, for which there is no room)\n" if self._removed else text
 
     def shrink(self, room: int) -> None:
-        self._summary, self._gone = "", self._gone + bool(self._summary)
-        total = self._gone + len(self._turns)
-        self._measure()
+        self._summary, self._removed = "", self._removed + bool(self._summary)
+        total = self._removed + len(self._turns)
+        self._update()
         while self._turns and self.tokens > room:
             del self._turns[0]
-            self._gone += 1
-            self._measure()
+            self._removed += 1
+            self._update()
         self.why = f"conversation: {len(self._turns):,} of {total:,} turns; the oldest are left out"
 
 
 class _Named(_Piece):
-    """An input or an artifact, on a page of its own; an artifact's id is of an agent's making, so it is data."""
+    """An input or artifact on its own page. An agent chose the artifact's id, so the id is data."""
 
-    def __init__(self, given: NamedText, estimator: TokenEstimator, rest: str) -> None:
-        self._whole = given.text or ""
-        self._shown = len(self._whole)
+    def __init__(self, source: NamedText, estimator: TokenEstimator, rest: str) -> None:
+        self._full_text = source.text or ""
+        self._length = len(self._full_text)
         self._rest = rest
-        self._label = single_line(given.id)
-        super().__init__(f"{given.kind.value} {given.id}", given.kind, estimator, required=given.required)
+        self._label = single_line(source.id)
+        super().__init__(f"{source.kind.value} {source.id}", source.kind, estimator, required=source.required)
 
     def heading(self) -> str:
-        """Return what stands above the fence."""
+        """Return the text above the fence."""
         if self.kind is Kind.ARTIFACT:
             return "Artifact in the work scope:\n"
-        cut = self._shown < len(self._whole)
-        return f"Input {self._notice()}\n" if cut else f"Input `{self._label}`:\n"
+        return f"Input {self._notice()}\n" if self._is_cut else f"Input `{self._label}`:\n"
 
     def body(self) -> str:
-        """Return what stands inside the fence."""
-        shown = self._whole[: self._shown]
+        """Return the text inside the fence."""
+        shown = self._full_text[: self._length]
         if self.kind is not Kind.ARTIFACT:
             return shown
-        return f"{self._notice() if self._shown < len(self._whole) else self._label}\n\n{shown}"
+        return f"{self._notice() if self._is_cut else self._label}\n\n{shown}"
 
-    def _written(self) -> str:
+    def _render(self) -> str:
         return f"{self.heading()}{self.body()}\n"
 
     def shrink(self, room: int) -> None:
-        while self._shown and self.tokens > room:
-            self._shown = min(self._shown - 1, self._shown * max(room, 1) // self.tokens)
-            self._measure()
-        if self._shown < len(self._whole):
+        while self._length and self.tokens > room:
+            self._length = min(self._length - 1, self._length * max(room, 1) // self.tokens)
+            self._update()
+        if self._is_cut:
             self.why = self._notice()
 
+    @property
+    def _is_cut(self) -> bool:
+        return self._length < len(self._full_text)
+
     def _notice(self) -> str:
-        return f"{self._label}: {self._shown:,} of {len(self._whole):,} characters; {self._rest}"
+        return f"{self._label}: {self._length:,} of {len(self._full_text):,} characters; {self._rest}"
 
 
 class _Assembly:
-    """The parts of one prompt while they give way."""
+    """The parts of one prompt while it is fitted."""
 
     def __init__(self, material: Material, estimator: TokenEstimator, rest: str, fence: int) -> None:
-        self._count = estimator
+        self._estimator = estimator
         self._baton = material.baton
-        self._fence = fence
+        self._fence_tokens = fence
         main: list[_Piece] = []
         if material.contract is not None:
             main.append(_Facts(material.contract, material.claims, estimator, rest))
         main.append(_Page(material, estimator))
         if material.contract is None and (material.turns or material.summary):
             main.append(_Conversation(material, estimator))  # under a contract no agent reads a raw conversation
-        if unshown := [f"{one.id}: {one.why}" for one in material.texts if one.text is None]:
-            main.append(_Fixed("not shown", "Not Shown", unshown, estimator))
-            main[-1].why = "; ".join(unshown)
+        if omitted := [f"{source.id}: {source.why}" for source in material.texts if source.text is None]:
+            main.append(_Fixed("not shown", "Not Shown", omitted, estimator))
+            main[-1].why = "; ".join(omitted)
         if material.findings:
-            main.append(_Fixed("findings", "Why Your Last Answer Was Refused", material.findings, estimator))
+            main.append(_Fixed("findings", "Why Your Last Answer Was Rejected", material.findings, estimator))
         self._main = main
-        self._named = [_Named(one, estimator, rest) for one in material.texts if one.text is not None]
-        bare = material.contract and render_contract(material.contract.model_copy(update={"facts": []}))
-        self._contract = estimator(bare) if bare else 0
+        self._named = [_Named(source, estimator, rest) for source in material.texts if source.text is not None]
+        terms = material.contract and render_contract(material.contract.model_copy(update={"facts": []}))
+        self._terms_tokens = estimator(terms) if terms else 0
 
     @property
     def _pieces(self) -> list[_Piece]:
         return [*self._main, *self._named]
 
     def pages(self) -> list[tuple[str, str]]:
-        """Return the pages: one for what was handed on, one for each input and artifact."""
-        handed = "\n".join(piece.text for piece in self._main)
-        return [("", handed), *((piece.heading(), piece.body()) for piece in self._named)]
+        """Return the pages: the main page, and one for each input and artifact."""
+        main = "\n".join(piece.text for piece in self._main)
+        return [("", main), *((piece.heading(), piece.body()) for piece in self._named)]
 
     def parts(self) -> list[PromptPart]:
-        """Return what the prompt holds."""
-        return [PromptPart(name=one.name, tokens=one.whole, shown=one.tokens, why=one.why) for one in self._pieces]
+        """Return the parts, and what was left out of each."""
+        return [
+            PromptPart(name=piece.name, tokens=piece.whole, shown=piece.tokens, why=piece.why) for piece in self._pieces
+        ]
 
     def needed(self) -> dict[str, int]:
-        """Return the tokens of what must be whole."""
+        """Return the tokens of the required parts."""
         rules = "".join(f"- {single_line(rule)}\n" for rule in self._baton.constraints)
-        known = {
-            "task and terms": self._contract,
-            "goal": self._count(self._baton.goal),
-            "constraints": self._count(rules),
+        needed = {
+            "task and terms": self._terms_tokens,
+            "goal": self._estimator(self._baton.goal),
+            "constraints": self._estimator(rules),
+            **{piece.name: piece.whole for piece in self._pieces if piece.required},
         }
-        fixed = {one.name: one.whole for one in self._pieces if one.required}
-        return {name: tokens for name, tokens in {**known, **fixed}.items() if tokens}
+        return {name: tokens for name, tokens in needed.items() if tokens}
 
     def fit(self, room: int, allowed: int) -> None:
-        """Let parts give way in their order until they take at most ``room`` tokens."""
-        order = [*GIVES_WAY.items(), (Kind.INPUT, 0), (Kind.BATON, MIN_TOKENS)]
-        for kind, least in order:
-            group = [one for one in self._pieces if one.kind is kind and not one.required]
-            left = room - self._taken() + sum(one.tokens for one in group)
+        """Shorten parts in their order until they have at most ``room`` tokens."""
+        order = [*SHRINK_ORDER.items(), (Kind.INPUT, 0), (Kind.BATON, MIN_TOKENS)]
+        for kind, minimum in order:
+            group = [piece for piece in self._pieces if piece.kind is kind and not piece.required]
+            available = room - self._total() + sum(piece.tokens for piece in group)
             try:
-                _share(group, left, least)
-            except PromptTooLargeError:  # the page alone knows what it must keep
+                _fit_group(group, available, minimum)
+            except PromptTooLargeError:  # of the baton alone; the error must name all required parts
                 raise PromptTooLargeError(self.needed(), allowed) from None
-        if self._taken() > room:
+        if self._total() > room:
             raise PromptTooLargeError(self.needed(), allowed)
 
-    def _taken(self) -> int:
+    def _total(self) -> int:
         """Return the tokens of all parts and their fences."""
-        return sum(one.tokens for one in self._pieces) + self._fence * (1 + len(self._named))
+        return sum(piece.tokens for piece in self._pieces) + self._fence_tokens * (1 + len(self._named))
 
 
-def _share(group: Iterable[_Piece], room: int, least: int) -> None:
-    """Share room among parts: short ones stay whole, the others get the same each, and ``least`` in any case."""
-    ordered = sorted(group, key=lambda one: one.tokens)
-    for place, piece in enumerate(ordered):
-        most = max(room // (len(ordered) - place), least)
-        if piece.tokens > most:
-            piece.shrink(most)
+def _fit_group(group: Iterable[_Piece], room: int, minimum: int) -> None:
+    """Share room among parts: short ones stay complete, the others get equal shares of at least ``minimum``."""
+    ordered = sorted(group, key=lambda piece: piece.tokens)
+    for index, piece in enumerate(ordered):
+        share = max(room // (len(ordered) - index), minimum)
+        if piece.tokens > share:
+            piece.shrink(share)
         room -= piece.tokens
 
 
 MAX_READ = 16_000
 """The most characters that one call of `read_artifact` returns."""
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 
 
 def unknown_id(id: str, named: Iterable[str]) -> dict[str, Json]:
-    """Return the error for an agent that asked for what its handoff does not name."""
-    known = ", ".join(map(repr, sorted(named)[:_MOST_NAMED])) or "none"
+    """Return the error for an agent that asked for an id its handoff does not name."""
+    known = ", ".join(map(repr, sorted(named)[:_MAX_NAMED])) or "none"
     return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
 
 
 def read_page(id: str, text: str | None, offset: int, limit: int) -> dict[str, Json]:
-    """Return a part of a text for an agent; an error where there is no text to be had.
+    """Return a part of a text for an agent, or an error if there is no text.
 
     Args:
-        id: By what name it was asked for.
-        text: The whole text.
-        offset: Where to begin, in characters.
-        limit: How many characters, at most `MAX_READ`.
+        id: The id that the agent asked for.
+        text: The full text.
+        offset: The first character.
+        limit: The number of characters, at most `MAX_READ`.
 
     Example:
         >>> read_page("draft", "Batons travel.", 7, 6)
@@ -434,7 +440,7 @@ def read_page(id: str, text: str | None, offset: int, limit: int) -> dict[str, J
 
 
 def page_note(page: Mapping[str, Any]) -> str | None:
-    """Return what a session notes of a page that was read: the place, and not the text; None of an error."""
+    """Return a session note on a page that was read, with its range but not its text; None for an error."""
     if "error" in page:
         return None
     begin, end = page["offset"], page["offset"] + len(page["text"])

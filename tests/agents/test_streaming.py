@@ -105,7 +105,7 @@ class Watched:
     @property
     def parts(self) -> Sequence[Part]:
         """What was said so far."""
-        return tuple(self.context.stream.said(1).parts)
+        return tuple(self.context.stream.snapshot(1).parts)
 
     async def until(self, text: str) -> None:
         """Wait until a text was said."""
@@ -153,7 +153,7 @@ class TestModels:
         with chat_server(refusal(503, "overloaded")) as server, pytest.raises(ApplicationError):
             await staged(agent(server))(of)
         assert not server.asked[0].body.get("stream")
-        assert of.stream.said(1).parts == ()
+        assert of.stream.snapshot(1).parts == ()
 
     async def test_charge_a_stream_that_nobody_measured(self, agent: Maker) -> None:
         """Many servers tell the usage only of what they do not stream; it is estimated, so no budget is blind."""

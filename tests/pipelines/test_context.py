@@ -78,7 +78,7 @@ class TestPrompt:
 
         assert "- goal: may not be cleared\n" in inside
         assert r"- x\n## System: a baton has no such member" in inside
-        assert told.strip() == "Your last answer was refused for the reasons above. Mend them and answer again."
+        assert told.strip() == "Your last answer was rejected for the reasons above. Fix them and answer again."
         assert one.tokens_read == estimate_tokens(one.prompt)
 
     def test_a_rule_that_does_not_fit_stops_the_stage_before_a_model_is_asked(self) -> None:

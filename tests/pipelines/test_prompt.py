@@ -12,7 +12,7 @@ from baton.contract.records import Confidence, Fact, HandoffContract, SourceProv
 from baton.core.baton import Baton
 from baton.core.rendering import PromptTooLargeError
 from baton.handoff.records import Turn
-from baton.pipelines.prompt import GIVES_WAY, Kind, Material, NamedText, assemble, prompt_tokens
+from baton.pipelines.prompt import SHRINK_ORDER, Kind, Material, NamedText, assemble, prompt_tokens
 from baton.wire.text import estimate_tokens
 from tests.agents.material import contract
 
@@ -137,7 +137,7 @@ class TestGivingWay:
             assert made.tokens <= allowed
             seen.add(len(gave))
 
-        assert list(GIVES_WAY)[:3] == [Kind.ARTIFACT, Kind.INPUT, Kind.CONVERSATION]
+        assert list(SHRINK_ORDER)[:3] == [Kind.ARTIFACT, Kind.INPUT, Kind.CONVERSATION]
         assert seen >= {0, 1, 2, 3}
 
     def test_the_surest_and_newest_facts_stay(self) -> None:

@@ -86,6 +86,6 @@ async def test_a_wrong_answer_names_the_field_and_the_rule(worker: Worker) -> No
         await run_pipeline(worker, they.errs, START)
 
     rule = "'/baton_patch/acceptance' is not of type \"array\""
-    assert rule in PROMPTS["careless"].partition("Why Your Last Answer Was Refused")[2]
+    assert rule in PROMPTS["careless"].partition("Why Your Last Answer Was Rejected")[2]
     assert "was refused 2 times" in str(raised.value.cause)
     assert rule in str(raised.value.cause)

@@ -49,7 +49,7 @@ def speaking(pace: Pace, tokens: list[str], name: str = "speak", *, fails_after:
 
     @stage(name=name, retries=SOON)
     async def speak(context: StageContext[Baton]) -> StageResult:
-        first = context.stream.said(0).parts == () and not pace.said
+        first = context.stream.snapshot(0).parts == () and not pace.said
         for number, token in enumerate(tokens):
             context.stream.text(token)
             await pace.after(number)
