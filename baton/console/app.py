@@ -7,7 +7,7 @@ from types import ModuleType
 from baton.lazy import needs_extra
 
 with needs_extra("console", __name__):
-    import jinja2  # noqa: F401 - what the pages are made with
+    import jinja2  # noqa: F401 - needed by the templates
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
@@ -29,21 +29,21 @@ from baton.errors import BatonError, ServerError
 DEFAULT_PORT = 8234
 """The port of the console, beside the Temporal UI's."""
 PAGES: Sequence[ModuleType] = (pages_runs, pages_inbox, pages_decide, pages_run, report, pages_audit, pages_operate)
-"""The modules of pages, in the order of the menu: each has `ROUTES`, and may have `MENU`, its path and name there."""
+"""The page modules in menu order. Each has `ROUTES`, and `MENU` (path and name) if the menu lists it."""
 
-_AGAIN_SECONDS = "5"
-_OUT_OF_REACH = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-_KEPT = "public, max-age=31536000, immutable"
+_RETRY_AFTER_SECONDS = "5"
+_UNREACHABLE_STATUSES = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
-class _Static(StaticFiles):
-    """Files whose address has their digest."""
+class _ImmutableFiles(StaticFiles):
+    """Static files, whose URLs contain their digest."""
 
-    def file_response(self, *args: object, **named: object) -> Response:
-        """Return a file that a browser may keep for good."""
-        answer = super().file_response(*args, **named)  # type: ignore[arg-type]
-        answer.headers["cache-control"] = _KEPT
-        return answer
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        """Return a file with a cache header that never expires."""
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers["cache-control"] = _CACHE_FOREVER
+        return response
 
 
 def console_app(sources: Sources, access: Access) -> Starlette:
@@ -55,14 +55,14 @@ def console_app(sources: Sources, access: Access) -> Starlette:
     """
     routes: list[BaseRoute] = [
         Route("/enter", enter),
-        Route("/healthz", _healthy),
-        Mount("/static", _Static(directory=STATIC)),
+        Route("/healthz", _health),
+        Mount("/static", _ImmutableFiles(directory=STATIC)),
         *(route for module in PAGES for route in module.ROUTES),
     ]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, access=access), Middleware(GZipMiddleware, minimum_size=1_000)],
-        exception_handlers={HTTPException: _refused, BatonError: _failed, RPCError: _not_answered},
+        exception_handlers={HTTPException: _http_error, BatonError: _baton_error, RPCError: _rpc_error},
     )
     app.router.redirect_slashes = False
     app.state.sources, app.state.access, app.state.templates = sources, access, make_environment()
@@ -87,35 +87,34 @@ async def serve_console(
         yield url
 
 
-async def _healthy(_: Request) -> Response:
-    """Say that the console serves."""
+async def _health(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
 def _message(request: Request, status: int, title: str, text: str) -> Response:
     values = {"title": title, "text": text, "again": status == 503}
-    answer = render(request, "message.html", values, status=status)
+    response = render(request, "message.html", values, status=status)
     if status == 503:
-        answer.headers["refresh"] = answer.headers["retry-after"] = _AGAIN_SECONDS
-    return answer
+        response.headers["refresh"] = response.headers["retry-after"] = _RETRY_AFTER_SECONDS
+    return response
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these
     titles = {404: "Not found", 403: "Not allowed", 405: "Not allowed", 413: "Too large"}
     return _message(request, error.status_code, titles.get(error.status_code, "Refused"), error.detail)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _baton_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ServerError):
-        return _message(request, 503, "The Temporal server is out of reach", str(error))
+        return _message(request, 503, "The Temporal server is unreachable", str(error))
     return _message(request, 409, "That cannot be done", str(error))
 
 
-async def _not_answered(request: Request, error: Exception) -> Response:
+async def _rpc_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RPCError)  # noqa: S101 - registered for these
     if is_gone(error):
         return _message(request, 404, "There is no such run", f"{error.message}; it may have reached its retention")
-    if error.status in _OUT_OF_REACH or error.status is RPCStatusCode.NOT_FOUND:
-        return _message(request, 503, "The Temporal server is out of reach", error.message)
-    return _message(request, 502, "The Temporal server refused", error.message)
+    if error.status in _UNREACHABLE_STATUSES or error.status is RPCStatusCode.NOT_FOUND:
+        return _message(request, 503, "The Temporal server is unreachable", error.message)
+    return _message(request, 502, "The Temporal server refused the request", error.message)

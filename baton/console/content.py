@@ -1,4 +1,4 @@
-"""How values read on a page, and what agents wrote, made readable and harmless: Markdown, diffs, JSON, tables."""
+"""Rendering of values and of untrusted text: Markdown, diffs, JSON, tables."""
 
 import csv
 import io
@@ -25,37 +25,37 @@ from baton.wire.json_values import find_excess
 from baton.wire.money import format_usd
 from baton.wire.text import format_duration, format_rough_duration, format_time, quantity
 
-MOST_CHARACTERS = 300_000
-"""So much of a text is shown, which is more than an approval may show; the whole can be downloaded."""
-MOST_ROWS = 500
+MAX_CHARACTERS = 300_000
+"""The length at which a text is cut; it is above the limit of what an approval may show."""
+MAX_ROWS = 500
 
-_MOST_MARKDOWN, _MOST_SIGNS = 60_000, 5_000  # beyond these the parser can take seconds, in which no one is served
-_MOST_MEMBERS, _MOST_COLUMNS, _MOST_LINES = 20, 50, 20_000
-_DEEPEST = 20  # levels of JSON that are indented: deeper ones would be mostly spaces
+_MAX_MARKDOWN, _MAX_MARKUP = 60_000, 5_000  # characters; beyond these the parser can block the server for seconds
+_MAX_MEMBERS, _MAX_COLUMNS, _MAX_DIFF_LINES = 20, 50, 20_000
+_MAX_DEPTH = 20  # levels; deeper JSON is not indented
 _SARIF = frozenset({"$schema", "version", "runs", "properties", "inlineExternalProperties"})
-_PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+_IMAGE_TYPES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 _MARKDOWN = frozenset({"md", "markdown", "notes", "report", "plan", "summary"})
-_LINK = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?([/?#]|$)", re.IGNORECASE)  # no name before the host
-_DEEPER = 3  # levels by which headings of others stand below those of the page
+_LINK = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?([/?#]|$)", re.IGNORECASE)  # no user name before the host
+_HEADING_OFFSET = 3  # headings of untrusted text are this many levels lower
 
 
 @dataclass(frozen=True)
 class Content:
-    """Something readable."""
+    """A value prepared for display."""
 
     form: str  # `markdown`, `diff`, `json`, `sarif`, `table`, `picture`, `text`, `members` or `binary`
-    text: str = ""  # the text, of a form that is one
-    markup: Markup | None = None  # the markup of Markdown
-    heads: list[str] = field(default_factory=list)  # the headings of a table
-    rows: list[list[str]] = field(default_factory=list)  # the rows of a table, or lines of a diff, each with its kind
-    members: list[tuple[str, "Content"]] = field(default_factory=list)  # the members of an object, each by its name
-    cut: int = 0  # how many characters or rows are left out
-    media: str = ""  # the type of a picture
+    text: str = ""  # for the forms that are text
+    markup: Markup | None = None  # for Markdown
+    heads: list[str] = field(default_factory=list)  # for a table
+    rows: list[list[str]] = field(default_factory=list)  # for a table, or lines of a diff with their kinds
+    members: list[tuple[str, "Content"]] = field(default_factory=list)  # for an object
+    cut: int = 0  # the number of omitted characters or rows
+    media: str = ""  # for a picture: its media type
 
 
-def content_of(data: bytes, *, type: str = "", path: str | None = None) -> Content:
-    """Return some bytes as they are best read; what they are named is a hint that their content must bear out."""
-    picture = picture_type(data)
+def make_content(data: bytes, *, type: str = "", path: str | None = None) -> Content:
+    """Return bytes prepared for display. The type and the path are hints that the bytes must confirm."""
+    picture = image_type(data)
     if picture:
         return Content("picture", media=picture)
     try:
@@ -69,74 +69,74 @@ def content_of(data: bytes, *, type: str = "", path: str | None = None) -> Conte
 
 
 def text_content(text: str, *hints: str) -> Content:
-    """Return a text as it is best read."""
-    cut, text = max(0, len(text) - MOST_CHARACTERS), text[:MOST_CHARACTERS]
-    if not cut and (value := _json(text)) is not None:
-        sarif = _sarif(value) if isinstance(value, dict) and value.keys() <= _SARIF and "runs" in value else None
+    """Return a text prepared for display."""
+    cut, text = max(0, len(text) - MAX_CHARACTERS), text[:MAX_CHARACTERS]
+    if not cut and (value := _parse_json(text)) is not None:
+        sarif = _sarif_table(value) if isinstance(value, dict) and value.keys() <= _SARIF and "runs" in value else None
         return sarif or (Content("json", json_text(value)) if isinstance(value, str) else value_content(value))
     if "csv" in hints or "tsv" in hints:
-        return _table(text, "\t" if "tsv" in hints else ",", cut)
+        return _csv_table(text, "\t" if "tsv" in hints else ",", cut)
     is_diff = {"diff", "patch"} & {*hints} or text.startswith(("diff --git ", "--- ", "@@ "))
-    if is_diff and text.count("\n") <= _MOST_LINES:
-        return Content("diff", rows=[[_kind(line), line] for line in text.splitlines()], cut=cut)
-    if _MARKDOWN & {*hints} and len(text) <= _MOST_MARKDOWN and sum(map(text.count, "[*_`<|")) <= _MOST_SIGNS:
+    if is_diff and text.count("\n") <= _MAX_DIFF_LINES:
+        return Content("diff", rows=[[_line_kind(line), line] for line in text.splitlines()], cut=cut)
+    if _MARKDOWN & {*hints} and len(text) <= _MAX_MARKDOWN and sum(map(text.count, "[*_`<|")) <= _MAX_MARKUP:
         return Content("markdown", markup=markdown(text), cut=cut)
     return Content("text", text, cut=cut)
 
 
 def value_content(value: Any) -> Content:
-    """Return a value of JSON as it is best read: a text alone is Markdown, like records are a table."""
+    """Return a JSON value prepared for display: a string as Markdown, a list of records as a table."""
     if isinstance(value, str):
         return text_content(value, "markdown")
-    if isinstance(value, dict) and 0 < len(value) <= _MOST_MEMBERS:
-        members = [(name, _member(one)) for name, one in value.items()]
-        if any(one.form not in ("json", "text") for _, one in members):
+    if isinstance(value, dict) and 0 < len(value) <= _MAX_MEMBERS:
+        members = [(name, _member(member)) for name, member in value.items()]
+        if any(content.form not in ("json", "text") for _, content in members):
             return Content("members", members=members)
-    return _records(value) or Content("json", json_text(value))
+    return _records_table(value) or Content("json", json_text(value))
 
 
 def _member(value: Any) -> Content:
-    """Return one member of an object; only a text of several lines is more than a value."""
+    """Return a member of an object; only a string of several lines is rendered as Markdown."""
     if isinstance(value, str) and "\n" in value:
         return text_content(value, "markdown")
-    return _records(value) or Content("json", json_text(value))
+    return _records_table(value) or Content("json", json_text(value))
 
 
-def picture_type(data: bytes) -> str | None:
-    """Return the type of a picture that a browser may show, by its first bytes; drawings that hold scripts are none."""
+def image_type(data: bytes) -> str | None:
+    """Return the media type of an image by its first bytes, or None. SVG is excluded, since it may hold scripts."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
-    return next((kind for begin, kind in _PICTURES.items() if data.startswith(begin)), None)
+    return next((media for prefix, media in _IMAGE_TYPES.items() if data.startswith(prefix)), None)
 
 
 @lru_cache(maxsize=64)
 def markdown(text: str) -> Markup:
-    """Return Markdown as markup: no HTML and no pictures of its author's, links that say where they lead."""
-    tokens = [token for one in _PARSER.parse(text) for token in _tamed(one)]
+    """Render Markdown without its HTML and images, and with the host shown after each link."""
+    tokens = [token for raw_token in _PARSER.parse(text) for token in _sanitize(raw_token)]
     return Markup(_PARSER.renderer.render(tokens, _PARSER.options, {}))  # noqa: S704 - the parser escapes all text
 
 
-def _tamed(token: Token) -> Iterator[Token]:
-    """Yield a token without what could steer the page, and after a link the host that it leads to."""
-    link = token.attrGet("href") if token.type == "link_open" else None
+def _sanitize(token: Token) -> Iterator[Token]:
+    """Yield a token without attributes that affect the page; append its host to a link."""
+    address = token.attrGet("href") if token.type == "link_open" else None
     start = token.attrs.get("start")
-    token.attrs = {"start": start} if isinstance(start, int) else {}  # alignment would be a style
-    token.info = ""  # the language of code would be a class
-    token.content = visible(token.content)  # here, for entities are signs by now
+    token.attrs = {"start": start} if isinstance(start, int) else {}  # table alignment would become a style
+    token.info = ""  # a code block's language would become a class
+    token.content = visible(token.content)  # after entities were decoded
     if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
-        token.tag = f"h{min(6, int(token.tag[1]) + _DEEPER)}"
-    if isinstance(link, str):
-        token.attrs = {"href": link, "rel": "noopener noreferrer nofollow", "target": "_blank"}
-        token.meta = {"host": urlsplit(link).netloc}
+        token.tag = f"h{min(6, int(token.tag[1]) + _HEADING_OFFSET)}"
+    if isinstance(address, str):
+        token.attrs = {"href": address, "rel": "noopener noreferrer nofollow", "target": "_blank"}
+        token.meta = {"host": urlsplit(address).netloc}
     if token.children:
-        token.children = list(_with_hosts(token.children))
+        token.children = list(_sanitize_children(token.children))
     yield token
 
 
-def _with_hosts(tokens: list[Token]) -> Iterator[Token]:
+def _sanitize_children(tokens: list[Token]) -> Iterator[Token]:
     host = ""
     for token in tokens:
-        yield from _tamed(token)
+        yield from _sanitize(token)
         if token.type == "link_open":
             host = token.meta["host"]
         elif token.type == "link_close":
@@ -144,7 +144,6 @@ def _with_hosts(tokens: list[Token]) -> Iterator[Token]:
 
 
 def _is_link(address: str) -> bool:
-    """Return whether Markdown may link to an address."""
     return bool(_LINK.match(address))
 
 
@@ -152,92 +151,90 @@ _PARSER = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("tabl
 _PARSER.validateLink = _is_link  # type: ignore[method-assign, assignment]
 
 
-def _json(text: str) -> Any:
-    """Return the value of a text of JSON; None where that would not be all that the text says, or is too deep."""
+def _parse_json(text: str) -> Any:
+    """Parse JSON. Return None if parsing would lose something (duplicate keys, digits) or it is too deep."""
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_float=_exact, parse_constant=_exact)
+        value = json.loads(text, object_pairs_hook=_make_object, parse_float=_exact, parse_constant=_exact)
     except (ValueError, RecursionError):
         return None
     return value if find_excess(value, sys.maxsize) is None else None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("a member stands there twice")
+        raise ValueError("duplicate key")
     return value
 
 
 def _exact(text: str) -> float:
     number = float(text)
     if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
-        raise ValueError("another number would be shown")
+        raise ValueError("number cannot be represented exactly")
     return number
 
 
-def _records(value: Any) -> Content | None:
-    """Return a list of flat objects as a table; None of anything else."""
+def _records_table(value: Any) -> Content | None:
+    """Return a list of flat objects as a table, or None for any other value."""
     if not isinstance(value, list) or not value or not all(isinstance(row, dict) and row for row in value):
         return None
     heads = list(dict.fromkeys(str(name) for row in value for name in row))
-    if len(heads) > _MOST_COLUMNS or any(isinstance(cell, dict | list) for row in value for cell in row.values()):
+    if len(heads) > _MAX_COLUMNS or any(isinstance(cell, dict | list) for row in value for cell in row.values()):
         return None
-    rows = [[_cell(row.get(name, "")) for name in heads] for row in value[:MOST_ROWS]]
-    return Content("table", heads=heads, rows=rows, cut=len(value[MOST_ROWS:]))
+    rows = [[_cell(row.get(name, "")) for name in heads] for row in value[:MAX_ROWS]]
+    return Content("table", heads=heads, rows=rows, cut=len(value[MAX_ROWS:]))
 
 
 def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _sarif(value: dict[str, Any]) -> Content | None:
-    """Return the results of a SARIF log as a table; None where it has not that form."""
+def _sarif_table(value: dict[str, Any]) -> Content | None:
+    """Return the results of a SARIF log as a table, or None if it is not one."""
     rows: list[list[str]] = []
     try:
         for run in value["runs"]:
-            for one in run.get("results", []):
-                where = (one.get("locations") or [{}])[0].get("physicalLocation", {})
-                line = where.get("region", {}).get("startLine", "")
-                place = f"{where.get('artifactLocation', {}).get('uri', '')}{f':{line}' if line else ''}"
-                level, rule = one.get("level", "warning"), one.get("ruleId", "")
-                rows.append([str(level), str(rule), place, str(one.get("message", {}).get("text", ""))])
+            for result in run.get("results", []):
+                location = (result.get("locations") or [{}])[0].get("physicalLocation", {})
+                line = location.get("region", {}).get("startLine", "")
+                place = f"{location.get('artifactLocation', {}).get('uri', '')}{f':{line}' if line else ''}"
+                level, rule = result.get("level", "warning"), result.get("ruleId", "")
+                rows.append([str(level), str(rule), place, str(result.get("message", {}).get("text", ""))])
     except (AttributeError, TypeError, KeyError, IndexError):
         return None
     if not rows:
         return None
-    return Content(
-        "sarif", heads=["Level", "Rule", "Where", "Finding"], rows=rows[:MOST_ROWS], cut=len(rows[MOST_ROWS:])
-    )
+    return Content("sarif", heads=["Level", "Rule", "Where", "Finding"], rows=rows[:MAX_ROWS], cut=len(rows[MAX_ROWS:]))
 
 
-def _table(text: str, delimiter: str, cut: int) -> Content:
+def _csv_table(text: str, delimiter: str, cut: int) -> Content:
     try:
         rows = list(csv.reader(io.StringIO(text), delimiter=delimiter))
     except csv.Error:
         return Content("text", text, cut=cut)
     width = max(map(len, rows), default=0)
-    if not 0 < width <= _MOST_COLUMNS:
+    if not 0 < width <= _MAX_COLUMNS:
         return Content("text", text, cut=cut)
-    heads, *body = [row + [""] * (width - len(row)) for row in rows[: MOST_ROWS + 1]]
-    return Content("table", heads=heads, rows=body, cut=max(0, len(rows) - 1 - MOST_ROWS))
+    heads, *body = [row + [""] * (width - len(row)) for row in rows[: MAX_ROWS + 1]]
+    return Content("table", heads=heads, rows=body, cut=max(0, len(rows) - 1 - MAX_ROWS))
 
 
-def _kind(line: str) -> str:
+def _line_kind(line: str) -> str:
     if line.startswith(("+++", "---", "diff ", "index ")):
         return "head"
     return {"+": "plus", "-": "minus", "@": "at"}.get(line[:1], "")
 
 
-_KEPT = "\n\t"
+_PLAIN_CONTROLS = "\n\t"
 _JOINERS = "\u200c\u200d"  # scripts and emoji need them
 _SPACES = ("Zl", "Zp")
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
-_MOST_MARKS = 2
-"""So many marks may stand above one letter: more of them leave their line."""
+_MAX_COMBINING_MARKS = 2
+"""The number of combining marks allowed on a letter; more would leave their line."""
 
 
 def visible(text: str) -> str:
-    r"""Return ``text`` so that each sign shows and none steers the page: controls and turns of direction are escaped.
+    r"""Return ``text`` with control, format and bidi characters escaped.
 
     Example:
         >>> visible("pay\u202egnp.exe"), visible("a\x00b")
@@ -245,46 +242,46 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    shown: list[str] = []
-    marks = 0
-    for sign in text:
-        kind = unicodedata.category(sign)
-        marks = marks + 1 if kind in ("Mn", "Me") else 0
-        if marks > _MOST_MARKS:
+    chars: list[str] = []
+    mark_count = 0
+    for char in text:
+        category = unicodedata.category(char)
+        mark_count = mark_count + 1 if category in ("Mn", "Me") else 0
+        if mark_count > _MAX_COMBINING_MARKS:
             continue
-        hidden = sign not in _KEPT and sign not in _JOINERS and kind in (*_HIDDEN, *_SPACES)
-        shown.append(json.dumps(sign)[1:-1] if hidden else sign)
-    return "".join(shown)
+        escaped = char not in _PLAIN_CONTROLS and char not in _JOINERS and category in (*_HIDDEN, *_SPACES)
+        chars.append(json.dumps(char)[1:-1] if escaped else char)
+    return "".join(chars)
 
 
-def shown(value: Any) -> Any:
-    """Return what a template writes for a value: text made `visible`, nothing for None; markup of ours stays."""
+def finalize(value: Any) -> Any:
+    """Return a template's output for a value: `visible` text, an empty string for None, our markup unchanged."""
     if value is None:
         return ""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def moment(at: datetime | None) -> Markup:
-    """Return a time in UTC as an element that a browser may show in its own zone."""
+def time_element(at: datetime | None) -> Markup:
+    """Return a time as an element, which the script converts to the browser's zone."""
     if at is None:
         return Markup("")
     utc = at.astimezone(UTC)
     return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(timespec="milliseconds"), format_time(utc))
 
 
-def ago(at: datetime | None) -> Markup:
-    """Return how long ago something was, in the largest unit that fits, with the time itself as its title."""
+def age_element(at: datetime | None) -> Markup:
+    """Return how long ago ``at`` was, in the largest unit that fits, with the time as its title."""
     if at is None:
         return Markup("")
-    told = format_rough_duration(max(timedelta(), datetime.now(UTC) - at))
+    age = format_rough_duration(max(timedelta(), datetime.now(UTC) - at))
     utc = at.astimezone(UTC)
     return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(
-        utc.isoformat(timespec="milliseconds"), format_time(utc), told
+        utc.isoformat(timespec="milliseconds"), format_time(utc), age
     )
 
 
 def number(value: int | None) -> str:
-    """Return a number with its thousands apart."""
+    """Return a number with thousands separators."""
     return "" if value is None else f"{value:,}"
 
 
@@ -292,42 +289,42 @@ def size(count: int | None) -> str:
     """Return a number of bytes in the largest unit that fits."""
     if count is None:
         return ""
-    for unit, one in (("MB", 1_000_000), ("kB", 1_000)):
-        if count >= one:
-            return f"{count / one:.1f} {unit}"
+    for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
     return quantity(count, "byte")
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON, indented where it is not very deep."""
+    """Return a value as JSON, indented unless it is very deep."""
     try:
-        plain = to_jsonable_python(value)
+        jsonable = to_jsonable_python(value)
     except ValueError:
-        return "this JSON is nested too deep to be shown"
-    is_deep = find_excess(plain, sys.maxsize, _DEEPEST) is not None
-    return json.dumps(plain, ensure_ascii=False, indent=None if is_deep else 2)
+        return "this JSON is nested too deeply to show"
+    is_deep = find_excess(jsonable, sys.maxsize, _MAX_DEPTH) is not None
+    return json.dumps(jsonable, ensure_ascii=False, indent=None if is_deep else 2)
 
 
-def isolated(text: Any) -> Markup:
-    """Return text whose direction is its own, so that it does not turn what stands beside it."""
+def isolate(text: Any) -> Markup:
+    """Return text in a `bdi` element, so that its direction does not affect its surroundings."""
     return Markup("<bdi>{}</bdi>").format(escape(visible(str(text))))
 
 
 def artifact_command(workflow_id: str, artifact_id: str) -> str:
-    """Return the command that writes out an artifact."""
+    """Return the command that prints an artifact."""
     return f"baton artifact cat {shlex.quote(workflow_id)} {shlex.quote(artifact_id)}"
 
 
 FILTERS: Mapping[str, Any] = {
     "length": format_duration,
-    "moment": moment,
-    "ago": ago,
+    "moment": time_element,
+    "ago": age_element,
     "dollars": format_usd,
     "number": number,
     "bytes": size,
     "json": json_text,
-    "bdi": isolated,
+    "bdi": isolate,
     "quantity": quantity,
     "artifact_command": artifact_command,
 }
-"""What templates may call."""
+"""The filters of the templates."""

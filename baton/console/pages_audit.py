@@ -1,4 +1,4 @@
-"""The audit of a task, its evidence to download, and the personal data of a run, sealed until somebody says why."""
+"""Pages for a task's audit, its evidence bundle, and a run's personal data, which opens after a reason is given."""
 
 import asyncio
 import tempfile
@@ -9,41 +9,43 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.client import Erased, PersonalData, RunRecord, Trace, standing
-from baton.console.forms import fault_of_reason
-from baton.console.pages_run import run_of
-from baton.console.rendering import file, named, render, run_path, sources_of
-from baton.console.security import Role, action, page, viewer_of
+from baton.console.forms import check_reason
+from baton.console.pages_run import read_requested_run
+from baton.console.rendering import file_response, get_sources, query_param, render, run_path
+from baton.console.security import Role, action, get_viewer, page
 from baton.console.sources import Sources
 
 _ERASURE = "ERASURE"
 
 
 async def _run(request: Request, sources: Sources) -> RunRecord | None:
-    """Return the run whose page led here."""
+    """Return the run that the address names, or None."""
     workflow_id = request.query_params.get("id")
     return await sources.run(workflow_id, request.query_params.get("run") or None) if workflow_id else None
 
 
 def basis(trace: Trace) -> list[str]:
-    """Return what a verdict is based on, and what was not checked."""
-    found = trace.report
-    told = [f"The hash chain links records 1 to {found.records}." if found.records else "It has no records."]
-    if found.signed_through:
-        told.append(f"A signature covers records 1 to {found.signed_through}.")
+    """Return what a verdict is based on, and what was not checked, as sentences."""
+    report = trace.report
+    lines = [f"The hash chain links records 1 to {report.records}." if report.records else "It has no records."]
+    if report.signed_through:
+        lines.append(f"A signature covers records 1 to {report.signed_through}.")
     else:
-        told.append("No signature was verified: no public key that made one is at hand.")
-    if found.anchored_through:
-        told.append(f"What was kept outside the ledger covers records 1 to {found.anchored_through}.")
-    if found.anchored_through < found.records:
-        told.append("Whether later records were cut off was not checked: nothing outside the ledger covers the last.")
-    if found.reason:
-        told.append(f"Record {found.sequence or found.records}: {found.reason}")
-    return told
+        lines.append("No signature was verified: their public keys are not available.")
+    if report.anchored_through:
+        lines.append(f"An anchor outside the ledger covers records 1 to {report.anchored_through}.")
+    if report.anchored_through < report.records:
+        lines.append(
+            "Whether later records were cut off was not checked: no anchor outside the ledger covers the last."
+        )
+    if report.reason:
+        lines.append(f"Record {report.sequence or report.records}: {report.reason}")
+    return lines
 
 
 async def audit(request: Request) -> Response:
-    """Show the records of a task."""
-    sources, task = sources_of(request), named(request, "task")
+    """Show a task's records."""
+    sources, task = get_sources(request), query_param(request, "task")
     run, runs = await _run(request, sources), await sources.runs_of(task)
     trace = await sources.trace(task, [*runs, run] if run else runs)
     pairs = list(zip(trace.linked, trace.headers, strict=True))
@@ -53,7 +55,7 @@ async def audit(request: Request) -> Response:
         "trace": trace,
         "basis": basis(trace),
         "verdict": trace.report.verdict.value,
-        "runs": [(one, standing(one, await sources.waits(one)).status) for one in runs],
+        "runs": [(task_run, standing(task_run, await sources.waits(task_run)).status) for task_run in runs],
         "rows": pairs,
         "erasures": [(record, header) for record, header in pairs if header.kind == _ERASURE],
     }
@@ -61,37 +63,37 @@ async def audit(request: Request) -> Response:
 
 
 async def evidence(request: Request) -> Response:
-    """Return a task's evidence as a bundle that others verify without the ledger."""
-    sources, task = sources_of(request), named(request, "task")
-    ledger, known = await sources.ledger(), sources.evidence
-    assert known is not None  # noqa: S101 - else there is no ledger
+    """Return a task's evidence as a bundle that verifies without the ledger."""
+    sources, task = get_sources(request), query_param(request, "task")
+    ledger, evidence = await sources.ledger(), sources.evidence
+    assert evidence is not None  # noqa: S101 - else there is no ledger
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(folder) / "evidence.zst"
-        await ledger.export(bundle, [task], keys=[*known.keys], verifier=known.verifier)
+        await ledger.export(bundle, [task], keys=[*evidence.keys], verifier=evidence.verifier)
         data = await asyncio.to_thread(bundle.read_bytes)
-    return file(data, f"{task}.zst", media="application/zstd")
+    return file_response(data, f"{task}.zst", media="application/zstd")
 
 
-async def sealed(request: Request) -> Response:
-    """Show of whom a run knows what, without what it is."""
-    return _shown(request, await run_of(request))
+async def show_sealed(request: Request) -> Response:
+    """Show which personal data a run has, without its values."""
+    return _personal_page(request, await read_requested_run(request))
 
 
-async def opened(request: Request, form: Mapping[str, str]) -> Response:
-    """Show the values, once it is on record who opened them and why."""
-    run, why = await run_of(request), form.get("why", "").strip()
-    if fault := fault_of_reason(why):
-        return _shown(request, run, fault=fault)
-    return _shown(request, run, known=await sources_of(request).disclosed(run, viewer_of(request).name, why))
+async def open_data(request: Request, form: Mapping[str, str]) -> Response:
+    """Record who opens personal data and why, then show it."""
+    run, why = await read_requested_run(request), form.get("why", "").strip()
+    if fault := check_reason(why):
+        return _personal_page(request, run, fault=fault)
+    return _personal_page(request, run, known=await get_sources(request).disclosed(run, get_viewer(request).name, why))
 
 
-def _shown(request: Request, run: RunRecord, *, known: PersonalData | None = None, fault: str = "") -> Response:
+def _personal_page(request: Request, run: RunRecord, *, known: PersonalData | None = None, fault: str = "") -> Response:
     sealed_fields = ((who, entry.get("fields")) for who, entry in run.personal_data.items() if isinstance(entry, dict))
     values = {
         "run": run,
         "people": {who: sorted(fields) if isinstance(fields, dict) else [] for who, fields in sealed_fields},
         "known": known,
-        "erased": {who: one for who, one in (known or {}).items() if isinstance(one, Erased)},
+        "erased": {who: data for who, data in (known or {}).items() if isinstance(data, Erased)},
         "fault": fault,
         "action": run_path(run.workflow_id, run.run_id, "/personal"),
     }
@@ -101,6 +103,6 @@ def _shown(request: Request, run: RunRecord, *, known: PersonalData | None = Non
 ROUTES = [
     page("/audit", audit),
     page("/audit/evidence", evidence),
-    page("/run/personal", sealed),
-    action("/run/personal", opened, Role.OPERATOR),
+    page("/run/personal", show_sealed),
+    action("/run/personal", open_data, Role.OPERATOR),
 ]

@@ -1,4 +1,4 @@
-"""Deciding: an approval, on exactly what is shown; and a handoff that waits for a person."""
+"""Pages for decisions: an approval, bound to what is shown, and a handoff that waits for a person."""
 
 import shlex
 from collections.abc import Mapping
@@ -36,339 +36,342 @@ from baton.client import (
     without_envelope,
 )
 from baton.console.content import Content, artifact_command, text_content
-from baton.console.forms import NOTHING_SENT, SchemaForm, Sent, fault_of_reason, parsed_json
+from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
 from baton.console.pages_inbox import approval_path, handoff_path, kind_of
-from baton.console.rendering import Enclosed, artifact_file, enclosed, file, follow, named, render, sources_of
-from baton.console.security import Role, action, page, viewer_of
+from baton.console.rendering import (
+    ArtifactView,
+    artifact_file,
+    file_response,
+    get_sources,
+    load_artifact,
+    query_param,
+    render,
+    stream_changes,
+)
+from baton.console.security import Role, action, get_viewer, page
 from baton.console.sources import Sources
 from baton.wire.json_values import digest
 from baton.wire.money import parse_amount
 
-_LOOKS_EVERY = 1.0
-_READ_SECONDS = 5.0  # a page says sooner than a decision that no worker answers, and follows once one does
+_POLL_SECONDS = 1.0
+_READ_SECONDS = 5.0  # shorter than for a decision; the page updates once a worker answers
 
 
 @dataclass(frozen=True)
-class Question:
-    """An approval as its page shows it."""
+class ApprovalView:
+    """The state of an approval."""
 
-    name: str  # its name
-    open: OpenApproval | None = None  # what is asked and shown; None if it is settled, or no worker answers
-    decided: Decided | None = None  # how it was settled
-    trouble: str = ""  # why nothing can be decided now
-    since: datetime | None = None  # since when it waits, as the history tells
+    name: str
+    open: OpenApproval | None = None  # None if it is decided, or no worker answers
+    decided: Decided | None = None
+    trouble: str = ""  # why it cannot be decided now
+    since: datetime | None = None  # when it began to wait, from the history
 
     @property
     def mark(self) -> str:
-        """Changes whenever the page does."""
+        """A digest that changes whenever the page does."""
         waiting = self.open.waiting if self.open else None
         votes = [vote.who for vote in waiting.votes] if waiting else []
         return digest([self.trouble, waiting.digest if waiting else "", votes, self.decided is not None])[7:23]
 
 
-async def read_question(sources: Sources, workflow_id: str, question: str) -> Question:
-    """Return an approval as it stands: open, settled by somebody, or out of reach."""
+async def read_approval(sources: Sources, workflow_id: str, question: str) -> ApprovalView:
+    """Return the state of an approval: open, decided or unreachable."""
     client = await sources.client()
     try:
         await must_be_answerable(client, workflow_id)
         approvals = await answer_of(client, workflow_id, open_approvals_of(client, workflow_id), within=_READ_SECONDS)
     except PipelineError as error:
-        trouble, found = str(error), None
+        trouble, approval = str(error), None
     else:
-        trouble, found = "", next((one for one in approvals if one.waiting.question == question), None)
-    if found is not None:
-        return Question(found.waiting.name, found)
+        trouble = ""
+        approval = next((candidate for candidate in approvals if candidate.waiting.question == question), None)
+    if approval is not None:
+        return ApprovalView(approval.waiting.name, approval)
     run = await sources.run(workflow_id)
     decided = decided_question(run, question)
     if decided is not None:
-        return Question(decided.approval, decided=decided)
+        return ApprovalView(decided.approval, decided=decided)
     seq = question.partition(":")[0]
-    step = next((one for one in run.steps if str(one.seq) == seq), None)
+    step = next((step for step in run.steps if str(step.seq) == seq), None)
     if trouble and step is not None and step.status is StepStatus.RUNNING:
-        return Question(step.name, trouble=trouble, since=step.began)
+        return ApprovalView(step.name, trouble=trouble, since=step.began)
     if step is None:
         raise HTTPException(404, f"{workflow_id!r} has not asked question {question!r}")
-    asked_again = "It was withdrawn: the run was rolled back, or its code went on without it."
-    return Question(step.name, trouble=asked_again)
+    withdrawn = "It was withdrawn: the run was rolled back, or its code continued without it."
+    return ApprovalView(step.name, trouble=withdrawn)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One thing that an approval shows, as its page has it: a text, or an artifact."""
+class ExhibitView:
+    """An exhibit of an approval, prepared for display: a text or an artifact."""
 
     exhibit: Exhibit
     path: str
     content: Content | None = None
-    artifact: Enclosed | None = None
+    artifact: ArtifactView | None = None
     command: str = ""
 
 
-async def _shown(sources: Sources, workflow_id: str, question: str, waiting: Waiting) -> list[Shown]:
-    """Return all that an approval shows, made readable; with the commands that show the whole elsewhere."""
-    shown = []
-    for place, one in enumerate(waiting.shows, start=1):
-        path = approval_path(workflow_id, question, "/exhibit", place=place)
-        if one.artifact is None:
+async def _exhibit_views(sources: Sources, workflow_id: str, question: str, waiting: Waiting) -> list[ExhibitView]:
+    """Return the exhibits of an approval, with the commands that print them in full."""
+    views = []
+    for number, exhibit in enumerate(waiting.shows, start=1):
+        path = approval_path(workflow_id, question, "/exhibit", place=number)
+        if exhibit.artifact is None:
             command = f"baton show {shlex.quote(workflow_id)} --asked"
-            shown.append(Shown(one, path, text_content(one.text, one.form), command=command))
+            views.append(ExhibitView(exhibit, path, text_content(exhibit.text, exhibit.form), command=command))
         else:
-            command = artifact_command(workflow_id, one.artifact.id)
-            shown.append(Shown(one, path, artifact=await enclosed(sources, one.artifact), command=command))
-    return shown
+            command = artifact_command(workflow_id, exhibit.artifact.id)
+            artifact = await load_artifact(sources, exhibit.artifact)
+            views.append(ExhibitView(exhibit, path, artifact=artifact, command=command))
+    return views
 
 
 def _commands(workflow_id: str, waiting: Waiting) -> list[str]:
-    """Return the commands that decide with a key: keys do not go into a browser."""
+    """Return the commands that decide with a key, which a browser must not hold."""
     target = f"{shlex.quote(workflow_id)} {shlex.quote(waiting.name)} --key KEY_FILE --why '…'"
     form = _form_of(waiting)
-    required = [one.name.split("/") for one in form.fields() if one.required] if form else []
+    required = [form_field.name.split("/") for form_field in form.fields() if form_field.required] if form else []
     names = dict.fromkeys(path[1] for path in required if len(path) > 1)
     sets = "".join(f" --set {shlex.quote(f'{name}=…')}" for name in names)
     return [f"baton approve {target}{sets}", f"baton deny {target}"]
 
 
 async def exhibit(request: Request) -> Response:
-    """Return one thing that an open approval shows, to be saved; a picture may be shown."""
-    asked = await read_question(sources_of(request), named(request, "run"), named(request, "question"))
+    """Return an exhibit of an open approval as a download; an image may be displayed."""
+    view = await read_approval(get_sources(request), query_param(request, "run"), query_param(request, "question"))
     place = request.query_params.get("place", "")
-    shows = {str(number): one for number, one in enumerate(asked.open.waiting.shows, start=1)} if asked.open else {}
+    shows = {str(number): item for number, item in enumerate(view.open.waiting.shows, start=1)} if view.open else {}
     if place not in shows:
-        raise HTTPException(404, "the approval shows no such thing, or is not open any more")
-    one = shows[place]
-    if one.artifact is None:
-        return file(one.text.encode(), f"{one.title}.txt")
-    return artifact_file(request, one.artifact, await sources_of(request).artifact(one.artifact.hash))
+        raise HTTPException(404, "the approval has no such exhibit, or is no longer open")
+    exhibit = shows[place]
+    if exhibit.artifact is None:
+        return file_response(exhibit.text.encode(), f"{exhibit.title}.txt")
+    return artifact_file(request, exhibit.artifact, await get_sources(request).artifact(exhibit.artifact.hash))
 
 
 def _form_of(waiting: Waiting) -> SchemaForm | None:
-    """Return the form that a yes fills in; in a quorum it holds the answer that the others gave."""
+    """Return the form of an approval's answer; in a quorum it starts with the answer of earlier votes."""
     if waiting.answer is None:
         return None
     earlier = waiting.votes[0].answer if waiting.votes else None
     return SchemaForm(waiting.answer, "answer", earlier) if earlier else SchemaForm(waiting.answer, "answer")
 
 
-async def _question_page(
-    request: Request,
-    workflow_id: str,
-    question: str,
-    asked: Question,
-    sent: Sent = NOTHING_SENT,
+async def _approval_page(
+    request: Request, workflow_id: str, question: str, view: ApprovalView, submission: Submission = NO_SUBMISSION
 ) -> Response:
-    """Show an approval: with what was typed, and why that did not count, or could not be sent."""
-    waiting = asked.open.waiting if asked.open else None
+    """Render an approval, with a submission that was rejected or not sent."""
+    waiting = view.open.waiting if view.open else None
     form = _form_of(waiting) if waiting else None
-    seen = sent.given.get("digest", "")
+    seen_digest = submission.inputs.get("digest", "")
     values = {
         "workflow_id": workflow_id,
         "question": question,
-        "asked": asked,
+        "view": view,
         "waiting": waiting,
-        "baton": asked.open.baton if asked.open else None,
-        "exhibits": await _shown(sources_of(request), workflow_id, question, waiting) if waiting else [],
+        "baton": view.open.baton if view.open else None,
+        "exhibits": await _exhibit_views(get_sources(request), workflow_id, question, waiting) if waiting else [],
         "commands_to_sign": _commands(workflow_id, waiting) if waiting and waiting.proof else [],
-        "fields": form.fields(sent.given, sent.faults) if form else [],
-        **vars(sent),
-        "why": sent.given.get("why", ""),
-        "changed": bool(waiting and seen and seen != waiting.digest),
-        "mine": _mine(viewer_of(request).name, waiting),
+        "fields": form.fields(submission.inputs, submission.faults) if form else [],
+        **vars(submission),
+        "why": submission.inputs.get("why", ""),
+        "changed": bool(waiting and seen_digest and seen_digest != waiting.digest),
+        "mine": _has_approved(get_viewer(request).name, waiting),
         "action": approval_path(workflow_id, question),
-        "events": f"{approval_path(workflow_id, question).replace('?', '/events?')}&cursor={asked.mark}",
+        "events": f"{approval_path(workflow_id, question).replace('?', '/events?')}&cursor={view.mark}",
     }
-    return render(request, "approval.html", values, status=sent.status)
+    return render(request, "approval.html", values, status=submission.status)
 
 
-def _mine(name: str, waiting: Waiting | None) -> bool:
-    """Return whether a person has approved already."""
+def _has_approved(name: str, waiting: Waiting | None) -> bool:
+    """Return whether a person has already approved."""
     return waiting is not None and name.casefold() in {vote.who.casefold() for vote in waiting.votes}
 
 
 async def approval(request: Request) -> Response:
     """Show an approval."""
-    workflow_id, question = named(request, "run"), named(request, "question")
-    asked = await read_question(sources_of(request), workflow_id, question)
-    return await _question_page(request, workflow_id, question, asked)
+    workflow_id, question = query_param(request, "run"), query_param(request, "question")
+    view = await read_approval(get_sources(request), workflow_id, question)
+    return await _approval_page(request, workflow_id, question, view)
 
 
-async def decide_approval(request: Request, given: Mapping[str, str]) -> Response:
-    """Decide about an approval; the same decision sent again gets the same page."""
-    workflow_id, question = named(request, "run"), named(request, "question")
-    sources, viewer = sources_of(request), viewer_of(request)
-    asked = await read_question(sources, workflow_id, question)
-    done = RedirectResponse(approval_path(workflow_id, question), status_code=303)
-    if asked.open is None:
-        if asked.decided:
-            return done
-        return await _question_page(request, workflow_id, question, asked, Sent(given, unsent=asked.trouble))
-    waiting, approved = asked.open.waiting, given.get("approved") == "yes"
-    faults = {"why": fault} if (fault := fault_of_reason(given.get("why", ""))) else {}
+async def decide_approval(request: Request, fields: Mapping[str, str]) -> Response:
+    """Decide an approval. Sending the same decision again has no effect."""
+    workflow_id, question = query_param(request, "run"), query_param(request, "question")
+    sources, viewer = get_sources(request), get_viewer(request)
+    view = await read_approval(sources, workflow_id, question)
+    redirect = RedirectResponse(approval_path(workflow_id, question), status_code=303)
+    if view.open is None:
+        if view.decided:
+            return redirect
+        return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=view.trouble))
+    waiting, approved = view.open.waiting, fields.get("approved") == "yes"
+    faults = {"why": fault} if (fault := check_reason(fields.get("why", ""))) else {}
     answer: Any = None
     if approved and (form := _form_of(waiting)) is not None:
-        filled = form.filled(given)
+        filled = form.filled(fields)
         answer, faults = filled.value, {**faults, **filled.faults}
-    if given.get("approved") not in ("yes", "no"):
+    if fields.get("approved") not in ("yes", "no"):
         faults["approved"] = "approve or deny"
     if faults:
-        return await _question_page(request, workflow_id, question, asked, Sent(given, faults=faults))
+        return await _approval_page(request, workflow_id, question, view, Submission(fields, faults=faults))
     decision = Decision(
         approval=waiting.name,
         question=question,
-        digest=given.get("digest"),
+        digest=fields.get("digest"),
         approved=approved,
         who=viewer.name,
-        why=given["why"].strip(),
+        why=fields["why"].strip(),
         answer=answer,
     )
     client = await sources.client()
     try:
         await answer_of(client, workflow_id, decide(client, workflow_id, decision))
     except NoAnswerError as error:
-        return await _question_page(request, workflow_id, question, asked, Sent(given, unsent=str(error)))
+        return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=str(error)))
     except PipelineError as error:
-        asked = await read_question(sources, workflow_id, question)
-        return await _question_page(request, workflow_id, question, asked, Sent(given, refused=str(error)))
-    return done
+        view = await read_approval(sources, workflow_id, question)
+        return await _approval_page(request, workflow_id, question, view, Submission(fields, refused=str(error)))
+    return redirect
 
 
 async def approval_events(request: Request) -> Response:
-    """Tell the page when the approval changes, is settled, or its worker goes or comes."""
-    workflow_id, question, sources = named(request, "run"), named(request, "question"), sources_of(request)
+    """Stream an event whenever the approval or its reachability changes."""
+    workflow_id, question = query_param(request, "run"), query_param(request, "question")
 
     async def mark() -> str:
-        return (await read_question(sources, workflow_id, question)).mark
+        return (await read_approval(get_sources(request), workflow_id, question)).mark
 
-    return follow(request, mark, every=_LOOKS_EVERY)
+    return stream_changes(request, mark, every=_POLL_SECONDS)
 
 
 @dataclass(frozen=True)
-class Held:
-    """A handoff that waits, or waited, for a person."""
+class HandoffView:
+    """The state of a handoff that waits, or waited, for a person."""
 
-    one: WaitingHandoff | None  # the handoff with its run; None if it does not wait now
-    read: RunHandoffs  # what the run's history tells of its handoffs
+    waiting: WaitingHandoff | None  # None if it does not wait now
+    handoffs: RunHandoffs  # all handoffs in the run's history
     settled: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
 
     @property
     def pending(self) -> PendingHandoff | None:
-        """The handoff itself."""
-        return self.one.handoff if self.one else None
+        """The handoff, while it waits."""
+        return self.waiting.handoff if self.waiting else None
 
     @property
     def mark(self) -> str:
-        """Changes whenever the page does."""
+        """A digest that changes whenever the page does."""
         pending = self.pending
         since = pending.since.isoformat() if pending else ""
-        return digest([since, bool(self.one and self.one.answered), len(self.settled)])[7:23]
+        return digest([since, bool(self.waiting and self.waiting.answered), len(self.settled)])[7:23]
 
 
-async def read_held(client: Client, workflow_id: str, handoff_id: str) -> Held:
-    """Return a handoff as it stands; without an id the only one of the run that waits."""
-    waiting = await run_inbox(client, workflow_id)
-    read = await read_handoffs(client, workflow_id)
-    one = next((one for one in waiting if one.handoff and one.handoff.handoff_id == handoff_id), None)
-    settled = [(at, told) for at, told in read.run.decided if told.handoff_id == handoff_id]
-    if one is None and not settled and handoff_id not in read.messages:
+async def read_handoff_view(client: Client, workflow_id: str, handoff_id: str) -> HandoffView:
+    """Return the state of a handoff."""
+    entries = await run_inbox(client, workflow_id)
+    handoffs = await read_handoffs(client, workflow_id)
+    waiting = next((entry for entry in entries if entry.handoff and entry.handoff.handoff_id == handoff_id), None)
+    settled = [(at, decision) for at, decision in handoffs.run.decided if decision.handoff_id == handoff_id]
+    if waiting is None and not settled and handoff_id not in handoffs.messages:
         raise HTTPException(404, f"{workflow_id!r} has no handoff {handoff_id!r} that waits for a person")
-    return Held(one, read, settled)
+    return HandoffView(waiting, handoffs, settled)
 
 
-def _held_page(
-    request: Request,
-    workflow_id: str,
-    handoff_id: str,
-    held: Held,
-    sent: Sent = NOTHING_SENT,
+def _handoff_page(
+    request: Request, workflow_id: str, handoff_id: str, view: HandoffView, submission: Submission = NO_SUBMISSION
 ) -> Response:
-    """Show a handoff: with what was typed, and why that did not count, or could not be sent."""
-    given, pending = sent.given, held.pending
-    message = held.read.messages.get(handoff_id)
-    found = (
-        [(one, text_at(message, one.at) if message and one.at else None) for one in pending.findings] if pending else []
-    )
+    """Render a handoff, with a submission that was rejected or not sent."""
+    fields, pending = submission.inputs, view.pending
+    message = view.handoffs.messages.get(handoff_id)
+    findings = [
+        (finding, text_at(message, finding.at) if message and finding.at else None)
+        for finding in (pending.findings if pending else [])
+    ]
     since = pending.since.isoformat() if pending else ""
     values = {
         "workflow_id": workflow_id,
-        "held": held,
+        "view": view,
         "pending": pending,
         "kind": kind_of(pending) if pending else "handoff",
-        "findings": found,
+        "findings": findings,
         "message": without_envelope(message or {}),
         "message_sent": message,
-        "baton": held.read.run.baton.to_json_object(),
-        "left": held.read.run.left_micro_usd,
-        "ceiling": held.read.run.ceiling_micro_usd,
+        "baton": view.handoffs.run.baton.to_json_object(),
+        "left": view.handoffs.run.left_micro_usd,
+        "ceiling": view.handoffs.run.ceiling_micro_usd,
         "actions": [*pending.actions] if pending else [],
-        **vars(sent),
-        "given": {"action": "", "why": "", "usd": "", "patch": "{\n}", **given},
+        **vars(submission),
+        "inputs": {"action": "", "why": "", "usd": "", "patch": "{\n}", **fields},
         "since": since,
-        "changed": bool(given.get("since") and given.get("since") != since),
+        "changed": bool(fields.get("since") and fields.get("since") != since),
         "action": handoff_path(workflow_id, handoff_id),
         "check": handoff_path(workflow_id, handoff_id).replace("?", "/check?"),
-        "events": f"{handoff_path(workflow_id, handoff_id).replace('?', '/events?')}&cursor={held.mark}",
+        "events": f"{handoff_path(workflow_id, handoff_id).replace('?', '/events?')}&cursor={view.mark}",
     }
-    return render(request, "handoff.html", values, status=sent.status)
+    return render(request, "handoff.html", values, status=submission.status)
 
 
 async def handoff(request: Request) -> Response:
-    """Show a handoff that waits."""
-    workflow_id, handoff_id = named(request, "run"), request.query_params.get("handoff", "")
-    held = await read_held(await sources_of(request).client(), workflow_id, handoff_id)
-    return _held_page(request, workflow_id, handoff_id, held)
+    """Show a handoff."""
+    workflow_id, handoff_id = query_param(request, "run"), request.query_params.get("handoff", "")
+    view = await read_handoff_view(await get_sources(request).client(), workflow_id, handoff_id)
+    return _handoff_page(request, workflow_id, handoff_id, view)
 
 
-async def decide_handoff(request: Request, given: Mapping[str, str]) -> Response:
-    """Decide about a handoff; the same decision sent again gets the same page."""
-    workflow_id, handoff_id = named(request, "run"), request.query_params.get("handoff", "")
-    client = await sources_of(request).client()
-    held = await read_held(client, workflow_id, handoff_id)
-    done = RedirectResponse(handoff_path(workflow_id, handoff_id), status_code=303)
-    if held.one is None:
-        return done
-    decision, faults = _decision(handoff_id, viewer_of(request).name, given)
+async def decide_handoff(request: Request, fields: Mapping[str, str]) -> Response:
+    """Decide a handoff. Sending the same decision again has no effect."""
+    workflow_id, handoff_id = query_param(request, "run"), request.query_params.get("handoff", "")
+    client = await get_sources(request).client()
+    view = await read_handoff_view(client, workflow_id, handoff_id)
+    redirect = RedirectResponse(handoff_path(workflow_id, handoff_id), status_code=303)
+    if view.waiting is None:
+        return redirect
+    decision, faults = _parse_form(handoff_id, get_viewer(request).name, fields)
     if decision is None:
-        return _held_page(request, workflow_id, handoff_id, held, Sent(given, faults=faults))
+        return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, faults=faults))
     try:
         await must_be_answerable(client, workflow_id)
-        await answer_of(client, workflow_id, resolve_handoff(client, workflow_id, decision, held.one.run_id))
+        await answer_of(client, workflow_id, resolve_handoff(client, workflow_id, decision, view.waiting.run_id))
     except NoAnswerError as error:
-        return _held_page(request, workflow_id, handoff_id, held, Sent(given, unsent=str(error)))
+        return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, unsent=str(error)))
     except PipelineError as error:
-        held = await read_held(client, workflow_id, handoff_id)
-        return _held_page(request, workflow_id, handoff_id, held, Sent(given, refused=str(error)))
-    return done
+        view = await read_handoff_view(client, workflow_id, handoff_id)
+        return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, refused=str(error)))
+    return redirect
 
 
-def _decision(handoff_id: str, who: str, given: Mapping[str, str]) -> tuple[HandoffDecision | None, Mapping[str, str]]:
-    """Return what a person decided, or what is wrong with the form."""
+def _parse_form(handoff_id: str, who: str, fields: Mapping[str, str]) -> tuple[HandoffDecision | None, dict[str, str]]:
+    """Return the decision in a form, or the form's errors."""
     faults: dict[str, str] = {}
-    chosen, why = given.get("action", ""), given.get("why", "").strip()
-    if chosen not in [one.value for one in HandoffAction]:
+    action_name, why = fields.get("action", ""), fields.get("why", "").strip()
+    if action_name not in [member.value for member in HandoffAction]:
         faults["action"] = "choose what to do"
-    if fault := fault_of_reason(why):
+    if fault := check_reason(why):
         faults["why"] = fault
     edit, micro_usd = None, 0
-    if chosen == HandoffAction.EDIT.value:
+    if action_name == HandoffAction.EDIT.value:
         try:
-            edit = _patch(given.get("patch", ""))
+            edit = _parse_patch(fields.get("patch", ""))
         except ValueError as error:
             faults["patch"] = str(error)
-    if chosen == HandoffAction.TOP_UP.value:
+    if action_name == HandoffAction.TOP_UP.value:
         try:
-            micro_usd = parse_amount(given.get("usd", ""))
+            micro_usd = parse_amount(fields.get("usd", ""))
         except ValueError as error:
             faults["usd"] = str(error)
     if faults:
         return None, faults
-    members = {"handoff_id": handoff_id, "action": chosen, "who": who, "why": why, "micro_usd": micro_usd}
+    members = {"handoff_id": handoff_id, "action": action_name, "who": who, "why": why, "micro_usd": micro_usd}
     try:
-        return HandoffDecision.model_validate({**members, "edit": edit, "since": given.get("since") or None}), {}
+        return HandoffDecision.model_validate({**members, "edit": edit, "since": fields.get("since") or None}), {}
     except ValidationError:
-        return None, {"action": "the form is not one of this page; load it again"}
+        return None, {"action": "the form is not from this page; reload it"}
 
 
-def _patch(text: str) -> dict[str, Any]:
-    """Return the patch that a person wrote."""
-    patch = parsed_json(text)
+def _parse_patch(text: str) -> dict[str, Any]:
+    patch = parse_json(text)
     if not isinstance(patch, dict):
         raise ValueError('a patch is a JSON object, such as {"constraints": ["No new service"]}')
     if not patch:
@@ -376,28 +379,28 @@ def _patch(text: str) -> dict[str, Any]:
     return patch
 
 
-async def check_patch(request: Request, given: Mapping[str, str]) -> Response:
-    """Return why a patch would be refused, as somebody types it."""
-    workflow_id, at = named(request, "run"), request.query_params.get("at")
+async def check_patch(request: Request, fields: Mapping[str, str]) -> Response:
+    """Return why a patch would be rejected, while a person types it."""
+    workflow_id, at = query_param(request, "run"), request.query_params.get("at")
     try:
-        patch = _patch(given.get("patch", ""))
+        patch = _parse_patch(fields.get("patch", ""))
     except ValueError as error:
         return JSONResponse({"findings": [str(error)]})
-    sources = sources_of(request)
+    sources = get_sources(request)
     run = await sources.run(workflow_id)
     findings = await refused_patch(await sources.client(), run, patch, run.step(at) if at else None)
     return JSONResponse({"findings": findings})
 
 
 async def handoff_events(request: Request) -> Response:
-    """Tell the page when the handoff is settled, waits again, or its worker goes or comes."""
-    workflow_id, handoff_id = named(request, "run"), request.query_params.get("handoff", "")
-    client = await sources_of(request).client()
+    """Stream an event whenever the handoff or its reachability changes."""
+    workflow_id, handoff_id = query_param(request, "run"), request.query_params.get("handoff", "")
+    client = await get_sources(request).client()
 
     async def mark() -> str:
-        return (await read_held(client, workflow_id, handoff_id)).mark
+        return (await read_handoff_view(client, workflow_id, handoff_id)).mark
 
-    return follow(request, mark, every=_LOOKS_EVERY)
+    return stream_changes(request, mark, every=_POLL_SECONDS)
 
 
 ROUTES = [

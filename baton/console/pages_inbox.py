@@ -1,4 +1,4 @@
-"""The inbox: everything that waits for a person, of all runs."""
+"""The inbox: everything in any run that waits for a person."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,104 +11,108 @@ from starlette.responses import Response
 from temporalio.client import Client
 
 from baton.client import PendingHandoff, RunFilter, Waiting, WaitingHandoff, inbox, list_runs, open_approvals
-from baton.console.rendering import follow, render, sources_of
+from baton.console.rendering import get_sources, render, stream_changes
 from baton.console.security import page
 from baton.wire.json_values import digest
 
 MENU = ("/inbox", "Inbox")
 
-_MOST = 200
-_FRESH_SECONDS = 1.0
+_MAX_ENTRIES = 200
+_CACHE_SECONDS = 1.0
 _NEEDS_INPUT = ("SCHEMA_INVALID", "INCOMPLETE_CONTEXT")
-_FATES = {"dead_letter": "dead letter", "top_up": "budget exhausted", "escalate": "escalation", "reroute": "escalation"}
+_KINDS = {"dead_letter": "dead letter", "top_up": "budget exhausted", "escalate": "escalation", "reroute": "escalation"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that waits for a person."""
+    """An approval or a handoff that waits for a person."""
 
-    path: str  # the page on which it is decided
-    workflow_id: str  # the run
-    kind: str  # what waits, such as `approval` or `dead letter`
-    title: str  # which one: the approval's name, or who hands on to whom
+    path: str  # the page that decides it
+    workflow_id: str
+    kind: str  # such as `approval` or `dead letter`
+    title: str  # the approval's name, or the handoff's sender and receiver
     text: str = ""  # the question, or why it waits
     whom: str = ""  # who may decide; empty for anybody
-    since: datetime | None = None  # since when
-    until: datetime | None = None  # later no decision counts
-    approved: Sequence[str] = ()  # of a quorum: who has approved
-    needs: int = 1  # of a quorum: how many have to
+    since: datetime | None = None
+    until: datetime | None = None  # the deadline
+    approved: Sequence[str] = ()  # who has approved
+    needs: int = 1  # how many must approve
 
 
 @dataclass(frozen=True)
-class Listed:
-    """The inbox as it was read."""
+class Inbox:
+    """The entries of the inbox."""
 
-    entries: Sequence[Entry]  # what waits, the oldest first
-    silent: Sequence[str]  # the runs that wait for a decision, and whose workers do not answer
-    mark: str  # changes whenever the page does
+    entries: Sequence[Entry]  # oldest first
+    silent: Sequence[str]  # runs that wait for a decision, but whose workers do not answer
+    mark: str  # a digest that changes whenever the page does
 
 
-async def _read(request: Request) -> Listed:
-    """Return the inbox as it was a second ago at most, read for all viewers at once."""
-    sources = sources_of(request)
+async def _read(request: Request) -> Inbox:
+    """Return the inbox, at most a second old and shared by all viewers."""
+    sources = get_sources(request)
     client = await sources.client()
-    return await sources.shared.read("inbox", _FRESH_SECONDS, lambda: _listed(client))
+    return await sources.shared.read("inbox", _CACHE_SECONDS, lambda: _read_inbox(client))
 
 
 def approval_path(workflow_id: str, question: str, under: str = "", **more: object) -> str:
-    """Return the path of the page on which an approval is decided, or of what is under it."""
+    """Return the path of an approval's page, or of one below it."""
     return f"/approval{under}?{urlencode({'run': workflow_id, 'question': question, **more})}"
 
 
 def handoff_path(workflow_id: str, handoff_id: str) -> str:
-    """Return the path of the page on which a handoff that waits is decided."""
+    """Return the path of a handoff's page."""
     return f"/handoff?{urlencode({'run': workflow_id, 'handoff': handoff_id})}"
 
 
 def kind_of(pending: PendingHandoff) -> str:
-    """Return what a handoff that waits is to a person."""
+    """Return the label of a waiting handoff."""
     if pending.reason is not None and pending.reason.value in _NEEDS_INPUT:
         return "needs input"
-    return _FATES.get(pending.fate.value, pending.fate.value)
+    return _KINDS.get(pending.fate.value, pending.fate.value)
 
 
-async def _listed(client: Client) -> Listed:
-    waiting, handoffs, asking = await asyncio.gather(
-        open_approvals(client, limit=_MOST),
-        inbox(client, limit=_MOST),
-        list_runs(client, RunFilter(status="WAITING"), _MOST),
+async def _read_inbox(client: Client) -> Inbox:
+    approvals, handoffs, asking = await asyncio.gather(
+        open_approvals(client, limit=_MAX_ENTRIES),
+        inbox(client, limit=_MAX_ENTRIES),
+        list_runs(client, RunFilter(status="WAITING"), _MAX_ENTRIES),
     )
-    entries = [*(_approval(id, one) for id, one in waiting), *(_handoff(one) for one in handoffs)]
-    answered = {id for id, _ in waiting}
-    silent = sorted(
-        {one.workflow_id for one in asking} - answered | {one.workflow_id for one in handoffs if not one.answered}
-    )
-    entries.sort(key=lambda one: (one.since is not None, one.since))
-    return Listed(entries, silent, digest([[str(vars(one)) for one in entries], silent])[7:23])
+    entries = [*(_approval_entry(*approval) for approval in approvals), *map(_handoff_entry, handoffs)]
+    unanswered = {run.workflow_id for run in asking} - {workflow_id for workflow_id, _ in approvals}
+    silent = sorted(unanswered | {handoff.workflow_id for handoff in handoffs if not handoff.answered})
+    entries.sort(key=lambda entry: (entry.since is not None, entry.since))
+    return Inbox(entries, silent, digest([[str(vars(entry)) for entry in entries], silent])[7:23])
 
 
-def _approval(workflow_id: str, one: Waiting) -> Entry:
+def _approval_entry(workflow_id: str, waiting: Waiting) -> Entry:
     return Entry(
-        path=approval_path(workflow_id, one.question or ""),
+        path=approval_path(workflow_id, waiting.question or ""),
         workflow_id=workflow_id,
         kind="approval",
-        title=one.name,
-        text=one.asks or "",
-        whom=", ".join(one.who),
-        since=one.since,
-        until=one.until,
-        approved=[vote.who for vote in one.votes],
-        needs=one.needs,
+        title=waiting.name,
+        text=waiting.asks or "",
+        whom=", ".join(waiting.who),
+        since=waiting.since,
+        until=waiting.until,
+        approved=[vote.who for vote in waiting.votes],
+        needs=waiting.needs,
     )
 
 
-def _handoff(one: WaitingHandoff) -> Entry:
-    pending = one.handoff
+def _handoff_entry(waiting: WaitingHandoff) -> Entry:
+    pending = waiting.handoff
     if pending is None:
-        return Entry(handoff_path(one.workflow_id, ""), one.workflow_id, "handoff", one.stage or "?", one.trouble or "")
+        return Entry(
+            handoff_path(waiting.workflow_id, ""),
+            waiting.workflow_id,
+            "handoff",
+            waiting.stage or "?",
+            waiting.trouble or "",
+        )
     return Entry(
-        path=handoff_path(one.workflow_id, pending.handoff_id),
-        workflow_id=one.workflow_id,
+        path=handoff_path(waiting.workflow_id, pending.handoff_id),
+        workflow_id=waiting.workflow_id,
         kind=kind_of(pending),
         title=f"{pending.sender} → {pending.receiver}",
         text=pending.details,
@@ -119,17 +123,17 @@ def _handoff(one: WaitingHandoff) -> Entry:
 
 async def show(request: Request) -> Response:
     """Show the inbox."""
-    listed = await _read(request)
-    return render(request, "inbox.html", {"listed": listed, "events": f"/inbox/events?cursor={listed.mark}"})
+    page_inbox = await _read(request)
+    return render(request, "inbox.html", {"inbox": page_inbox, "events": f"/inbox/events?cursor={page_inbox.mark}"})
 
 
 async def events(request: Request) -> Response:
-    """Tell the page whenever the inbox changes."""
+    """Stream an event whenever the inbox changes."""
 
     async def mark() -> str:
         return (await _read(request)).mark
 
-    return follow(request, mark, every=_FRESH_SECONDS)
+    return stream_changes(request, mark, every=_CACHE_SECONDS)
 
 
 ROUTES = [page("/inbox", show), page("/inbox/events", events)]

@@ -1,4 +1,4 @@
-"""Starting, rolling back and forking runs, after a preview of what follows."""
+"""Pages that start, roll back and fork runs, with a preview."""
 
 import asyncio
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ from baton.client import (
     list_runs,
     roll_back,
 )
-from baton.console.forms import NOTHING_SENT, SchemaForm, Sent, fault_of_reason, parsed_json
-from baton.console.rendering import named, render, run_path, sources_of
-from baton.console.security import Role, action, page, viewer_of
+from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
+from baton.console.rendering import get_sources, query_param, render, run_path
+from baton.console.security import Role, action, get_viewer, page
 from baton.console.sources import Sources
 from baton.wire.json_values import digest
 from baton.wire.money import parse_amount
@@ -41,57 +41,57 @@ from baton.wire.text import describe_faults
 
 MENU = ("/start", "Start")
 
-_MOST_RUNS = 500
+_MAX_RUNS = 500
 _DEFAULT_TASK_QUEUE = "baton"
-_MEMBERS_OF_A_BATON = ("constraints", "work_scope", "acceptance", "open_questions")
+_BATON_FIELDS = ("constraints", "work_scope", "acceptance", "open_questions")
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+_form_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
-def _turn(form: str) -> asyncio.Lock:
-    """Return the lock of a form: sent twice at once, it is done once."""
-    return _turns.setdefault(form, asyncio.Lock())
+def _form_lock(key: str) -> asyncio.Lock:
+    """Return the lock of a form, so that sending it twice at once acts once."""
+    return _form_locks.setdefault(key, asyncio.Lock())
 
 
 def rollback_path(workflow_id: str, to: int | None = None) -> str:
-    """Return the path of the page on which a run is rolled back."""
+    """Return the path of a run's rollback page."""
     return f"/rollback?{urlencode({'run': workflow_id} | ({'to': to} if to else {}))}"
 
 
 def fork_path(workflow_id: str, at: int | None = None) -> str:
-    """Return the path of the page on which a run is forked."""
+    """Return the path of a run's fork page."""
     return f"/fork?{urlencode({'run': workflow_id} | ({'at': at} if at else {}))}"
 
 
-def undone_approvals(point: RollbackPoint) -> list[Step]:
-    """Return the decisions that a roll-back undoes: they are asked for again."""
-    return [one for one in point.again if one.kind is StepKind.APPROVAL and one.approved is not None]
+def approvals_to_undo(point: RollbackPoint) -> list[Step]:
+    """Return the decided approvals that a roll-back undoes."""
+    return [step for step in point.again if step.kind is StepKind.APPROVAL and step.approved is not None]
 
 
 def preview_mark(point: RollbackPoint) -> str:
-    """Return what a roll-back is bound to: the run that ends, where it goes back to, what it stops and undoes.
+    """Return a digest of a roll-back's preview: the ended run, the target, stopped children, undone approvals.
 
-    Steps that only went on meanwhile do not change it, or a busy run could never be rolled back.
+    Other progress does not change it, or a busy run could never be rolled back.
     """
-    undone = [one.seq for one in undone_approvals(point)]
+    undone = [step.seq for step in approvals_to_undo(point)]
     return digest([point.newest.run_id, point.run.run_id, point.event, point.children, undone])[7:39]
 
 
 async def _run(request: Request) -> RunRecord:
-    return await sources_of(request).run(named(request, "run"))
+    return await get_sources(request).run(query_param(request, "run"))
 
 
 async def rollback(request: Request) -> Response:
-    """Show what a roll-back would do; without a step, which there are."""
+    """Show the preview of a roll-back, or a choice of steps."""
     return await _rollback_page(request, await _run(request))
 
 
-async def _rollback_page(request: Request, run: RunRecord, sent: Sent = NOTHING_SENT) -> Response:
-    to, given = request.query_params.get("to", ""), sent.given
+async def _rollback_page(request: Request, run: RunRecord, submission: Submission = NO_SUBMISSION) -> Response:
+    to, fields = request.query_params.get("to", ""), submission.inputs
     point, impossible = None, ""
     if to:
         try:
-            point = await find_point(await sources_of(request).client(), run.workflow_id, to)
+            point = await find_point(await get_sources(request).client(), run.workflow_id, to)
         except HistoryError as error:
             impossible = str(error)
     mark = preview_mark(point) if point else ""
@@ -100,55 +100,55 @@ async def _rollback_page(request: Request, run: RunRecord, sent: Sent = NOTHING_
         "point": point,
         "step": to,
         "impossible": impossible,
-        "undone": undone_approvals(point) if point else [],
+        "undone": approvals_to_undo(point) if point else [],
         "mark": mark,
-        **vars(sent),
-        "why": given.get("why", ""),
-        "changed": bool(given.get("mark") and given.get("mark") != mark),
+        **vars(submission),
+        "why": fields.get("why", ""),
+        "changed": bool(fields.get("mark") and fields.get("mark") != mark),
         "action": rollback_path(run.workflow_id, point.step.seq if point else None),
         "fork_path": fork_path,
     }
-    return render(request, "rollback.html", values, status=sent.status)
+    return render(request, "rollback.html", values, status=submission.status)
 
 
-async def do_rollback(request: Request, given: Mapping[str, str]) -> Response:
-    """Roll back, if what was shown is still what it does."""
-    run, client, who = await _run(request), await sources_of(request).client(), viewer_of(request).name
-    to, why = request.query_params.get("to", ""), given.get("why", "").strip()
+async def do_rollback(request: Request, fields: Mapping[str, str]) -> Response:
+    """Roll back, unless the preview has changed."""
+    run, client, who = await _run(request), await get_sources(request).client(), get_viewer(request).name
+    to, why = request.query_params.get("to", ""), fields.get("why", "").strip()
     if not to:
         raise HTTPException(400, "the address names no step")
-    if fault := fault_of_reason(why):
-        return await _rollback_page(request, run, Sent(given, {"why": fault}))
-    async with _turn(f"rollback {run.workflow_id}"):
+    if fault := check_reason(why):
+        return await _rollback_page(request, run, Submission(fields, {"why": fault}))
+    async with _form_lock(f"rollback {run.workflow_id}"):
         try:
             point = await find_point(client, run.workflow_id, to)
-            if preview_mark(point) != given.get("mark"):
-                told = _already(point)
-                return await _rollback_page(request, run, Sent(given, refused=told))
-            done = await roll_back(client, run.workflow_id, to, by=who, why=why)
+            if preview_mark(point) != fields.get("mark"):
+                message = _outdated_message(point)
+                return await _rollback_page(request, run, Submission(fields, refused=message))
+            result = await roll_back(client, run.workflow_id, to, by=who, why=why)
         except (PipelineError, HistoryError) as error:
-            return await _rollback_page(request, run, Sent(given, refused=str(error)))
-    return RedirectResponse(run_path(run.workflow_id, done.run_id), status_code=303)
+            return await _rollback_page(request, run, Submission(fields, refused=str(error)))
+    return RedirectResponse(run_path(run.workflow_id, result.run_id), status_code=303)
 
 
-def _already(point: RollbackPoint) -> str:
-    """Return that a preview is out of date, and what happened meanwhile if that is known."""
-    meanwhile = f" ({point.newest.notes[-1].text})" if point.newest.resets else ""
-    return f"the run has changed since you looked{meanwhile}; nothing was rolled back. See what it would do now"
+def _outdated_message(point: RollbackPoint) -> str:
+    """Return the message for an outdated preview."""
+    last_change = f" ({point.newest.notes[-1].text})" if point.newest.resets else ""
+    return f"the run changed after you opened this page{last_change}; nothing was rolled back. Check the new preview"
 
 
 async def fork_page(request: Request) -> Response:
-    """Show what a fork would take over; without a step, which there are."""
+    """Show the preview of a fork, or a choice of steps."""
     return await _fork_page(request, await _run(request))
 
 
-async def _fork_page(request: Request, run: RunRecord, sent: Sent = NOTHING_SENT) -> Response:
+async def _fork_page(request: Request, run: RunRecord, submission: Submission = NO_SUBMISSION) -> Response:
     at, step, impossible, kept = request.query_params.get("at", ""), None, "", []
     if at:
         try:
             step = run.step(at)
             forked_input(run, step, patch=None, by="", why="")
-            kept = [one for one in run.steps if one.seq < step.seq]
+            kept = [earlier for earlier in run.steps if earlier.seq < step.seq]
         except HistoryError as error:
             impossible = str(error)
     new_id = f"{run.workflow_id}-fork-{uuid4().hex[:8]}"
@@ -157,60 +157,60 @@ async def _fork_page(request: Request, run: RunRecord, sent: Sent = NOTHING_SENT
         "step": step if not impossible else None,
         "at": at,
         "kept": kept,
-        "approvals": [one for one in kept if one.kind is StepKind.APPROVAL and one.approved is not None],
-        "again": [one for one in run.steps if step is not None and one.seq >= step.seq],
+        "approvals": [step for step in kept if step.kind is StepKind.APPROVAL and step.approved is not None],
+        "again": [later for later in run.steps if step is not None and later.seq >= step.seq],
         "baton": run.baton_before(step).to_json_object() if step is not None and not impossible else {},
         "impossible": impossible,
-        **vars(sent),
-        "given": {"why": "", "patch": "", "id": new_id, **sent.given},
+        **vars(submission),
+        "inputs": {"why": "", "patch": "", "id": new_id, **submission.inputs},
         "action": fork_path(run.workflow_id, step.seq if step else None),
         "check": f"/handoff/check?{urlencode({'run': run.workflow_id, 'at': step.seq if step else ''})}",
         "running": StepStatus.RUNNING,
     }
-    return render(request, "fork.html", values, status=sent.status)
+    return render(request, "fork.html", values, status=submission.status)
 
 
-async def do_fork(request: Request, given: Mapping[str, str]) -> Response:
-    """Fork; the same form sent again leads to the run that it started."""
-    run, client, who = await _run(request), await sources_of(request).client(), viewer_of(request).name
-    at, why, new_id = request.query_params.get("at", ""), given.get("why", "").strip(), given.get("id", "").strip()
-    faults = {"why": fault} if (fault := fault_of_reason(why)) else {}
+async def do_fork(request: Request, fields: Mapping[str, str]) -> Response:
+    """Fork a run. Sending the same form again leads to the same new run."""
+    run, client, who = await _run(request), await get_sources(request).client(), get_viewer(request).name
+    at, why, new_id = request.query_params.get("at", ""), fields.get("why", "").strip(), fields.get("id", "").strip()
+    faults = {"why": fault} if (fault := check_reason(why)) else {}
     if not new_id:
         faults["id"] = "give the new run an id"
     patch = None
-    if given.get("patch", "").strip():
+    if fields.get("patch", "").strip():
         try:
-            patch = parsed_json(given["patch"])
+            patch = parse_json(fields["patch"])
             if not isinstance(patch, dict):
                 faults["patch"] = "a patch is a JSON object"
         except ValueError as error:
             faults["patch"] = str(error)
     if faults:
-        return await _fork_page(request, run, Sent(given, faults=faults))
-    async with _turn(f"fork {new_id}"):
+        return await _fork_page(request, run, Submission(fields, faults=faults))
+    async with _form_lock(f"fork {new_id}"):
         if await is_started(client, new_id):
-            return await _fork_there(request, client, run, new_id, given)
+            return await _existing_fork(request, client, run, new_id, fields)
         try:
             await fork(client, run.workflow_id, at, by=who, why=why, patch=patch or None, new_id=new_id)
         except WorkflowAlreadyStartedError:
-            return await _fork_there(request, client, run, new_id, given)
+            return await _existing_fork(request, client, run, new_id, fields)
         except (PatchError, PipelineError, HistoryError) as error:
-            return await _fork_page(request, run, Sent(given, refused=str(error)))
+            return await _fork_page(request, run, Submission(fields, refused=str(error)))
     return RedirectResponse(run_path(new_id), status_code=303)
 
 
-async def _fork_there(
-    request: Request, client: Client, run: RunRecord, new_id: str, given: Mapping[str, str]
+async def _existing_fork(
+    request: Request, client: Client, run: RunRecord, new_id: str, fields: Mapping[str, str]
 ) -> Response:
-    """Lead to the run that has the id, if it is a fork of this one; else say that the id is taken."""
-    there: RunRecord = await sources_of(request).run(new_id)
-    if there.start.origin is not None and there.start.origin.workflow_id == run.workflow_id:
+    """Redirect to the run with this id if it is a fork of this run; otherwise show that the id is taken."""
+    existing: RunRecord = await get_sources(request).run(new_id)
+    if existing.start.origin is not None and existing.start.origin.workflow_id == run.workflow_id:
         return RedirectResponse(run_path(new_id), status_code=303)
-    return await _fork_page(request, run, Sent(given, faults={"id": "another run has this id"}))
+    return await _fork_page(request, run, Submission(fields, faults={"id": "another run has this id"}))
 
 
 async def is_started(client: Client, workflow_id: str) -> bool:
-    """Return whether there is a run of an id."""
+    """Return whether a workflow with this id exists."""
     try:
         await describe(client, workflow_id)
     except RPCError as error:
@@ -221,32 +221,32 @@ async def is_started(client: Client, workflow_id: str) -> bool:
 
 
 def start_path(pipeline: str) -> str:
-    """Return the path of the page on which a pipeline is started."""
+    """Return the path of a pipeline's start page."""
     return f"/start?{urlencode({'pipeline': pipeline})}"
 
 
-async def known_pipelines(client: Client) -> dict[str, ListedRun]:
-    """Return the pipelines of the namespace's newest runs, each with its newest run."""
-    runs = await list_runs(client, RunFilter(children=True), _MOST_RUNS)
-    found: dict[str, ListedRun] = {}
-    for run in sorted(runs, key=lambda one: one.began, reverse=True):
-        found.setdefault(run.pipeline, run)
-    return dict(sorted(found.items()))
+async def list_pipelines(client: Client) -> dict[str, ListedRun]:
+    """Return the pipelines of the namespace's newest runs, with the newest run of each."""
+    runs = await list_runs(client, RunFilter(children=True), _MAX_RUNS)
+    newest: dict[str, ListedRun] = {}
+    for run in sorted(runs, key=lambda listed: listed.began, reverse=True):
+        newest.setdefault(run.pipeline, run)
+    return dict(sorted(newest.items()))
 
 
 def input_schema(like: PipelineInput | None) -> dict[str, Any]:
-    """Return the schema of a form for a pipeline's input, with the parameters and inputs of a run that had some.
+    """Return the schema of a start form, with parameters and inputs named as in an earlier run.
 
-    It has the members that people set: the others belong to the protocol.
+    It has only the members that people set.
     """
-    whole = PipelineInput.model_json_schema()["properties"]
-    params = _members(like.params if like else {}, "Parameters", whole["params"])
-    inputs = _members(like.inputs if like else {}, "Inputs", whole["inputs"])
+    properties = PipelineInput.model_json_schema()["properties"]
+    params = _properties(like.params if like else {}, "Parameters", properties["params"])
+    inputs = _properties(like.inputs if like else {}, "Inputs", properties["inputs"])
     lines = {"type": "array", "items": {"type": "string"}}
-    baton = {name: {**lines, "title": name.replace("_", " ").capitalize()} for name in _MEMBERS_OF_A_BATON}
+    baton = {name: {**lines, "title": name.replace("_", " ").capitalize()} for name in _BATON_FIELDS}
     return {
         "properties": {
-            "goal": {**whole["goal"], "description": "The objective, in one sentence."},
+            "goal": {**properties["goal"], "description": "The objective, in one sentence."},
             "params": params,
             "inputs": inputs,
             "baton": {"properties": baton, "title": "Baton"},
@@ -255,14 +255,14 @@ def input_schema(like: PipelineInput | None) -> dict[str, Any]:
     }
 
 
-def _members(seen: Mapping[str, Any], title: str, general: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of named values as they were seen; of none, any JSON."""
-    if not seen:
-        return {**general, "title": title, "description": "A JSON object, by name."}
+def _properties(examples: Mapping[str, Any], title: str, default_schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema inferred from example values, or for any JSON object if there are none."""
+    if not examples:
+        return {**default_schema, "title": title, "description": "A JSON object, by name."}
     members: dict[str, Any] = {}
-    for name, value in seen.items():
+    for name, value in examples.items():
         kind = _TYPES.get(type(value))
-        if kind is None and isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        if kind is None and isinstance(value, list) and value and all(isinstance(item, str) for item in value):
             members[name] = {"type": "array", "items": {"type": "string"}, "title": name}
         else:
             members[name] = {"title": name, **({"type": kind} if kind else {})}
@@ -272,12 +272,12 @@ def _members(seen: Mapping[str, Any], title: str, general: dict[str, Any]) -> di
 
 
 async def start(request: Request) -> Response:
-    """Show the pipelines, or the form of one."""
-    return await _page(request)
+    """Show the pipelines, or the start form of one."""
+    return await _start_page(request)
 
 
-async def _like(sources: Sources, known: Mapping[str, ListedRun], pipeline: str) -> RunRecord | None:
-    """Return the newest run of a pipeline, if it can be read."""
+async def _newest_run(sources: Sources, known: Mapping[str, ListedRun], pipeline: str) -> RunRecord | None:
+    """Return the newest run of a pipeline, or None if it cannot be read."""
     run = known.get(pipeline)
     if run is None:
         return None
@@ -287,12 +287,12 @@ async def _like(sources: Sources, known: Mapping[str, ListedRun], pipeline: str)
         return None
 
 
-async def _page(request: Request, sent: Sent = NOTHING_SENT) -> Response:
-    sources = sources_of(request)
+async def _start_page(request: Request, submission: Submission = NO_SUBMISSION) -> Response:
+    sources = get_sources(request)
     client = await sources.client()
     pipeline = request.query_params.get("pipeline", "").strip()
-    known = await known_pipelines(client)
-    like = await _like(sources, known, pipeline)
+    known = await list_pipelines(client)
+    like = await _newest_run(sources, known, pipeline)
     form = _form(like)
     queue = (await describe(client, like.workflow_id, like.run_id)).task_queue if like else _DEFAULT_TASK_QUEUE
     new_id = f"{_slug(pipeline)}-{uuid4().hex[:8]}"
@@ -300,64 +300,68 @@ async def _page(request: Request, sent: Sent = NOTHING_SENT) -> Response:
         "known": known,
         "pipeline": pipeline,
         "like": like,
-        "fields": form.fields(sent.given, sent.faults),
-        **vars(sent),
-        "given": {"id": new_id, "budget": "", "task_queue": queue, **sent.given},
+        "fields": form.fields(submission.inputs, submission.faults),
+        **vars(submission),
+        "inputs": {"id": new_id, "budget": "", "task_queue": queue, **submission.inputs},
         "action": start_path(pipeline),
     }
-    return render(request, "start.html", values, status=sent.status)
+    return render(request, "start.html", values, status=submission.status)
 
 
 def _form(like: RunRecord | None) -> SchemaForm:
     return SchemaForm(input_schema(like.start if like else None), "input")
 
 
-async def do_start(request: Request, given: Mapping[str, str]) -> Response:
-    """Start a run; the same form sent again leads to the run that it started."""
-    sources = sources_of(request)
+async def do_start(request: Request, fields: Mapping[str, str]) -> Response:
+    """Start a run. Sending the same form again leads to the same run."""
+    sources = get_sources(request)
     client = await sources.client()
     pipeline = request.query_params.get("pipeline", "").strip()
-    like = await _like(sources, await known_pipelines(client), pipeline)
-    filled = _form(like).filled(given)
+    like = await _newest_run(sources, await list_pipelines(client), pipeline)
+    filled = _form(like).filled(fields)
     faults = dict(filled.faults)
-    workflow_id, queue = given.get("id", "").strip(), given.get("task_queue", "").strip()
+    workflow_id, queue = fields.get("id", "").strip(), fields.get("task_queue", "").strip()
     for name, value in (("id", workflow_id), ("task_queue", queue), ("pipeline", pipeline)):
         if not value:
             faults[name] = "fill this in"
     members = dict(filled.value)
-    if given.get("budget", "").strip():
+    if fields.get("budget", "").strip():
         try:
-            members["budget"] = {"initial_micro_usd": parse_amount(given["budget"])}
+            members["budget"] = {"initial_micro_usd": parse_amount(fields["budget"])}
         except ValueError as error:
             faults["budget"] = str(error)
     if faults:
-        return await _page(request, Sent(given, faults=faults))
+        return await _start_page(request, Submission(fields, faults=faults))
     try:
-        made = PipelineInput.model_validate(members)
-        made.first_baton()
+        pipeline_input = PipelineInput.model_validate(members)
+        pipeline_input.first_baton()
     except ValidationError as error:
-        return await _page(request, Sent(given, refused=describe_faults(error)))
-    async with _turn(f"start {workflow_id}"):
+        return await _start_page(request, Submission(fields, refused=describe_faults(error)))
+    async with _form_lock(f"start {workflow_id}"):
         try:
             await client.start_workflow(
                 pipeline,
-                made,
+                pipeline_input,
                 id=workflow_id,
                 task_queue=queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                static_summary=f"started in the console by {viewer_of(request).name}"[:200],
+                static_summary=f"started in the console by {get_viewer(request).name}"[:200],
             )
         except WorkflowAlreadyStartedError:
-            there = await sources.run(workflow_id)
-            if there.pipeline != pipeline or there.start.goal != made.goal or there.start.params != made.params:
-                return await _page(request, Sent(given, faults={"id": "another run has this id"}))
+            existing = await sources.run(workflow_id)
+            if (
+                existing.pipeline != pipeline
+                or existing.start.goal != pipeline_input.goal
+                or existing.start.params != pipeline_input.params
+            ):
+                return await _start_page(request, Submission(fields, faults={"id": "another run has this id"}))
     return RedirectResponse(run_path(workflow_id), status_code=303)
 
 
 def _slug(pipeline: str) -> str:
-    """Return a pipeline's name as the beginning of a workflow id."""
-    signs = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in pipeline.lower())
-    return signs.strip("-")[:80] or "run"
+    """Return a pipeline's name as a prefix for workflow ids."""
+    slug = "".join(char if char.isascii() and char.isalnum() else "-" for char in pipeline.lower())
+    return slug.strip("-")[:80] or "run"
 
 
 ROUTES = [

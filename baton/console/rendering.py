@@ -1,4 +1,4 @@
-"""Pages from templates that escape by default, and the streams that keep them up to date."""
+"""Template rendering with escaping by default, and the event streams that keep pages up to date."""
 
 import asyncio
 import base64
@@ -20,14 +20,14 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton import ArtifactRef, __version__
-from baton.console.content import FILTERS, Content, content_of, picture_type, shown, size
+from baton.console.content import FILTERS, Content, finalize, image_type, make_content, size
 from baton.console.security import CSRF, Access, Viewer
 from baton.console.sources import Sources
 from baton.errors import BatonError
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
-"""Where the stylesheet and the script are."""
+"""The folder of stylesheets and scripts."""
 
 
 def make_environment() -> Environment:
@@ -37,37 +37,37 @@ def make_environment() -> Environment:
         autoescape=True,
         auto_reload=False,
         undefined=StrictUndefined,
-        finalize=shown,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
-    environment.filters["trusted"] = Markup  # the stylesheet alone: nothing that anybody else wrote
+    environment.filters["trusted"] = Markup  # only for the stylesheet
     environment.globals.update(asset=asset, version=__version__, csrf_name=CSRF)
     return environment
 
 
 def run_path(workflow_id: str, run_id: str | None = None, under: str = "", **more: object) -> str:
-    """Return the address of a run's page, or of one under it; ids may hold any sign, so they are in the query."""
+    """Return the path of a run's page or one below it. Ids may have any characters, so they are query parameters."""
     query = {"id": workflow_id, "run": run_id, **more}
     return f"/run{under}?{urlencode({name: value for name, value in query.items() if value is not None})}"
 
 
 def asset(name: str) -> str:
-    """Return the path of a static file, with its digest, so that a browser may keep it."""
+    """Return the path of a static file with its digest, so that browsers can cache it forever."""
     digest = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?{digest}"
 
 
 def with_query(url: URL, **changes: Any) -> str:
-    """Return a page's own address with other parameters; None takes a parameter away."""
-    kept = url.include_query_params(**{name: value for name, value in changes.items() if value is not None})
-    gone = kept.remove_query_params([name for name, value in changes.items() if value is None])
-    return f"{gone.path}?{gone.query}" if gone.query else gone.path
+    """Return a page's path with changed query parameters; None removes one."""
+    updated = url.include_query_params(**{name: value for name, value in changes.items() if value is not None})
+    cleaned = updated.remove_query_params([name for name, value in changes.items() if value is None])
+    return f"{cleaned.path}?{cleaned.query}" if cleaned.query else cleaned.path
 
 
 def render(request: Request, template: str, values: Mapping[str, Any], *, status: int = 200) -> HTMLResponse:
-    """Return a page; templates also find the viewer, their forgery token, and the pages that the menu leads to."""
+    """Render a template, with the viewer, their CSRF token and the menu as further values."""
     environment: Environment = request.app.state.templates
     access: Access = request.app.state.access
     viewer: Viewer | None = getattr(request.state, "viewer", None)
@@ -84,31 +84,31 @@ def render(request: Request, template: str, values: Mapping[str, Any], *, status
     return HTMLResponse(text, status_code=status)
 
 
-def sources_of(request: Request) -> Sources:
-    """Return what all pages read from."""
+def get_sources(request: Request) -> Sources:
+    """Return the sources that all pages share."""
     sources: Sources = request.app.state.sources
     return sources
 
 
-def named(request: Request, name: str) -> str:
-    """Return a parameter that the address must have."""
+def query_param(request: Request, name: str) -> str:
+    """Return a required query parameter."""
     value = request.query_params.get(name, "")
     if not value.strip():
-        raise HTTPException(404, f"the address names no {name}")
+        raise HTTPException(404, f"the address has no parameter {name!r}")
     return value
 
 
-def file(data: bytes, name: str, *, media: str = "application/octet-stream", is_shown: bool = False) -> Response:
-    """Return bytes to be saved and never opened here; a picture may be shown, in a sandbox."""
+def file_response(data: bytes, name: str, *, media: str = "application/octet-stream", inline: bool = False) -> Response:
+    """Return bytes as a download, or inline in a sandbox, which is for images only."""
     headers = {"content-security-policy": "default-src 'none'; sandbox"}
-    if not is_shown:
+    if not inline:
         headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(name or 'file', safe='')}"
     return Response(data, media_type=media, headers=headers)
 
 
 @dataclass(frozen=True)
-class Enclosed:
-    """An artifact, made readable; without content where there is trouble."""
+class ArtifactView:
+    """An artifact prepared for display, or the reason why it cannot be shown."""
 
     ref: ArtifactRef
     data: bytes = b""
@@ -117,106 +117,106 @@ class Enclosed:
 
     @property
     def inline(self) -> str:
-        """A picture as a `data:` address."""
+        """An image as a `data:` URL."""
         media = self.content.media if self.content else ""
         return f"data:{media};base64,{base64.b64encode(self.data).decode()}"
 
 
-async def enclosed(sources: Sources, ref: ArtifactRef, most: int = 1024 * 1024) -> Enclosed:
-    """Return an artifact of at most so many bytes, made readable."""
+async def load_artifact(sources: Sources, ref: ArtifactRef, max_bytes: int = 1024 * 1024) -> ArtifactView:
+    """Load an artifact and prepare it for display, unless it is too large."""
     try:
         data = await sources.artifact(ref.hash)
     except BatonError as error:
-        return Enclosed(ref, trouble=str(error))
-    if len(data) > most:
-        return Enclosed(ref, trouble=f"It is too large to be shown here: {size(len(data))}.")
-    return Enclosed(ref, data, content_of(data, type=ref.type, path=ref.path))
+        return ArtifactView(ref, trouble=str(error))
+    if len(data) > max_bytes:
+        return ArtifactView(ref, trouble=f"It is too large to show here: {size(len(data))}.")
+    return ArtifactView(ref, data, make_content(data, type=ref.type, path=ref.path))
 
 
 def artifact_file(request: Request, ref: ArtifactRef, data: bytes) -> Response:
-    """Return an artifact to be saved; where the address says so and it is a picture, to be shown."""
-    picture = picture_type(data) if request.query_params.get("show") else None
+    """Return an artifact as a download, or inline if the address asks for it and it is an image."""
+    picture = image_type(data) if request.query_params.get("show") else None
     name = (ref.path or ref.id).rpartition("/")[2]
-    return file(data, name, media=picture or "application/octet-stream", is_shown=picture is not None)
+    return file_response(data, name, media=picture or "application/octet-stream", inline=picture is not None)
 
 
 HEARTBEAT_SECONDS = 10.0
-"""So often a silent stream says that it is alive."""
+"""The interval of comments on a silent stream."""
 
 
 @dataclass(frozen=True)
 class Change:
     """One event of a stream."""
 
-    kind: str  # `changed`: the page has something new; `lost`: the server is out of reach; `ended`: nothing will follow
-    cursor: str  # where the stream is after it; the browser gives the last one back when it connects again
-    data: Any = None  # what happened, as JSON
+    kind: str  # `changed`: the page has changed; `lost`: the server is unreachable; `ended`: no more changes follow
+    cursor: str  # the position after it; a browser sends the last one when it reconnects
+    data: Any = None  # JSON data
 
     def lines(self) -> bytes:
-        """Return it in the format of the stream; JSON has no line breaks of its own."""
-        cursor = "".join(sign for sign in self.cursor if sign.isprintable())
+        """Return the event in the format of server-sent events."""
+        cursor = "".join(char for char in self.cursor if char.isprintable())
         return f"id: {cursor}\nevent: {self.kind}\ndata: {json.dumps(self.data)}\n\n".encode()
 
 
-def follow(
+def stream_changes(
     request: Request,
     mark: Callable[[], Awaitable[str]],
     *,
     every: float,
-    is_over: Callable[[str], bool] = lambda _: False,
+    has_ended: Callable[[str], bool] = lambda _: False,
 ) -> Response:
-    """Return the stream of changes of a page: after a lost connection from where the browser was."""
+    """Return the event stream of a page; it resumes at the browser's cursor."""
     cursor = request.headers.get("last-event-id") or request.query_params.get("cursor") or ""
-    beating = _beating(changes(cursor, mark, every, is_over))
-    return StreamingResponse(beating, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+    stream = _with_heartbeat(changes(cursor, mark, every, has_ended))
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
 async def changes(
-    cursor: str, mark: Callable[[], Awaitable[str]], every: float, is_over: Callable[[str], bool] = lambda _: False
+    cursor: str, mark: Callable[[], Awaitable[str]], every: float, has_ended: Callable[[str], bool] = lambda _: False
 ) -> AsyncIterator[Change]:
-    """Yield a change whenever the mark is another one; what is gone has none any more."""
-    told, lost = cursor, False
+    """Yield a change whenever the mark differs; stop if the run no longer exists."""
+    current, lost = cursor, False
     while True:
         try:
-            now = await mark()
+            new = await mark()
         except (RPCError, BatonError, HTTPException) as error:
             if is_gone(error) and not lost:
                 return
             if not lost:
-                yield Change("lost", told, getattr(error, "message", None) or str(error))
+                yield Change("lost", current, getattr(error, "message", None) or str(error))
             lost = True
         else:
-            over = is_over(now)
-            if lost or now != told or over:
-                yield Change("ended" if over else "changed", now)
+            over = has_ended(new)
+            if lost or new != current or over:
+                yield Change("ended" if over else "changed", new)
             if over:
                 return
-            told, lost = now, False
+            current, lost = new, False
         await asyncio.sleep(every)
 
 
 def is_gone(error: Exception) -> bool:
-    """Return whether an error says that a run is not there; of a namespace the server says so while it starts."""
+    """Return whether a run does not exist. A missing namespace does not count: the server reports it while starting."""
     if isinstance(error, RPCError):
         return error.status is RPCStatusCode.NOT_FOUND and not error.message.startswith("Namespace")
     return isinstance(error, HTTPException)
 
 
-async def _beating(changes: AsyncIterator[Change]) -> AsyncIterator[bytes]:
+async def _with_heartbeat(changes: AsyncIterator[Change]) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
-    coming = asyncio.ensure_future(anext(changes, None))
+    pending = asyncio.ensure_future(anext(changes, None))
     try:
         while True:
-            done, _ = await asyncio.wait((coming,), timeout=HEARTBEAT_SECONDS)
+            done, _ = await asyncio.wait((pending,), timeout=HEARTBEAT_SECONDS)
             if not done:
                 yield b": alive\n\n"
                 continue
-            change = coming.result()
+            change = pending.result()
             if change is None:
                 return
             yield change.lines()
-            coming = asyncio.ensure_future(anext(changes, None))
+            pending = asyncio.ensure_future(anext(changes, None))
     finally:
-        coming.cancel()
+        pending.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
-            await coming
+            await pending

@@ -1,4 +1,4 @@
-"""What the console reads: a connection to Temporal, one to the ledger, and what was read, kept while it is true."""
+"""The console's connections to Temporal, the ledger and the vault, with caches of what was read."""
 
 import asyncio
 from collections import OrderedDict
@@ -34,46 +34,46 @@ from baton.errors import BatonError
 
 ReadT = TypeVar("ReadT")
 
-_MOST_STEPS = 20_000
-"""So many steps of runs are remembered in all; a run of one step counts as a hundred, for it is not only its steps."""
-_AT_LEAST = 100
-_MOST_HANDOFFS = 20
-_FRESH_SECONDS = 0.2
-_MOST_RUNS = 50
+_MAX_CACHED_STEPS = 20_000
+"""The maximum number of steps in cached runs; a short run counts as `_MIN_RUN_COST` steps."""
+_MIN_RUN_COST = 100
+_MAX_HANDOFFS = 20
+_CACHE_SECONDS = 0.2
+_MAX_RUNS = 50
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where things beside the console are."""
+    """The location of the Temporal UI."""
 
-    ui: str | None = None  # the address of the Temporal UI, to link to; None for no links
-    namespace: str = "default"  # the namespace
+    ui: str | None = None  # its address; None for no links
+    namespace: str = "default"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The ledger, and what it is verified with."""
+    """The ledger, and the keys and anchors that verify it."""
 
-    open: Callable[[], Ledger]  # makes a ledger that is not opened yet
-    name: str  # the ledger's name, which its anchors carry
-    verifier: Any = None  # the public keys; None for none
-    keys: Sequence[Mapping[str, Any]] = ()  # the same for a bundle to carry
-    kept: Callable[[], tuple[Sequence[ChainHead], Sequence[Any]]] = lambda: ((), ())
+    open: Callable[[], Ledger]  # returns a ledger that is not opened yet
+    name: str  # the ledger's name, which is part of its anchors
+    verifier: Any = None  # the public keys, if any
+    keys: Sequence[Mapping[str, Any]] = ()  # the same keys for a bundle
+    read_anchors: Callable[[], tuple[Sequence[ChainHead], Sequence[Any]]] = lambda: ((), ())
 
 
 class Shared:
-    """What many look at is read once for all of them."""
+    """Shares one read among all who need the same result."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+        self._reads: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def read(self, key: Hashable, seconds: float, read: Callable[[], Coroutine[Any, Any, ReadT]]) -> ReadT:
-        """Return what was read at most so many seconds ago, or is being read."""
+        """Return the result of a read that is in progress, or at most ``seconds`` old."""
         now = monotonic()
-        self._kept = {one: kept for one, kept in self._kept.items() if kept[0] > now or not kept[1].done()}
-        if key not in self._kept:
-            self._kept[key] = (now + seconds, asyncio.create_task(read()))
-        task: asyncio.Task[ReadT] = self._kept[key][1]
+        self._reads = {key: cached for key, cached in self._reads.items() if cached[0] > now or not cached[1].done()}
+        if key not in self._reads:
+            self._reads[key] = (now + seconds, asyncio.create_task(read()))
+        task: asyncio.Task[ReadT] = self._reads[key][1]
         return await asyncio.shield(task)
 
 
@@ -81,32 +81,32 @@ class Shared:
 class Sources:
     """The connections and the caches that all pages share."""
 
-    connect: Callable[[], Awaitable[Client]]  # makes a connected client
+    connect: Callable[[], Awaitable[Client]]  # returns a connected client
     artifacts: ArtifactStore | None = None  # the workers' artifact store
-    places: Places = field(default_factory=Places)  # where things beside the console are
-    evidence: Evidence | None = None  # the ledger; None where the console has none
-    vault: Callable[[], Vault] | None = None  # makes a vault that is not opened yet; None where the console has none
+    places: Places = field(default_factory=Places)
+    evidence: Evidence | None = None
+    vault: Callable[[], Vault] | None = None  # returns a vault that is not opened yet
     _client: Client | None = None
     _ledger: Ledger | None = None
     _opened: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _runs: OrderedDict[tuple[str, str], tuple[int, RunRecord]] = field(default_factory=OrderedDict)
     _handoffs: OrderedDict[tuple[str, int], RunHandoffs] = field(default_factory=OrderedDict)
     shared: Shared = field(default_factory=Shared)
 
     async def client(self) -> Client:
-        """Return the client; it is connected on first use, and renews its connection by itself."""
-        async with self._turn:
+        """Return the client, connected on first use."""
+        async with self._lock:
             if self._client is None:
                 self._client = await self.connect()
             return self._client
 
     async def ledger(self) -> Ledger:
-        """Return the ledger; it is opened on first use."""
-        async with self._turn:
+        """Return the ledger, opened on first use."""
+        async with self._lock:
             if self._ledger is None:
                 if self.evidence is None:
-                    raise BatonError("this console was started without a ledger; name one by --ledger")
+                    raise BatonError("this console was started without a ledger; name one with --ledger")
                 self._ledger = await self._opened.enter_async_context(self.evidence.open())
             return self._ledger
 
@@ -116,74 +116,76 @@ class Sources:
         await self._opened.aclose()
 
     async def run(self, workflow_id: str, run_id: str | None = None) -> RunRecord:
-        """Return a run as its history has it now; a history is read once for each state of it."""
+        """Read a run, or return it from the cache if its history has not grown."""
         client = await self.client()
-        found = await describe(client, workflow_id, run_id)
-        key, length = (workflow_id, found.run_id), found.info.history_length
-        kept = self._runs.get(key)
-        if kept is not None and kept[0] == length:
+        execution = await describe(client, workflow_id, run_id)
+        key, length = (workflow_id, execution.run_id), execution.info.history_length
+        cached = self._runs.get(key)
+        if cached is not None and cached[0] == length:
             self._runs.move_to_end(key)
-            return kept[1]
+            return cached[1]
         record = await self.shared.read(("run", *key, length), 0, lambda: read_run(client, *key))
         self._keep(key, record)
         return record
 
     async def waits(self, run: RunRecord) -> Waits | None:
-        """Return what a run waits for; None if it has ended."""
+        """Return what a run waits for, or None if it has ended."""
         if run.status is not RunStatus.RUNNING:
             return None
         client = await self.client()
-        return await self.shared.read(("waits", run.run_id, run.last_event), _FRESH_SECONDS, lambda: waits(client, run))
+        return await self.shared.read(("waits", run.run_id, run.last_event), _CACHE_SECONDS, lambda: waits(client, run))
 
     async def handoffs(self, run: RunRecord) -> RunHandoffs:
-        """Return the messages that a run has sent."""
+        """Return the handoffs that a run has sent."""
         key = (run.run_id, run.last_event)
         if key not in self._handoffs:
             client = await self.client()
             self._handoffs[key] = await self.shared.read(
                 ("handoffs", *key), 0, lambda: read_handoffs(client, run.workflow_id, run.run_id)
             )
-            while len(self._handoffs) > _MOST_HANDOFFS:
+            while len(self._handoffs) > _MAX_HANDOFFS:
                 self._handoffs.popitem(last=False)
         return self._handoffs[key]
 
     async def artifact(self, sha256: str) -> bytes:
-        """Return the bytes of an artifact, verified."""
+        """Return the verified bytes of an artifact."""
         if self.artifacts is None:
-            raise BatonError("this console was started without an artifact store; name one by --artifacts")
+            raise BatonError("this console was started without an artifact store; name one with --artifacts")
         return await self.artifacts.get(sha256)
 
     async def runs_of(self, task_id: str) -> list[RunRecord]:
-        """Return the runs of a task that the server still has, children and forks too."""
-        found = await list_runs(await self.client(), RunFilter(task=task_id, children=True), _MOST_RUNS)
-        read = await asyncio.gather(*(self.run(one.workflow_id, one.run_id) for one in found), return_exceptions=True)
-        return [one for one in read if isinstance(one, RunRecord)]
+        """Return the task's runs that the server still has, including children and forks."""
+        listed_runs = await list_runs(await self.client(), RunFilter(task=task_id, children=True), _MAX_RUNS)
+        results = await asyncio.gather(
+            *(self.run(listed.workflow_id, listed.run_id) for listed in listed_runs), return_exceptions=True
+        )
+        return [result for result in results if isinstance(result, RunRecord)]
 
     async def trace(self, task_id: str, runs: Collection[RunRecord] = ()) -> Trace:
-        """Return the records of a task with the report on their verification."""
+        """Return the records of a task with their verification report."""
         ledger, evidence = await self.ledger(), self.evidence
         assert evidence is not None  # noqa: S101 - else there is no ledger
-        heads, checkpoints = evidence.kept()
-        mine = [
+        heads, checkpoints = evidence.read_anchors()
+        run_anchors = [
             ChainHead.from_anchor(evidence.name, task_id, anchor)
             for run in runs
             if run.task_id == task_id
             for anchor in run.anchors
         ]
         return await ledger.trace(
-            task_id, verifier=evidence.verifier, anchors=[*heads, *mine], checkpoints=[*checkpoints]
+            task_id, verifier=evidence.verifier, anchors=[*heads, *run_anchors], checkpoints=[*checkpoints]
         )
 
     async def records_of(self, run: RunRecord, handoffs: Collection[str]) -> list[AuditRecord]:
-        """Return what the ledger has of some handoffs of a run: their verdicts; nothing without a ledger."""
-        task_id, wanted = run.task_id, {one for one in handoffs if one}
-        if self.evidence is None or task_id is None or not wanted:
+        """Return the ledger's records of some handoffs, or nothing without a ledger."""
+        task_id, handoff_ids = run.task_id, tuple(handoff_id for handoff_id in handoffs if handoff_id)
+        if self.evidence is None or task_id is None or not handoff_ids:
             return []
         trace = await self.trace(task_id)
-        return [record for record in trace.linked if any(record.fields.event_id.startswith(one) for one in wanted)]
+        return [record for record in trace.linked if record.fields.event_id.startswith(handoff_ids)]
 
     async def disclosed(self, run: RunRecord, by: str, why: str) -> PersonalData:
-        """Return the personal data of a run to a person, once that is on record."""
+        """Record who opens a run's personal data and why, then return it."""
         if self.vault is None:
             raise BatonError("this console was started without a vault, so nothing was opened")
         ledger = await self.ledger()
@@ -193,7 +195,7 @@ class Sources:
     def _keep(self, key: tuple[str, str], record: RunRecord) -> None:
         self._runs[key] = (record.last_event, record)
         self._runs.move_to_end(key)
-        size = sum(max(_AT_LEAST, len(one.steps)) for _, one in self._runs.values())
-        while size > _MOST_STEPS and len(self._runs) > 1:
-            _, (_, gone) = self._runs.popitem(last=False)
-            size -= max(_AT_LEAST, len(gone.steps))
+        size = sum(max(_MIN_RUN_COST, len(cached_run.steps)) for _, cached_run in self._runs.values())
+        while size > _MAX_CACHED_STEPS and len(self._runs) > 1:
+            _, (_, dropped) = self._runs.popitem(last=False)
+            size -= max(_MIN_RUN_COST, len(dropped.steps))

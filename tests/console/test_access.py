@@ -23,8 +23,8 @@ from baton.console.security import (
     Role,
     action,
     enter,
+    get_viewer,
     page,
-    viewer_of,
 )
 from baton.console.sources import Sources
 from baton.errors import BatonError
@@ -32,7 +32,7 @@ from tests.console.conftest import BASE, Browser
 
 
 async def _name(request: Request) -> Response:
-    viewer = viewer_of(request)
+    viewer = get_viewer(request)
     return PlainTextResponse(f"{viewer.name} {viewer.role.name} {request.app.state.access.token(viewer)}")
 
 

@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 
 from baton import Pipeline, pipeline
 from baton.client import open_approvals_of
-from baton.console.content import MOST_CHARACTERS
+from baton.console.content import MAX_CHARACTERS
 from baton.console.pages_inbox import approval_path
 from baton.core.exhibits import MAX_EXHIBIT_BYTES
 from baton.testing import pipeline_worker
@@ -91,4 +91,4 @@ async def test_a_signed_decision_is_a_whole_command(page: str) -> None:
 
 def test_an_approval_can_show_no_more_than_the_page_has() -> None:
     """So that what is decided on is always there whole."""
-    assert MAX_EXHIBIT_BYTES <= MOST_CHARACTERS
+    assert MAX_EXHIBIT_BYTES <= MAX_CHARACTERS

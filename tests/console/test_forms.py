@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from baton.console.forms import MOST_FIELDS, FieldKind, SchemaForm, parsed_json
+from baton.console.forms import MAX_FIELDS, FieldKind, SchemaForm, parse_json
 
 
 class Speed(enum.StrEnum):
@@ -131,7 +131,7 @@ class TestFields:
         [
             pytest.param({}, id="it is empty"),
             pytest.param({"type": "array"}, id="it is not of an object"),
-            pytest.param({"properties": {str(n): {"type": "string"} for n in range(MOST_FIELDS + 1)}}, id="too many"),
+            pytest.param({"properties": {str(n): {"type": "string"} for n in range(MAX_FIELDS + 1)}}, id="too many"),
         ],
     )
     def test_a_schema_without_a_form_is_edited_as_json(self, schema: dict[str, Any]) -> None:
@@ -234,4 +234,4 @@ class TestFilled:
     def test_json_has_no_constants_of_other_languages(self) -> None:
         """What Python reads as a number and JSON does not."""
         with pytest.raises(ValueError, match="Infinity is not JSON"):
-            parsed_json('{"a": Infinity}')
+            parse_json('{"a": Infinity}')

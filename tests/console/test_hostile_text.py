@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from baton import BatonPlugin, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.client import open_approvals_of
-from baton.console.content import content_of, markdown, text_content, value_content, visible
+from baton.console.content import make_content, markdown, text_content, value_content, visible
 from baton.console.pages_inbox import approval_path
 from baton.console.report import report
 from baton.console.sources import Sources
@@ -278,7 +278,7 @@ class TestContent:
     )
     def test_what_is_not_what_it_claims_is_text(self, data: bytes, form: str) -> None:
         """Whatever its name says."""
-        assert content_of(data, type="sarif", path="x.png").form == form
+        assert make_content(data, type="sarif", path="x.png").form == form
 
     @pytest.mark.parametrize(
         ("text", "hint"),

@@ -58,7 +58,7 @@ async def test_others_see_it_sealed(sources: Sources, worker: Worker, role: Role
     assert "sealed" in shown
     assert "<form" not in shown.split("<h1>")[1]
     assert refused.status_code == 403
-    assert "for the role operator" in refused.text
+    assert "requires the role operator" in refused.text
     assert _MARKER not in shown + refused.text
     assert await _openings(sources, run) == []
 

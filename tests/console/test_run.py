@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.client import RunRecord, decide, fork, read_run
-from baton.console.pages_run import is_over, mark_of
+from baton.console.pages_run import has_ended, run_mark
 from baton.console.rendering import Change, changes
 from baton.console.report import report
 from baton.console.sources import Sources
@@ -260,7 +260,7 @@ class TestLive:
         """The cursor is where the page was; the stream ends with the run."""
 
         def followed(cursor: str) -> AsyncIterator[Change]:
-            return changes(cursor, lambda: mark_of(sources, handle.id, None), 0.1, is_over)
+            return changes(cursor, lambda: run_mark(sources, handle.id, None), 0.1, has_ended)
 
         handle = await started(worker, release, "live-1", "Watch")
         await until_waiting(handle, "release manager")

@@ -43,7 +43,7 @@ async function load() {
     say("live", false);
     document.dispatchEvent(new CustomEvent("baton:updated"));
   } catch {
-    say("out of reach", true);
+    say("unreachable", true);
     setTimeout(load, 2000);
   } finally {
     loading = false;
@@ -58,11 +58,11 @@ function connect() {
   source = new EventSource(address);
   source.onopen = () => say("live", false);
   source.onerror = () => {
-    say("out of reach", true);
+    say("unreachable", true);
     if (source && source.readyState === EventSource.CLOSED) { disconnect(); setTimeout(connect, 3000); }
   };
   source.addEventListener("changed", (event) => { cursor = event.lastEventId; load(); });
-  source.addEventListener("lost", (event) => { say("the Temporal server is out of reach", true); cursor = event.lastEventId || cursor; });
+  source.addEventListener("lost", (event) => { say("the Temporal server is unreachable", true); cursor = event.lastEventId || cursor; });
   source.addEventListener("ended", (event) => { cursor = event.lastEventId; disconnect(); load().then(() => say("", false)); });
 }
 

@@ -36,7 +36,7 @@
     try {
       answer = await fetch(form.getAttribute("action"), { method: "POST", body, credentials: "same-origin" });
     } catch {
-      keep(form, body, navigator.onLine ? "The console is out of reach." : "You are offline.");
+      keep(form, body, navigator.onLine ? "The console is unreachable." : "You are offline.");
       return;
     }
     const text = await answer.text().catch(() => "");
@@ -45,7 +45,7 @@
     } else if (answer.status >= 500 || answer.status === 429) {
       const page = new DOMParser().parseFromString(text, "text/html");
       const told = page.querySelector("[data-told]") || page.querySelector("main h1");
-      const why = told ? `${told.textContent}.` : "The console is out of reach.";
+      const why = told ? `${told.textContent}.` : "The console is unreachable.";
       keep(form, body, answer.status === 429 ? "Too many at once." : why);
     } else {
       hold(form, false);
