@@ -106,7 +106,7 @@ class TestApprovals:
         await fill(ann, Amount="40", Note="by card")
         await press(ann, "Approve")
         await ann.sees("Nothing was sent.")
-        await ann.sees("say why")
+        await ann.sees("give a reason")
         assert await ann.page.get_by_label("Note").input_value() == "by card"
         await ann.shot("03-faults")
         await ann.page.eval_on_selector("form.decide", "form => { form.noValidate = true; }")
@@ -361,6 +361,7 @@ class TestHandoffs:
         await fill(ann, Why="it is up again")
         await press(ann, "Decide")
         await ann.sees(": it is up again")
+        await ann.page.get_by_label("Abandon").wait_for()  # the page reloads once the handoff waits again
         await ann.shot("15-requeued")
         await ann.open("/inbox")
         entry = ann.page.locator("li", has_text="escalate-1")
