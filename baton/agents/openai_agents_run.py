@@ -50,7 +50,7 @@ from baton.agents.port import HANDOFF_HEADER, AgentWork
 from baton.agents.tools import AgentTool, as_text, wire_name
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
-from baton.contract.records import LONGEST_TASK, ToolDeniedError
+from baton.contract.records import MAX_TASK_LENGTH, ToolDeniedError
 from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_stream import StageStream
@@ -290,7 +290,7 @@ def _established(work: AgentWork, receiver: str, tools: frozenset[str]) -> str:
     request = ContractRequest(
         handoff_id=f"{work.handoff_id or context.given.stage}:{receiver}",
         receiving_agent=receiver,
-        task=given.task if given else context.baton.goal[:LONGEST_TASK],
+        task=given.task if given else context.baton.goal[:MAX_TASK_LENGTH],
         trace_id=given.trace_id if given else context.given.task_id,
         created_at=datetime.now(UTC),
         capability=able,

@@ -39,7 +39,7 @@ from baton.agents.pydantic_ai_run import (
     usage_of,
 )
 from baton.artifacts.activity import ArtifactAccess
-from baton.contract.activity import cut
+from baton.contract.activity import shorten_claim
 from baton.contract.records import ToolDeniedError
 from baton.core.baton import Baton
 from baton.core.history import Spend
@@ -401,18 +401,18 @@ def _events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[Any]
         for part in message.parts:
             match part:
                 case ToolCallPart(tool_name=tool) if tool not in unrecorded:
-                    found.append({"kind": "call", "tool": tool, "text": cut(part.args_as_json_str())})
+                    found.append({"kind": "call", "tool": tool, "text": shorten_claim(part.args_as_json_str())})
                 case ToolReturnPart(tool_name=tool) if tool not in unrecorded:
-                    text = cut(part.model_response_str(), _LONGEST_TOLD)
+                    text = shorten_claim(part.model_response_str(), _LONGEST_TOLD)
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     found.append({**result, "success": part.outcome == "success"})
                 case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
                     if (note := page_note(page)) is not None:  # not a fact for the next stages
                         found.append({"kind": "thought", "text": note})
                 case ThinkingPart(content=text) if text.strip():
-                    found.append({"kind": "thought", "text": cut(text)})
+                    found.append({"kind": "thought", "text": shorten_claim(text)})
                 case TextPart(content=text) if text.strip():
-                    found.append({"kind": "said", "text": cut(text, _LONGEST_TOLD)})
+                    found.append({"kind": "said", "text": shorten_claim(text, _LONGEST_TOLD)})
     return found
 
 

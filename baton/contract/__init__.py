@@ -1,1 +1,1 @@
-"""The handoff contract: what the receiving agent is to do, and may know and use."""
+"""The handoff contract: the task, the facts and the tools of the receiving agent."""

@@ -1,4 +1,4 @@
-"""The session of a stage, and the toolbox that lets it call the tools of its contract and no others."""
+"""The session log of a stage, and the toolbox that enforces its contract."""
 
 import asyncio
 import functools
@@ -20,14 +20,14 @@ from baton.handoff.store_gate import now_utc
 from baton.wire.json_values import Json, format_digest, repair_text, sha256
 from baton.wire.text import TokenEstimator, estimate_tokens
 
-LONGEST_CLAIM = 1_000
-"""How many characters of a claim go into the history; a longer one is an artifact, which its fact names."""
+MAX_CLAIM_LENGTH = 1_000
+"""The maximum length of a claim in the history; a longer one is stored as an artifact."""
 
-_KEPT_BACK = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.TOOL_CALL}
+_PRIVATE_TYPES = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.TOOL_CALL}
 
 
 class SessionLog:
-    """Records what happens in one run of a stage."""
+    """Records the events of one run of a stage."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class SessionLog:
         self._handoff_id = handoff_id
         self._counter = counter
         self._clock = clock
-        self._whole: dict[str, str] = {}
-        self._lock = threading.Lock()  # tools that are not async run in threads, several at once
+        self._full_texts: dict[str, str] = {}
+        self._lock = threading.Lock()  # synchronous tools run in threads, possibly several at once
         self.events: list[SessionEvent] = []
 
     def tool_call(self, name: str, arguments: Json = None, *, exclude: bool = False) -> str:
-        """Record that a tool is called, and return the call's id for its result."""
+        """Record a tool call and return its id."""
         text = "" if arguments is None else json.dumps(arguments, ensure_ascii=False, default=str)
-        return self._add(EventType.TOOL_CALL, text, exclude, tool_name=name).id
+        return self._record(EventType.TOOL_CALL, text, exclude, tool_name=name).id
 
     def tool_result(
         self,
@@ -63,14 +63,14 @@ class SessionLog:
         max_age_minutes: int | None = None,
         exclude: bool = False,
     ) -> SessionEvent:
-        """Record what a tool returned."""
-        at = retrieved_at or self._clock()
-        return self._add(
+        """Record the result of a tool."""
+        timestamp = retrieved_at or self._clock()
+        return self._record(
             EventType.TOOL_RESULT,
             claim,
             exclude,
-            whole=content,
-            timestamp=at,
+            full_text=content,
+            timestamp=timestamp,
             tool_name=name,
             call_id=call_id,
             success=success,
@@ -78,43 +78,43 @@ class SessionLog:
         )
 
     def model_response(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record what a model answered."""
-        return self._add(EventType.LLM_RESPONSE, text, exclude)
+        """Record a model's response."""
+        return self._record(EventType.LLM_RESPONSE, text, exclude)
 
     def user_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record what a person said."""
-        return self._add(EventType.USER_MESSAGE, text, exclude)
+        """Record a person's message."""
+        return self._record(EventType.USER_MESSAGE, text, exclude)
 
     def assistant_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record what the agent said to a person."""
-        return self._add(EventType.ASSISTANT_MESSAGE, text, exclude)
+        """Record the agent's message to a person."""
+        return self._record(EventType.ASSISTANT_MESSAGE, text, exclude)
 
     def decision(self, text: str, *, accepted: bool = True, exclude: bool = False) -> SessionEvent:
-        """Record a decision; only an accepted one crosses."""
-        return self._add(EventType.DECISION, text, exclude, accepted=accepted)
+        """Record a decision; only accepted ones cross."""
+        return self._record(EventType.DECISION, text, exclude, accepted=accepted)
 
     def brainstorm(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record an idea that is not meant; it never crosses."""
-        return self._add(EventType.BRAINSTORM, text, exclude)
+        """Record a loose idea; it never crosses."""
+        return self._record(EventType.BRAINSTORM, text, exclude)
 
     def internal_note(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record a note to oneself; it never crosses."""
-        return self._add(EventType.INTERNAL_NOTE, text, exclude)
+        """Record a note of the agent to itself; it never crosses."""
+        return self._record(EventType.INTERNAL_NOTE, text, exclude)
 
     def rejected_assumption(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record what was assumed and turned out wrong; it never crosses."""
-        return self._add(EventType.REJECTED_ASSUMPTION, text, exclude)
+        """Record a rejected assumption; it never crosses."""
+        return self._record(EventType.REJECTED_ASSUMPTION, text, exclude)
 
-    def _add(
-        self, kind: EventType, text: str, exclude: bool, *, whole: str | None = None, **members: Any
+    def _record(
+        self, event_type: EventType, text: str, exclude: bool, *, full_text: str | None = None, **members: Any
     ) -> SessionEvent:
-        """Record an event; halves of characters, which tools and models do return, become whole ones."""
-        text, whole = repair_text(text), None if whole is None else repair_text(whole)
-        tokens = self._counter(text if whole is None else whole)
+        """Record an event; lone surrogates from tools and models are replaced."""
+        text, full_text = repair_text(text), None if full_text is None else repair_text(full_text)
+        tokens = self._counter(text if full_text is None else full_text)
         with self._lock:
             event = SessionEvent(
                 id=f"{self._prefix}.{len(self.events) + 1}",
-                type=kind,
+                type=event_type,
                 timestamp=(members.pop("timestamp", None) or self._clock()).isoformat().replace("+00:00", "Z"),
                 content=text,
                 tokens=tokens,
@@ -123,49 +123,49 @@ class SessionLog:
                 handoff_id=self._handoff_id,
                 **{name: value for name, value in members.items() if value is not None},
             )
-            if whole is not None and whole != text:
-                self._whole[event.id] = whole
+            if full_text is not None and full_text != text:
+                self._full_texts[event.id] = full_text
             self.events.append(event)
         return event
 
     async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:
-        """Return the events as the history keeps them, and the hash of the journal with the texts kept out of it."""
-        kept: list[SessionEvent] = []
+        """Return the events for the history, and the digest of the journal with the texts left out of it."""
+        events: list[SessionEvent] = []
         journal: dict[str, str] = {}
         claims: list[bytes] = []
         for event in self.events:
-            text = self._whole.get(event.id, event.content)
-            back = event.type in _KEPT_BACK or event.exclude_from_handoff
-            long = not back and len(event.content) > LONGEST_CLAIM
-            if text and (back or long or event.id in self._whole):
-                update: dict[str, Any] = {"content": "" if back else cut(event.content), "ref": _digest(text)}
-                if long and store is not None:
+            text = self._full_texts.get(event.id, event.content)
+            is_private = event.type in _PRIVATE_TYPES or event.exclude_from_handoff
+            is_long = not is_private and len(event.content) > MAX_CLAIM_LENGTH
+            if text and (is_private or is_long or event.id in self._full_texts):
+                content = "" if is_private else shorten_claim(event.content)
+                update: dict[str, Any] = {"content": content, "ref": _digest(text)}
+                if is_long and store is not None:
                     update["whole"] = _digest(event.content)
                     claims.append(event.content.encode())
-                if text != event.content or not long:
+                if text != event.content or not is_long:
                     journal[event.id] = text
                 event = event.model_copy(update=update)
-            kept.append(event)
+            events.append(event)
         if store is None:
-            return kept, None
+            return events, None
         await asyncio.gather(*(put_when_possible(store, claim) for claim in claims))
         if not journal:
-            return kept, None
+            return events, None
         data = json.dumps({"stage": self._stage, "handoffId": self._handoff_id, "texts": journal}, ensure_ascii=False)
-        return kept, await put_when_possible(store, data.encode())
+        return events, await put_when_possible(store, data.encode())
 
 
 def _digest(text: str) -> str:
-    """Return the digest of a text, as events name it."""
     return format_digest(sha256(text.encode()))
 
 
-def cut(text: str, longest: int = LONGEST_CLAIM) -> str:
-    """Return a claim that is short enough, and says how long it is where it was cut."""
-    if len(text) <= longest:
+def shorten_claim(text: str, limit: int = MAX_CLAIM_LENGTH) -> str:
+    """Shorten a claim to the limit, and note its full length."""
+    if len(text) <= limit:
         return text
-    shown = longest - 40  # for the words below
-    return f"{text[:shown]} … ({shown:,} of {len(text):,} characters)"
+    length = limit - 40  # room for the note below
+    return f"{text[:length]} … ({length:,} of {len(text):,} characters)"
 
 
 _log = logging.getLogger(__name__)
@@ -173,14 +173,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """What a tool may return to say more of its answer than the answer itself; its caller gets the result alone.
+    """A tool's result with a claim and other metadata; the caller gets only the result.
 
     Attributes:
-        result: What the caller gets.
-        claim: What is known from it, in a sentence; this is what becomes a fact.
-        retrieved_at: When the data was retrieved, if not now: a cached answer is as old as its data.
-        success: Whether the tool did its work; otherwise nothing becomes a fact.
-        max_age_minutes: After how long it is stale, instead of the contract policy's age.
+        result: The value for the caller.
+        claim: The sentence that becomes a fact.
+        retrieved_at: When the data was retrieved, if not now; a cached answer is as old as its data.
+        success: Whether the tool succeeded; if not, its claim does not become a fact.
+        max_age_minutes: The age after which it is stale, instead of the policy's.
     """
 
     result: Any
@@ -191,22 +191,22 @@ class ToolAnswer:
 
 
 Denials = Callable[[str, str, int], Awaitable[None]]
-"""Puts a denied call on record: the tool, the handoff under which it was called, and its number in this run."""
+"""Records a denied call: the tool, the handoff, and the call's number in this run."""
 
 
-async def _unrecorded(tool: str, handoff_id: str, number: int) -> None:
-    """Leave a denial to the log alone, without a ledger."""
+async def _ignore_denial(tool: str, handoff_id: str, number: int) -> None:
+    """Without a ledger, only the log has the denial."""
 
 
 class Toolbox:
-    """Lets a stage call the tools that its contract allows, and no others."""
+    """Lets a stage call only the tools that its contract allows."""
 
     def __init__(
         self,
         allowed: frozenset[str] | None,
         session: SessionLog,
         handoff_id: str,
-        denials: Denials = _unrecorded,
+        denials: Denials = _ignore_denial,
         *,
         forbidden: frozenset[str] = frozenset(),
     ) -> None:
@@ -216,21 +216,21 @@ class Toolbox:
         self._handoff_id = handoff_id
         self._denials = denials
         self._denied: list[tuple[str, str]] = []  # tool and handoff
-        self._recorded = 0
+        self._recorded_count = 0
         self._calls = Calls("the stage", shows_arguments=False)
 
     @property
     def names(self) -> frozenset[str] | None:
-        """The tools that may be called; None if every tool may."""
+        """The allowed tools; None allows every tool."""
         return self._allowed
 
     def allows(self, name: str) -> bool:
-        """Return whether a tool may be called; asking is not a call and leaves no trace."""
+        """Return whether a tool may be called. Nothing is recorded."""
         key = tool_key(name)
         return key not in self._forbidden and (self._allowed is None or key in tool_keys(self._allowed))
 
     def check(self, name: str) -> None:
-        """Deny a call about to be made, unless the tool may be called; for tools that a framework calls itself."""
+        """Raise `ToolDeniedError` if a tool may not be called; for tools that a framework calls itself."""
         if not self.allows(name):
             self._deny(name, self._handoff_id)
             raise ToolDeniedError(name, self._handoff_id, allowed=self._allowed or ())
@@ -241,7 +241,7 @@ class Toolbox:
 
     @step
     async def call(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a tool, if it is allowed, and record the call and what came of it."""
+        """Call a tool if it is allowed, and record the call and its result."""
         try:
             result = self.guard(function, name)(*args, **kwargs)
             return await result if inspect.isawaitable(result) else result
@@ -249,70 +249,69 @@ class Toolbox:
             await self.settle()
 
     def guard(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
-        """Return a function that is checked and recorded at every call, for a framework that calls tools itself."""
+        """Return a function whose every call is checked and recorded, for a framework that calls tools itself."""
         tool = name or function.__name__
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def guarded(*args: Any, **kwargs: Any) -> Any:
-                call_id = self._begin(tool, args, kwargs)
-                return await self._awaited(tool, call_id, function(*args, **kwargs))
+                call_id = self._record_call(tool, args, kwargs)
+                return await self._record_awaited(tool, call_id, function(*args, **kwargs))
 
             return guarded
 
         @functools.wraps(function)
-        def plain(*args: Any, **kwargs: Any) -> Any:
-            call_id = self._begin(tool, args, kwargs)
+        def guarded_sync(*args: Any, **kwargs: Any) -> Any:
+            call_id = self._record_call(tool, args, kwargs)
             try:
                 result = function(*args, **kwargs)
             except (StopIteration, SystemExit) as error:
-                raise self._failed(tool, call_id, error) from error
+                raise self._record_failure(tool, call_id, error) from error
             except Exception as error:
-                self._failed(tool, call_id, error)
+                self._record_failure(tool, call_id, error)
                 raise
-            if inspect.isawaitable(result):  # as of `lambda: client.get(…)`; what it says is known once it is awaited
-                return self._awaited(tool, call_id, result)
-            return self._done(tool, call_id, result)
+            if inspect.isawaitable(result):  # such as `lambda: client.get(…)`
+                return self._record_awaited(tool, call_id, result)
+            return self._record_result(tool, call_id, result)
 
-        return plain
+        return guarded_sync
 
     @step
     async def deny(self, name: str, handoff_id: str) -> None:
-        """Put a call on record that was denied before it reached a stage, as in workflow code."""
+        """Record a call that was denied before it reached the stage, as in workflow code."""
         self._deny(name, handoff_id)
         await self.settle()
 
     async def settle(self) -> None:
-        """Put denied calls on record that are not yet; a plain function cannot wait for the ledger."""
-        while self._recorded < len(self._denied):
-            denied, self._recorded = self._denied[self._recorded], self._recorded + 1
-            await self._denials(*denied, self._recorded)
+        """Write pending denials to the ledger; a synchronous function cannot await it."""
+        while self._recorded_count < len(self._denied):
+            denied, self._recorded_count = self._denied[self._recorded_count], self._recorded_count + 1
+            await self._denials(*denied, self._recorded_count)
 
     def _deny(self, tool: str, handoff_id: str) -> None:
-        """Note that a call was denied."""
         self._denied.append((tool, handoff_id))
         _log.warning("%s: %r was called under handoff %s and did not run", TOOL_DENIED, tool, handoff_id)
         self._session.tool_result(tool, TOOL_DENIED, success=False)
 
-    def _begin(self, tool: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Record a call, unless it is denied."""
+    def _record_call(self, tool: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Record a call, or deny it."""
         self.check(tool)
-        named = {name: repr(value) for name, value in kwargs.items()}
-        return self._session.tool_call(tool, {"args": [repr(one) for one in args], **named})
+        arguments = {name: repr(value) for name, value in kwargs.items()}
+        return self._session.tool_call(tool, {"args": [repr(value) for value in args], **arguments})
 
-    async def _awaited(self, tool: str, call_id: str, result: Awaitable[Any]) -> Any:
-        """Record what a call returned or raised once it has been awaited, and return it."""
+    async def _record_awaited(self, tool: str, call_id: str, result: Awaitable[Any]) -> Any:
+        """Await a call, record its result or error, and return the result."""
         try:
             value = await result
         except SystemExit as error:
-            raise self._failed(tool, call_id, error) from error
+            raise self._record_failure(tool, call_id, error) from error
         except Exception as error:
-            self._failed(tool, call_id, error)
+            self._record_failure(tool, call_id, error)
             raise
-        return self._done(tool, call_id, value)
+        return self._record_result(tool, call_id, value)
 
-    def _done(self, tool: str, call_id: str, result: Any) -> Any:
-        """Record what a call returned, and return it."""
+    def _record_result(self, tool: str, call_id: str, result: Any) -> Any:
+        """Record the result of a call, and return it."""
         if isinstance(result, ToolAnswer):
             self._session.tool_result(
                 tool,
@@ -328,8 +327,8 @@ class Toolbox:
         self._session.tool_result(tool, text, call_id=call_id)
         return result
 
-    def _failed(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
-        """Record that a call raised, and return what to raise instead where that would not end the call alone."""
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        self._session.tool_result(tool, told, call_id=call_id, success=False)
-        return RuntimeError(f"tool {tool!r} raised {told}")
+    def _record_failure(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
+        """Record the error of a call, and return an error to raise instead if it would end more than the call."""
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        self._session.tool_result(tool, message, call_id=call_id, success=False)
+        return RuntimeError(f"tool {tool!r} raised {message}")

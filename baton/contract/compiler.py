@@ -1,4 +1,4 @@
-"""The compiler: from session events to a contract, step by step, with a report of what became of each event."""
+"""Compile session events into a contract, with a report on each event."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ from baton.wire.text import TokenEstimator, estimate_tokens
 
 
 def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContract:
-    """Return the contract that a draft amounts to. It is not checked; `validate_contract` does that."""
+    """Return the contract of a draft, unchecked; see `validate_contract`."""
     request = draft.request
     counts = draft.label_counts()
     optional: dict[str, Any] = {
@@ -63,34 +63,34 @@ def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContra
         forbidden_tools=sorted(request.forbidden),
         expires_after_minutes=draft.policy.expires_after_minutes,
         created_at=request.created_at,
-        trace_id=request.trace_id or trace_id_of(request.traceparent),
+        trace_id=request.trace_id or parse_trace_id(request.traceparent),
         schema_version=CONTRACT_CURRENT,
         excluded_counts=counts,
         **{name: value for name, value in optional.items() if value is not None},
     )
 
 
-def trace_id_of(traceparent: str | None) -> str:
-    """Return the trace id in a W3C traceparent, or nothing where there is none."""
+def parse_trace_id(traceparent: str | None) -> str:
+    """Return the trace id of a W3C traceparent, or an empty text."""
     _, _, rest = (traceparent or "").partition("-")
     return rest.partition("-")[0]
 
 
 def used_tools(draft: Draft) -> frozenset[str]:
-    """Return the tools that were used with success, and whose results crossed or only lacked room."""
+    """Return the successfully used tools whose results crossed, or were left out only for the token budget."""
     budget = f"{BUDGET}:"
     return frozenset(
         event.tool_name
-        for event, fate, told in draft.fates()
+        for event, outcome, detail in draft.fates()
         if event.success is True and event.type is EventType.TOOL_RESULT and event.tool_name
-        if fate is EventOutcome.FACT or (told or "").startswith(budget)
+        if outcome is EventOutcome.FACT or (detail or "").startswith(budget)
     )
 
 
 def allowed_tools(request: ContractRequest, used: frozenset[str]) -> list[str]:
-    """Return the tools that a contract grants: ((used or granted) and capability) without forbidden."""
-    wanted = tool_keys(used | request.granted) - tool_keys(request.forbidden)
-    return sorted(tool for tool in request.capability if tool_key(tool) in wanted)
+    """Return the tools of a contract: ((used or granted) and capability) without forbidden."""
+    keys = tool_keys(used | request.granted) - tool_keys(request.forbidden)
+    return sorted(tool for tool in request.capability if tool_key(tool) in keys)
 
 
 _SOURCES = {
@@ -100,28 +100,28 @@ _SOURCES = {
     EventType.DECISION: ("agent", "decision"),
     EventType.USER_MESSAGE: ("user", "user_input"),
 }
-"""Source and method by type; where an agent is named and no person spoke, the agent is the source."""
-_SURENESS = {confidence: rank for rank, confidence in enumerate(Confidence)}
+"""Default source and method by type; a named agent replaces the source, except of a person's message."""
+_CONFIDENCE_RANK = {confidence: rank for rank, confidence in enumerate(Confidence)}
 
 
 def leave_out_marked(draft: Draft) -> None:
-    """Leave out what is marked `excludeFromHandoff`, whatever it is: `explicit:<type>`."""
+    """Leave out events marked `excludeFromHandoff`: `explicit:<type>`."""
     for event in draft.rest:
         if event.exclude_from_handoff:
             draft.leave_out(event, EXPLICIT)
 
 
 def leave_out_types(draft: Draft) -> None:
-    """Leave out what is of a type that never crosses: `type:<type>`."""
+    """Leave out events of the types that never cross: `type:<type>`."""
     for event in draft.rest:
         if event.type in EXCLUDED_TYPES:
             draft.leave_out(event, TYPE)
 
 
 def consume_calls(draft: Draft) -> None:
-    """Count calls as told by their results: by the call's id, and without one in the order of each tool's calls."""
-    rest = [event for event in draft.rest if event.type is EventType.TOOL_CALL]
-    calls = {call.call_id or call.id: call for call in reversed(rest)}
+    """Match calls to their results: by call id, or else in order for each tool."""
+    unsettled = [event for event in draft.rest if event.type is EventType.TOOL_CALL]
+    calls = {call.call_id or call.id: call for call in reversed(unsettled)}
     consumed: set[str] = set()
     for result in draft.events:
         if result.type is not EventType.TOOL_RESULT or result.call_id is None:
@@ -130,39 +130,39 @@ def consume_calls(draft: Draft) -> None:
         if call and (call.tool_name or result.tool_name) == (result.tool_name or call.tool_name):
             draft.consume(calls.pop(result.call_id), result)
             consumed.add(call.id)
-    nameless = {call.id for call in rest if call.call_id is None} - consumed
-    waiting: dict[str | None, deque[SessionEvent]] = {}
+    without_call_id = {call.id for call in unsettled if call.call_id is None} - consumed
+    queues: dict[str | None, deque[SessionEvent]] = {}
     for event in draft.events:
-        if event.id in nameless:
-            waiting.setdefault(event.tool_name, deque()).append(event)
-        elif event.type is EventType.TOOL_RESULT and event.call_id is None and (queue := waiting.get(event.tool_name)):
+        if event.id in without_call_id:
+            queues.setdefault(event.tool_name, deque()).append(event)
+        elif event.type is EventType.TOOL_RESULT and event.call_id is None and (queue := queues.get(event.tool_name)):
             draft.consume(queue.popleft(), event)
 
 
 def leave_out_failed(draft: Draft) -> None:
-    """Leave out the results of tools that failed: `failed:<tool>`."""
+    """Leave out the results of failed tools: `failed:<tool>`."""
     for event in draft.rest:
         if event.type is EventType.TOOL_RESULT and event.success is False:
-            draft.leave_out(event, FAILED, _subject(event))
+            draft.leave_out(event, FAILED, _label_subject(event))
 
 
 def leave_out_stale(draft: Draft) -> None:
-    """Leave out what is not fresh."""
+    """Leave out stale events: `stale:<subject>`."""
     now, policy = draft.request.created_at, draft.policy
     for event in draft.rest:
         if event.type is EventType.TOOL_CALL:
-            continue  # it cannot be a fact in any case
-        at, own = event.at, event.max_age_minutes
-        limited = event.type is EventType.TOOL_RESULT or own is not None
-        if at is None or at - now > policy.tolerance or (limited and now - at > policy.age_limit(_subject(event), own)):
-            draft.leave_out(event, STALE, _subject(event))
+            continue  # it never becomes a fact
+        at, max_age, subject = event.at, event.max_age_minutes, _label_subject(event)
+        is_limited = event.type is EventType.TOOL_RESULT or max_age is not None
+        if at is None or at - now > policy.tolerance or (is_limited and now - at > policy.age_limit(subject, max_age)):
+            draft.leave_out(event, STALE, subject)
 
 
 def state_claims(draft: Draft) -> None:
-    """Make facts of what is left, each with its provenance and confidence."""
+    """Turn the remaining events into facts with provenance and confidence."""
     for event in draft.rest:
-        at, confidence = event.at, confidence_of(event)
-        source, method = source_of(event)
+        at, confidence = event.at, derive_confidence(event)
+        source, method = derive_source(event)
         if at is None or confidence is None or not has_text(event.content):
             draft.leave_out(event, UNSUPPORTED)
             continue
@@ -171,39 +171,39 @@ def state_claims(draft: Draft) -> None:
 
 
 def keep_within_budget(draft: Draft) -> None:
-    """Leave out the facts that the receiver's token budget has no room for."""
-    most = draft.request.max_tokens
-    if most is None:
+    """Leave out the facts that exceed the receiver's token budget: `budget:<subject>`."""
+    limit = draft.request.max_tokens
+    if limit is None:
         for fact in draft.facts:
             if fact.whole is not None:
                 draft.show_whole(fact)
         return
-    kept: list[Fact] = []
+    crossing: list[Fact] = []
     contract, facts = assemble(draft, []), draft.facts
-    left = most - draft.estimator(render_contract(contract)) - draft.estimator(FACTS)
-    places = {fact.event_id: place for place, fact in enumerate(facts)}
-    for fact in sorted(facts, key=lambda one: (*importance(one), -places[one.event_id])):
-        if left > 0 and (cost := draft.estimator(fact_line(fact))) <= left:
-            left -= cost
-            kept.append(fact)
-    for fact in kept:  # what room is left goes to long claims, the most important first
+    remaining = limit - draft.estimator(render_contract(contract)) - draft.estimator(FACTS)
+    positions = {fact.event_id: position for position, fact in enumerate(facts)}
+    for fact in sorted(facts, key=lambda fact: (*rank_fact(fact), -positions[fact.event_id])):
+        if remaining > 0 and (cost := draft.estimator(fact_line(fact))) <= remaining:
+            remaining -= cost
+            crossing.append(fact)
+    for fact in crossing:  # remaining room goes to long claims, the most important first
         event = draft.event(fact.event_id)
-        more = event.tokens - draft.estimator(fact.claim)
-        if fact.whole is not None and more <= left:
-            left -= max(0, more)
+        extra = event.tokens - draft.estimator(fact.claim)
+        if fact.whole is not None and extra <= remaining:
+            remaining -= max(0, extra)
             draft.show_whole(fact)
-    # An estimator may charge more for a whole than for its parts.
-    while kept and draft.estimator(render_contract(contract.model_copy(update={"facts": kept}))) > most:
-        kept.pop()
-    staying = {fact.event_id for fact in kept}
+    # An estimator may count more tokens for the whole than for its parts.
+    while crossing and draft.estimator(render_contract(contract.model_copy(update={"facts": crossing}))) > limit:
+        crossing.pop()
+    crossing_ids = {fact.event_id for fact in crossing}
     for fact in facts:
-        if fact.event_id not in staying:
+        if fact.event_id not in crossing_ids:
             event = draft.event(fact.event_id)
-            draft.leave_out(event, BUDGET, _subject(event))
+            draft.leave_out(event, BUDGET, _label_subject(event))
 
 
-def confidence_of(event: SessionEvent) -> Confidence | None:
-    """Return how sure a fact made of an event is, or None if none can be made of it."""
+def derive_confidence(event: SessionEvent) -> Confidence | None:
+    """Return the confidence of an event's fact, or None if it cannot become a fact."""
     if event.type is EventType.TOOL_RESULT:
         return Confidence.HIGH if event.success is True else Confidence.LOW
     if event.type is EventType.DECISION and event.accepted is not True:
@@ -211,31 +211,30 @@ def confidence_of(event: SessionEvent) -> Confidence | None:
     return CONFIDENCES.get(event.type)
 
 
-def source_of(event: SessionEvent) -> tuple[str, str]:
-    """Return the source and the method of a fact made of an event; an unnamed tool is an unknown source."""
-    return _source(event.type, event.tool_name or "", event.agent or "")
+def derive_source(event: SessionEvent) -> tuple[str, str]:
+    """Return source and method of an event's fact; an unnamed tool is an unknown source."""
+    return _derive_source(event.type, event.tool_name or "", event.agent or "")
 
 
 @lru_cache(maxsize=4096)
-def _source(kind: EventType, tool: str, agent: str) -> tuple[str, str]:
-    """Return the source and the method by type, tool and agent."""
-    if kind is EventType.TOOL_RESULT:
+def _derive_source(event_type: EventType, tool: str, agent: str) -> tuple[str, str]:
+    if event_type is EventType.TOOL_RESULT:
         name = tool.strip()
-        return (UNKNOWN, kind.value) if is_unknown_source(name) else (name, f"tool_call:{name}")
-    source, method = _SOURCES.get(kind, ("agent", kind.value))
-    if kind is EventType.USER_MESSAGE or is_unknown_source(agent):
+        return (UNKNOWN, event_type.value) if is_unknown_source(name) else (name, f"tool_call:{name}")
+    source, method = _SOURCES.get(event_type, ("agent", event_type.value))
+    if event_type is EventType.USER_MESSAGE or is_unknown_source(agent):
         return source, method
     return agent.strip(), method
 
 
-def _subject(event: SessionEvent) -> str:
-    """Return what kind of thing an event is, for its label: a result's tool, else the type."""
+def _label_subject(event: SessionEvent) -> str:
+    """Return the subject of an event's label: the tool of a result, else the type."""
     return (event.tool_name or "") if event.type is EventType.TOOL_RESULT else event.type.value
 
 
-def importance(fact: Fact) -> tuple[int, float]:
-    """Return what facts are sorted by when not all have room: the surest first, of these the newest; then the later."""
-    return _SURENESS[fact.confidence], -fact.source.timestamp.timestamp()
+def rank_fact(fact: Fact) -> tuple[int, float]:
+    """Return the sort key of a fact: the most certain first, then the newest."""
+    return _CONFIDENCE_RANK[fact.confidence], -fact.source.timestamp.timestamp()
 
 
 DEFAULT_PROCESSORS = (
@@ -247,17 +246,17 @@ DEFAULT_PROCESSORS = (
     Processor("claims", state_claims),
     Processor("budget", keep_within_budget),
 )
-"""The compiler as shipped, in its order."""
+"""The default steps of the compiler, in order."""
 
 
 class CompileReport(CompactRecord):
-    """What the compiler did with each event: the evidence that the validation checks a contract against.
+    """The compiler's report on each event, against which a contract is validated.
 
     Attributes:
-        dispositions: What became of each event, in the order of the session.
-        processors: The names of the processors, in their order.
-        session_tokens: How many tokens the whole session would have taken.
-        contract_tokens: How many the contract takes as its receiver reads it.
+        dispositions: The outcome of each event, in session order.
+        processors: The names of the processors, in order.
+        session_tokens: The tokens of the whole session.
+        contract_tokens: The tokens of the rendered contract.
     """
 
     dispositions: list[Disposition]
@@ -267,17 +266,17 @@ class CompileReport(CompactRecord):
 
     @property
     def label_counts(self) -> Mapping[str, int]:
-        """How many events each label stands for, in order of their first appearance."""
-        return Counter(one.label for one in self.dispositions if one.label is not None)
+        """The number of events per label, in order of first appearance."""
+        return Counter(disposition.label for disposition in self.dispositions if disposition.label is not None)
 
     def ids(self, fate: EventOutcome) -> frozenset[str]:
-        """Return the ids of the events that became of something."""
-        return frozenset(one.event_id for one in self.dispositions if one.fate is fate)
+        """Return the ids of the events with this outcome."""
+        return frozenset(disposition.event_id for disposition in self.dispositions if disposition.fate is fate)
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A contract and the report of its making."""
+    """A contract and its compile report."""
 
     contract: HandoffContract
     report: CompileReport
@@ -290,7 +289,7 @@ def compile_contract(
     processors: Sequence[Processor] = DEFAULT_PROCESSORS,
     estimator: TokenEstimator = estimate_tokens,
 ) -> Compiled:
-    """Return the contract that a receiver may see instead of a session, and what became of each event."""
+    """Compile the contract that a receiver sees instead of the session."""
     draft = Draft(events, request, policy or ContractPolicy(), estimator)
     for processor in processors:
         try:

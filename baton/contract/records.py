@@ -1,4 +1,4 @@
-"""The handoff contract as a record, the session events that it is made of, the verdict on one, and its explanation."""
+"""The records of contracts: session events, the contract itself, its verdict and its explanation."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,25 +38,25 @@ from baton.wire.text import single_line
 
 
 class ContractError(HandoffError):
-    """No contract can be compiled: an id appears twice, or a processor breaks a rule."""
+    """No contract can be compiled: a duplicate event id, or a faulty processor."""
 
 
 class UnknownAgentError(RoutingError):
-    """No such agent is registered, or it cannot do what is asked; the message names what comes nearest."""
+    """No suitable agent is registered; the message names similar ones."""
 
 
 class UnknownSchemaError(HandoffError):
-    """No such output schema is registered; the message names what comes nearest."""
+    """No such output schema is registered; the message names similar ones."""
 
 
 TOOL_DENIED = "TOOL_DENIED"
-"""The code of a denied call, in messages, in logs and as the status of its record in the ledger."""
+"""The code of a denied call in messages, logs and the ledger."""
 
-_NAMED = 20
+_MAX_NAMED = 20
 
 
 class ToolDeniedError(BatonError):
-    """A tool was called that the contract does not allow; it did not run."""
+    """The contract does not allow the called tool; it did not run."""
 
     code = TOOL_DENIED
 
@@ -64,8 +64,9 @@ class ToolDeniedError(BatonError):
         self.tool = tool
         self.handoff_id = handoff_id
         names = sorted(allowed)
-        listed = ", ".join(names[:_NAMED]) + (f" (+{len(names) - _NAMED} more)" if len(names) > _NAMED else "")
+        omitted = f" (+{len(names) - _MAX_NAMED} more)" if len(names) > _MAX_NAMED else ""
         if names:
+            listed = ", ".join(names[:_MAX_NAMED]) + omitted
             text = f"{tool!r} is not among the tools of handoff {handoff_id!r}: {listed}"
         else:
             text = f"{tool!r} was called under handoff {handoff_id!r}, which allows no tools"
@@ -73,7 +74,7 @@ class ToolDeniedError(BatonError):
 
 
 class EventType(StrEnum):
-    """What kind of thing happened."""
+    """The type of a session event."""
 
     TOOL_CALL = "tool_call"
     TOOL_RESULT = "tool_result"
@@ -86,36 +87,36 @@ class EventType(StrEnum):
     REJECTED_ASSUMPTION = "rejected_assumption"
 
 
-def _written(value: Any) -> Any:
-    """Write a time as it stands on the wire; a text stays as it is."""
+def _write_time(value: Any) -> Any:
+    """Serialize a datetime; a text stays unchanged."""
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if not isinstance(value, str):
-        raise ValueError("a time is a text, as in 2026-06-27T09:20:00Z, or a datetime")
+        raise ValueError("expected a time such as 2026-06-27T09:20:00Z, or a datetime")
     return value
 
 
-WrittenTime = Annotated[datetime | str, PlainValidator(_written), WithJsonSchema({"type": "string"})]
-"""A time as somebody wrote it, readable or not. It is made of a text or a datetime, and kept as text."""
+WrittenTime = Annotated[datetime | str, PlainValidator(_write_time), WithJsonSchema({"type": "string"})]
+"""A time as text, parseable or not; created from a text or a datetime."""
 
 
 class SessionEvent(OpenRecord):
-    """One thing that happened in a session.
+    """An event in a session.
 
     Attributes:
-        id: Names the event; unique in the session, and a fact's `eventId` leads back to it.
-        type: What kind of thing happened.
-        timestamp: When; of a tool's result, when the data was retrieved and not when it was passed on.
-        content: The claim or the text, short; a tool's result is a claim in a sentence.
-        ref: The digest of the whole content, where `content` is not all of it.
-        whole: The artifact with the whole claim, where `content` is only its beginning.
-        tokens: How many tokens the whole content has; 0 if not counted.
-        exclude_from_handoff: True keeps it from every other agent.
-        max_age_minutes: After how many minutes it is stale, instead of what the policy says.
-        tool_name: The tool that was called, or that answered.
-        call_id: Of a call its own id, if not that of the event; of a result the call that it answers.
-        success: Whether the tool did its work; absent where that is not known, which does not mean yes.
-        accepted: Of a decision, whether it was accepted.
+        id: The id of the event, unique in the session; a fact's `eventId` refers to it.
+        type: The type of the event.
+        timestamp: The time; for a tool's result, when the data was retrieved.
+        content: The claim or text; for a tool's result, a claim in one sentence.
+        ref: The digest of the whole content, if `content` is only a part.
+        whole: The artifact with the whole claim, if `content` is only its beginning.
+        tokens: The tokens of the whole content; 0 if not counted.
+        exclude_from_handoff: Whether to keep it from every other agent.
+        max_age_minutes: The age after which it is stale, instead of the policy's.
+        tool_name: The tool of a call or result.
+        call_id: For a call its own id, if not that of the event; for a result the id of its call.
+        success: Whether the tool succeeded; absent if unknown, which does not mean success.
+        accepted: For a decision, whether it was accepted.
         agent: Who recorded it.
         handoff_id: The handoff under which the agent acted.
     """
@@ -139,25 +140,25 @@ class SessionEvent(OpenRecord):
     @property
     def at(self) -> datetime | None:
         """The time of the event in UTC; None if it is missing, unreadable or has no offset."""
-        return instant(self.timestamp)
+        return parse_instant(self.timestamp)
 
     @model_serializer(mode="wrap")
     def _compact(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out members at their default: a session is most of what a run has to keep."""
+        """Omit members at their default, because sessions are most of a run's data."""
         members: dict[str, Any] = handler(self)
         defaults = _defaults()
-        return {name: one for name, one in members.items() if name not in defaults or one != defaults[name]}
+        return {name: value for name, value in members.items() if name not in defaults or value != defaults[name]}
 
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """Return the default of each member of an event that has one, by its name on the wire."""
+    """Return the defaults of an event's members by their JSON names."""
     fields = SessionEvent.model_fields.items()
     return {field.alias or name: field.default for name, field in fields if not field.is_required()}
 
 
-def instant(value: object) -> datetime | None:
-    """Return the time that a value tells, in UTC, or None if it tells none."""
+def parse_instant(value: object) -> datetime | None:
+    """Parse a time with an offset and return it in UTC, or None if the value is not one."""
     if not isinstance(value, str):
         return None
     try:
@@ -170,48 +171,48 @@ def instant(value: object) -> datetime | None:
 CONTRACT_RELEASED = ("1.0",)
 """Every released version of the contract's schema, oldest first."""
 CONTRACT_CURRENT = CONTRACT_RELEASED[-1]
-"""The version that this release of Baton writes."""
-LONGEST_TASK = 500
-"""The most characters of a task; what needs more is several tasks."""
+"""The version that this release writes."""
+MAX_TASK_LENGTH = 500
+"""The maximum length of a task."""
 DEFAULT_EXPIRY_MINUTES = 30
-"""After how many minutes a contract expires, unless it says otherwise."""
-MOST_EXPIRY_MINUTES = 24 * 60
-"""The longest expiry that `validate_contract` accepts by default."""
+"""The default lifetime of a contract in minutes."""
+MAX_EXPIRY_MINUTES = 24 * 60
+"""The longest lifetime that `validate_contract` accepts."""
 
 ContractVersion = Annotated[str, StringConstraints(pattern=r"^1\.(0|[1-9][0-9]{0,3})$"), Field(examples=["1.0"])]
-"""The version of the contract's schema: this major, any minor."""
+"""A version of the contract's schema: this major, any minor."""
 Label = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z][a-z0-9_-]*:[^\r\n]+$", max_length=300),
     Field(examples=["type:brainstorm", "stale:crm.lookup_pricing"]),
 ]
-"""Why something was left out, a colon, and what kind of thing it was; never its content."""
+"""The reason why something was left out, a colon, and its subject; never its content."""
 Identifier = Annotated[Statement, Field(max_length=200, json_schema_extra={"maxLength": 200})]
-"""A name that says something, at most 200 characters."""
-Task = Annotated[Statement, Field(max_length=LONGEST_TASK, json_schema_extra={"maxLength": LONGEST_TASK})]
-"""What is to be done, in one text of at most 500 characters."""
+"""A name that is not blank, of at most 200 characters."""
+Task = Annotated[Statement, Field(max_length=MAX_TASK_LENGTH, json_schema_extra={"maxLength": MAX_TASK_LENGTH})]
+"""The task, of at most 500 characters."""
 
 
 class Confidence(StrEnum):
-    """How sure the system is of a fact; the surest first."""
+    """The confidence in a fact, highest first."""
 
     HIGH = "high"
-    """A deterministic tool call that succeeded."""
+    """A successful deterministic tool call."""
     MEDIUM = "medium"
     """A language model."""
     LOW = "low"
-    """Fallback logic, or a tool that did not say whether it succeeded."""
+    """Fallback logic, or a tool call of unknown success."""
     UNVERIFIED = "unverified"
-    """What a user said, or what has no known source."""
+    """A user's statement, or an unknown source."""
 
 
 class SourceProvenance(OpenRecord):
-    """Where a fact came from.
+    """The origin of a fact.
 
     Attributes:
-        source: The system, for example `"crm.lookup_customer"`.
-        timestamp: When the data was retrieved, which is not when it was passed on.
-        method: How, for example `"api_call"` or `"tool_call:contracts.search"`.
+        source: The system, such as `"crm.lookup_customer"`.
+        timestamp: When the data was retrieved, not when it was passed on.
+        method: The method, such as `"api_call"` or `"tool_call:contracts.search"`.
     """
 
     source: Statement
@@ -220,14 +221,14 @@ class SourceProvenance(OpenRecord):
 
 
 class Fact(OpenRecord):
-    """Something that the receiver may know.
+    """A fact that the receiver may know.
 
     Attributes:
-        claim: What is claimed.
-        source: Where it came from.
-        confidence: How sure the system is of it.
-        event_id: The session event that it was taken from.
-        whole: The artifact with the whole claim, where `claim` is its beginning.
+        claim: The claim.
+        source: The origin.
+        confidence: The confidence in it.
+        event_id: The session event that it comes from.
+        whole: The artifact with the whole claim, if `claim` is only its beginning.
         in_full: Whether the receiver's prompt shows the whole claim.
     """
 
@@ -240,11 +241,11 @@ class Fact(OpenRecord):
 
 
 class OutputSchemaRef(OpenRecord):
-    """The shape that the receiver's output must have, by name and version in a registry.
+    """A reference to the schema of the receiver's output, by name and version in a registry.
 
     Attributes:
         schema_name: The schema's name.
-        version: Its version, exactly.
+        version: Its exact version.
     """
 
     schema_name: Identifier
@@ -252,37 +253,37 @@ class OutputSchemaRef(OpenRecord):
 
     @classmethod
     def parse(cls, text: str) -> "OutputSchemaRef":
-        """Return the reference that `"Name@version"` spells."""
+        """Parse a reference such as `"Decision@1.2"`."""
         name, _, version = text.rpartition("@")
         if not name.strip() or not version.strip():
-            raise ValueError(f"{text!r} names no output schema with its version; write it as 'Decision@1.2'")
+            raise ValueError(f"{text!r} is not an output schema with its version; write it as 'Decision@1.2'")
         return cls(schema_name=name, version=version)
 
     def __str__(self) -> str:
-        """Return the reference as `"Name@version"`."""
+        """Return the reference in the form `"Name@version"`."""
         return f"{self.schema_name}@{self.version}"
 
 
 class HandoffContract(OpenRecord):
-    """What a receiver is to do, may know and may use, compiled and never written by hand.
+    """The task, facts and tools of a receiver; compiled, never written by hand.
 
     Attributes:
-        handoff_id: Names the handoff; in logs, traces and records, and with every action of the receiver.
-        receiving_agent: Who is to receive; by it the contract is routed.
-        task: The one task, at most 500 characters.
-        facts: What the receiver may know.
-        excluded_context: Why things were deliberately left out, each label once.
+        handoff_id: The id of the handoff, in logs, traces and records, and with every action of the receiver.
+        receiving_agent: The name of the receiver, by which the contract is routed.
+        task: The task, at most 500 characters.
+        facts: The facts that the receiver may know.
+        excluded_context: The reasons why content was left out, each label once.
         allowed_tools: The tools that the receiver may call.
-        forbidden_tools: The tools that it may not call.
-        output_schema: The shape that its output must have; absent where any will do.
-        expires_after_minutes: How long the contract may be used, in minutes from `createdAt`.
+        forbidden_tools: The tools that the receiver may not call.
+        output_schema: The schema of its output; absent if any output is accepted.
+        expires_after_minutes: The lifetime of the contract, in minutes from `createdAt`.
         created_at: When it was compiled.
-        trace_id: The trace that links it to the pipeline, the first request and what follows.
-        schema_version: The version of the schema that the contract follows; absent in 1.0.
-        receiving_agent_version: The receiver's version, exactly.
-        traceparent: The W3C trace context that the handoff travels with.
+        trace_id: The trace that links it to the pipeline and the first request.
+        schema_version: The version of the contract's schema; absent in 1.0.
+        receiving_agent_version: The receiver's exact version.
+        traceparent: The W3C trace context of the handoff.
         message_id: The signed message that carries the contract, by its `handoffId`.
-        excluded_counts: How many session events each label stands for.
+        excluded_counts: The number of session events per label.
     """
 
     handoff_id: Identifier
@@ -304,19 +305,19 @@ class HandoffContract(OpenRecord):
 
     @property
     def expires_at(self) -> datetime:
-        """The last moment at which the contract may be used; the last there is, of one made near the end of time."""
+        """The time of expiry, at most the maximum of datetime."""
         try:
             return self.created_at + timedelta(minutes=self.expires_after_minutes)
         except OverflowError:
             return datetime.max.replace(tzinfo=UTC)
 
     def is_expired(self, now: datetime) -> bool:
-        """Return whether it may no longer be used; then it is compiled again, and never executed."""
+        """Return whether the contract has expired; then it must be compiled again."""
         return now - self.created_at > timedelta(minutes=self.expires_after_minutes)
 
 
 class Check(StrEnum):
-    """What a finding is about: the document's seven checks, and two for what they missed."""
+    """The checks of a contract: the seven of the source document, and two more."""
 
     REQUIRED = "required_fields"
     PROVENANCE = "source_provenance"
@@ -330,12 +331,12 @@ class Check(StrEnum):
 
 
 class ContractFinding(CompactRecord):
-    """One thing that is wrong with a contract, or that a person should know.
+    """An error or warning about a contract.
 
     Attributes:
-        check: Which check found it.
-        text: A sentence that says what was expected and what to do; never a claim or a task.
-        at: Where, as a JSON pointer; empty for the contract as a whole.
+        check: The check that found it.
+        text: A sentence that says what was expected and what to do; never quotes a claim or task.
+        at: The place as a JSON pointer; empty for the whole contract.
     """
 
     check: Annotated[Check, Field(strict=False)]
@@ -344,17 +345,17 @@ class ContractFinding(CompactRecord):
 
 
 class ContractVerdict(CompactRecord):
-    """The verdict on a contract, with what a log line and a monitor need of it.
+    """The verdict on a contract, with summary data for logs and metrics.
 
     Attributes:
-        errors: What prevents the handoff.
-        warnings: What does not, and should be looked at.
-        handoff_id: The contract's handoff; empty if it names none.
-        receiving_agent: Its receiver; empty if it names none.
-        trace_id: Its trace; empty if it names none.
-        facts: How many facts it has.
-        tools: How many tools it allows.
-        excluded: How many events each of its labels stands for, where it says so; 1 where it does not.
+        errors: The findings that prevent the handoff.
+        warnings: Other findings.
+        handoff_id: The contract's handoff; empty if missing.
+        receiving_agent: Its receiver; empty if missing.
+        trace_id: Its trace; empty if missing.
+        facts: The number of facts.
+        tools: The number of allowed tools.
+        excluded: The number of events per label; 1 if the contract does not say.
     """
 
     errors: list[ContractFinding] = Field(default_factory=list)
@@ -367,25 +368,24 @@ class ContractVerdict(CompactRecord):
     excluded: dict[str, Count] = Field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return whether the contract may be handed over."""
+        """Return whether the contract may be handed off."""
         return not self.errors
 
     def findings(self) -> list[Finding]:
-        """Return the errors as a receiver's gate reports them."""
-        return [
-            Finding(code=Code.SCHEMA_INVALID, text=one.text, at=one.at, rule=one.check.value) for one in self.errors
-        ]
+        """Return the errors in the form of a receiver's gate."""
+        code = Code.SCHEMA_INVALID
+        return [Finding(code=code, text=error.text, at=error.at, rule=error.check.value) for error in self.errors]
 
 
 def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
-    """Return a verdict as the members of a structured log line."""
+    """Return a verdict as fields of a structured log line."""
     return {
         "handoff_id": verdict.handoff_id,
         "receiving_agent": verdict.receiving_agent,
         "trace_id": verdict.trace_id,
         "valid": bool(verdict),
-        "errors": [f"{one.check.value}: {one.text}" for one in verdict.errors],
-        "warnings": [f"{one.check.value}: {one.text}" for one in verdict.warnings],
+        "errors": [f"{error.check.value}: {error.text}" for error in verdict.errors],
+        "warnings": [f"{warning.check.value}: {warning.text}" for warning in verdict.warnings],
         "facts": verdict.facts,
         "tools": verdict.tools,
         "zero_facts": int(verdict.facts == 0),
@@ -395,11 +395,11 @@ def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
 
 
 class LeftOut(CompactRecord):
-    """One session event that did not cross, and why; its content is not told.
+    """A session event that did not cross, and why, without its content.
 
     Attributes:
         event_id: The event.
-        label: Why, for example `"type:brainstorm"`.
+        label: The reason, for example `"type:brainstorm"`.
         agent: Who recorded it.
     """
 
@@ -409,17 +409,17 @@ class LeftOut(CompactRecord):
 
 
 class Explanation(CompactRecord):
-    """Why an agent did what it did, as far as what it was given can tell.
+    """The input of a stage: its contract, what was left out, and its prompt.
 
     Attributes:
         stage: The stage.
-        seq: The step's number.
-        attempt: Which attempt; earlier ones may have had other contracts.
-        contract: The contract, as JSON; empty in a pipeline without contracts.
+        seq: The number of the step.
+        attempt: The number of the attempt; earlier ones may have had other contracts.
+        contract: The contract as JSON; empty in a pipeline without contracts.
         left_out: The events that did not cross.
-        prompt: The parts of the prompt, each with its tokens before and after it was made to fit, and why.
-        tokens_read: Tokens of the prompt that the agent was given; 0 if it asked for none, or has not ended.
-        transcript_tokens: What handing on everything that was said and fetched before would have cost.
+        prompt: The parts of the prompt, with their tokens before and after cutting, and why.
+        tokens_read: The tokens of the prompt; 0 if the stage built none, or has not ended.
+        transcript_tokens: The tokens of the whole session before the stage.
     """
 
     stage: str
@@ -433,28 +433,27 @@ class Explanation(CompactRecord):
 
     @property
     def terms(self) -> HandoffContract:
-        """The contract, as a record."""
+        """The contract as a record."""
         return HandoffContract.from_json_object(self.contract)
 
     @property
     def times_fewer(self) -> float | None:
-        """How many times fewer tokens it read than the transcript has; None while that is not known."""
+        """The ratio of transcript tokens to prompt tokens; None if unknown."""
         return self.transcript_tokens / self.tokens_read if self.tokens_read else None
 
     def to_markdown(self) -> str:
-        """Return the explanation for a person."""
+        """Return the explanation as Markdown."""
         lines = [f"# What {self.stage!r} was given (step {self.seq}, attempt {self.attempt})", ""]
-        lines += self._of_contract() if self.contract else ["- no contract"]
+        lines += self._render_terms() if self.contract else ["- no contract"]
         lines += ["", "## What its prompt had", ""]
         lines += [
             f"- {single_line(part.name)}: {part.shown:,} of {part.tokens:,} tokens"
             + (f"; {single_line(part.why)}" if part.why else "")
             for part in self.prompt
         ] or ["- not known"]
-        return "\n".join([*lines, *self._cost()]) + "\n"
+        return "\n".join([*lines, *self._render_cost()]) + "\n"
 
-    def _of_contract(self) -> list[str]:
-        """Return the lines on the contract: task, tools, facts, and what was left out."""
+    def _render_terms(self) -> list[str]:
         contract = self.terms
         lines = [
             f"- **Task:** {single_line(contract.task)}",
@@ -463,8 +462,8 @@ class Explanation(CompactRecord):
         ]
         if contract.output_schema is not None:
             lines.append(f"- **Its output must fit:** {contract.output_schema}")
-        lines.append(f"- **Tools allowed:** {_names(contract.allowed_tools)}")
-        lines.append(f"- **Tools forbidden:** {_names(contract.forbidden_tools)}")
+        lines.append(f"- **Tools allowed:** {_join_names(contract.allowed_tools)}")
+        lines.append(f"- **Tools forbidden:** {_join_names(contract.forbidden_tools)}")
         lines += ["", f"## Facts it saw ({len(contract.facts)})", ""]
         lines += [
             f"- {single_line(fact.claim)}\n  - {fact.confidence.value}, from `{single_line(fact.source.source)}` by "
@@ -474,16 +473,15 @@ class Explanation(CompactRecord):
         ] or ["- none"]
         lines += ["", f"## Left out ({len(self.left_out)})", ""]
         by_label: dict[str, list[str]] = {}
-        for one in self.left_out:
-            by_label.setdefault(one.label, []).append(one.event_id)
+        for left_out in self.left_out:
+            by_label.setdefault(left_out.label, []).append(left_out.event_id)
         lines += [
-            f"- `{label}`: {len(ids)} ({', '.join(ids[:_LISTED])}{', …' if len(ids) > _LISTED else ''})"
+            f"- `{label}`: {len(ids)} ({', '.join(ids[:_MAX_LISTED])}{', …' if len(ids) > _MAX_LISTED else ''})"
             for label, ids in by_label.items()
         ] or ["- nothing"]
         return lines
 
-    def _cost(self) -> list[str]:
-        """Return the lines on what the prompt cost."""
+    def _render_cost(self) -> list[str]:
         lines = ["", "## What it cost to read", ""]
         if self.times_fewer is None:
             lines.append(
@@ -500,13 +498,13 @@ class Explanation(CompactRecord):
         return lines
 
 
-_LISTED = 10
+_MAX_LISTED = 10
 
 
-def explanation_of(
+def explain_stage(
     contract: Mapping[str, Any],
-    told: Iterable[Mapping[str, str]],
-    before: Iterable[SessionEvent],
+    messages: Iterable[Mapping[str, str]],
+    earlier_events: Iterable[SessionEvent],
     *,
     stage: str,
     seq: int,
@@ -514,10 +512,10 @@ def explanation_of(
     tokens_read: int = 0,
     prompt: Sequence[PromptPart] = (),
 ) -> Explanation:
-    """Return the explanation of one stage."""
-    events = {event.id: event for event in before}
-    labels = {id: label for message in told for id, label in message.items()}
-    facts = {fact["eventId"] for fact in contract.get("facts", [])}  # one that was left out before may cross by now
+    """Explain what one stage was given."""
+    events = {event.id: event for event in earlier_events}
+    labels = {id: label for message in messages for id, label in message.items()}
+    facts = {fact["eventId"] for fact in contract.get("facts", [])}  # an event that was left out before may cross now
     left_out = [
         LeftOut(event_id=id, label=label, agent=events[id].agent if id in events else None)
         for id, label in labels.items()
@@ -535,6 +533,5 @@ def explanation_of(
     )
 
 
-def _names(tools: Iterable[str]) -> str:
-    """Return names of tools for a line."""
+def _join_names(tools: Iterable[str]) -> str:
     return ", ".join(f"`{single_line(tool)}`" for tool in tools) or "none"

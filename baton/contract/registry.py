@@ -1,7 +1,7 @@
 """The registries of agents and output schemas, and the names of tools.
 
-Two spellings that a reader takes for the same tool are the same tool: a list that forbids `email.send` is worth nothing
-if `Email.Send` passes it, nor if it can match no tool at all.
+Names that differ only in case, outer blanks or compatibility characters are the same tool: forbidding `email.send` must
+also forbid `Email.Send`.
 """
 
 import difflib
@@ -23,104 +23,103 @@ _PATTERN = re.compile(r"[*?\[\]{}|^$]")
 
 @lru_cache(maxsize=4096)
 def tool_key(name: str) -> str:
-    """Return what a tool's name is compared by: without case, outer blanks and compatibility forms."""
+    """Return the key by which tool names are compared: NFKC, stripped, case-folded."""
     return unicodedata.normalize("NFKC", name).strip().casefold()
 
 
 def tool_keys(names: Iterable[str]) -> frozenset[str]:
-    """Return the keys of several names."""
+    """Return the keys of tool names."""
     return frozenset(map(tool_key, names))
 
 
-def tool_set(names: Iterable[str], what: str, known: Iterable[str] = ()) -> frozenset[str]:
-    """Return names of tools as a set, after checking that each can be the name of a tool."""
+def tool_set(names: Iterable[str], list_name: str, known_tools: Iterable[str] = ()) -> frozenset[str]:
+    """Return tool names as a set; reject strings, patterns, blank names and likely misspellings."""
     if isinstance(names, str):
-        raise TypeError(f"{what}={names!r} is one string; write {what}=frozenset({{{names!r}}})")
-    found = frozenset(names)
-    keys = tool_keys(known)
-    for name in sorted(found, key=str):
+        raise TypeError(f"{list_name}={names!r} is one string; write {list_name}=frozenset({{{names!r}}})")
+    tools = frozenset(names)
+    keys = tool_keys(known_tools)
+    for name in sorted(tools, key=str):
         if not isinstance(name, str):
-            raise TypeError(f"{what}: {name!r} is not the name of a tool; expected a string")
+            raise TypeError(f"{list_name}: {name!r} is not a tool name; expected a string")
         if not name.strip():
-            raise ValueError(f"{what}: {name!r} is blank; write the name of a tool")
+            raise ValueError(f"{list_name}: {name!r} is blank; expected a tool name")
         if _PATTERN.search(name):
-            raise ValueError(f"{what}: {name!r} is a pattern; tools are listed by name: name each of them")
-        near = difflib.get_close_matches(tool_key(name), keys, n=1, cutoff=0.85)
-        if near and tool_key(name) not in keys:
-            raise ValueError(f"{what}: there is no tool {name!r}; did you mean {near[0]!r}?")
-    return found
+            raise ValueError(f"{list_name}: {name!r} is a pattern; list each tool by name")
+        matches = difflib.get_close_matches(tool_key(name), keys, n=1, cutoff=0.85)
+        if matches and tool_key(name) not in keys:
+            raise ValueError(f"{list_name}: there is no tool {name!r}; did you mean {matches[0]!r}?")
+    return tools
 
 
 T = TypeVar("T")
-_NAMED = 5
+_MAX_NAMED = 5
 
 
-class Shelf(Generic[T]):
-    """Things of one kind by name and version."""
+class Registry(Generic[T]):
+    """Items of one kind, by name and version."""
 
     def __init__(
         self,
-        what: str,
+        kind: str,
         error: type[Exception],
         newest_first: Callable[[Iterable[str]], list[str]],
         *,
         latest: bool = False,
     ) -> None:
-        self._what = what
+        self._kind = kind
         self._error = error
         self._newest_first = newest_first
         self._latest = latest
-        self._things: dict[str, dict[str, T]] = {}
+        self._items: dict[str, dict[str, T]] = {}
 
-    def add(self, name: str, version: str, thing: T) -> None:
-        """Put a thing in."""
-        versions = self._things.setdefault(name, {})
+    def add(self, name: str, version: str, item: T) -> None:
+        """Register an item."""
+        versions = self._items.setdefault(name, {})
         if version in versions:
-            raise ValueError(f"the {self._what} {name!r} {version} is registered twice; register it once")
-        versions[version] = thing
+            raise ValueError(f"the {self._kind} {name!r} {version} is registered twice; register it once")
+        versions[version] = item
 
     def find(self, name: str, version: str | None) -> T:
-        """Return the thing of exactly that name and version."""
-        if name not in self._things:
-            near = difflib.get_close_matches(name, self._things, n=3)
-            known = sorted(self._things)
-            more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
-            there = ", ".join(known[:_NAMED]) + more if known else "none"
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {there}"
-            raise self._error(f"there is no {self._what} {name!r}; {hint}")
-        versions = self._things[name]
+        """Return the item with this exact name and version."""
+        if name not in self._items:
+            matches = difflib.get_close_matches(name, self._items, n=3)
+            names = sorted(self._items)
+            omitted = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            available = ", ".join(names[:_MAX_NAMED]) + omitted if names else "none"
+            hint = f"did you mean {' or '.join(map(repr, matches))}?" if matches else f"there are {available}"
+            raise self._error(f"there is no {self._kind} {name!r}; {hint}")
+        versions = self._items[name]
         ordered = self._newest_first(versions)
         if version is None and (len(versions) == 1 or self._latest):
             return versions[ordered[0]]
         if version is None or version not in versions:
-            wanted = "several versions and none is named" if version is None else f"no version {version!r}"
-            raise self._error(f"of the {self._what} {name!r} there is {wanted}; there are {', '.join(ordered)}")
+            problem = "several versions and none is named" if version is None else f"no version {version!r}"
+            raise self._error(f"of the {self._kind} {name!r} there is {problem}; there are {', '.join(ordered)}")
         return versions[version]
 
     def __iter__(self) -> Iterator[T]:
-        """Go through all, by name, and of each name the newest first."""
-        for _, versions in sorted(self._things.items()):
+        """Yield all items by name, newest version first."""
+        for _, versions in sorted(self._items.items()):
             for version in self._newest_first(versions):
                 yield versions[version]
 
 
-def _as_set(value: Any) -> Any:
-    """Read a list of names as the set that it means."""
+def _parse_set(value: Any) -> Any:
     return frozenset(value) if isinstance(value, list | tuple | set) else value
 
 
-Names = Annotated[frozenset[Name], BeforeValidator(_as_set)]
-"""Names, each once; on the wire a list."""
+Names = Annotated[frozenset[Name], BeforeValidator(_parse_set)]
+"""A set of names; in JSON a list."""
 
 
 class AgentEntry(CompactRecord):
-    """An agent of the registry.
+    """A registered agent.
 
     Attributes:
-        name: Its name; contracts name it as `receivingAgent`.
-        version: Its version, by semver.org.
-        capability: The kinds of task that it can do, for example `"compliance.review"`.
-        tools: The tools that it is able to use; a contract never allows others.
+        name: Its name, which contracts have as `receivingAgent`.
+        version: Its semantic version.
+        capability: The kinds of task that it can do, such as `"compliance.review"`.
+        tools: The tools that it can use; a contract never allows others.
     """
 
     name: Name
@@ -133,18 +132,18 @@ class AgentRegistry:
     """Agents by name and version; immutable."""
 
     def __init__(self, entries: Iterable[AgentEntry] = (), *, latest: bool = False) -> None:
-        self._shelf: Shelf[AgentEntry] = Shelf("agent", UnknownAgentError, newest_first, latest=latest)
+        self._agents: Registry[AgentEntry] = Registry("agent", UnknownAgentError, newest_first, latest=latest)
         for entry in entries:
-            self._shelf.add(entry.name, entry.version, entry)
+            self._agents.add(entry.name, entry.version, entry)
 
     @property
     def entries(self) -> list[AgentEntry]:
-        """Every agent, by name, and of each name the newest first."""
-        return list(self._shelf)
+        """All agents by name, newest version first."""
+        return list(self._agents)
 
     def find(self, name: str, version: str | None = None) -> AgentEntry:
-        """Return an agent by its exact name and version."""
-        return self._shelf.find(name, version)
+        """Return the agent with this exact name and version."""
+        return self._agents.find(name, version)
 
     def route(
         self,
@@ -154,27 +153,31 @@ class AgentRegistry:
         capability: Collection[str] = (),
         tools: Collection[str] = (),
     ) -> AgentEntry:
-        """Return the agent that a handoff goes to, if it can do what is asked; ask before anything is sent."""
+        """Return the agent with this name if it has the capabilities and tools, else raise `UnknownAgentError`."""
         entry = self.find(name, version)
-        if lack := _lacking(entry, capability, tools):
-            able = [f"{one.name!r} {one.version}" for one in self.entries if not _lacking(one, capability, tools)]
-            hint = f"able are {', '.join(able[:5])}" if able else "no agent can"
-            raise UnknownAgentError(f"the agent {entry.name!r} {entry.version} cannot {lack}; {hint}")
+        if missing := _find_missing(entry, capability, tools):
+            capable = [
+                f"{other.name!r} {other.version}"
+                for other in self.entries
+                if not _find_missing(other, capability, tools)
+            ]
+            hint = f"{', '.join(capable[:5])} can" if capable else "no agent can"
+            raise UnknownAgentError(f"the agent {entry.name!r} {entry.version} cannot {missing}; {hint}")
         return entry
 
 
-def _lacking(entry: AgentEntry, capability: Collection[str], tools: Collection[str]) -> str:
-    """Return what an agent cannot do or use of what is asked; nothing, if it can."""
-    undone = sorted(set(capability) - entry.capability)
-    able = tool_keys(entry.tools)
-    unused = sorted(tool for tool in tools if tool_key(tool) not in able)
-    told = {"do": undone, "use": unused}
-    return " or ".join(f"{what} {', '.join(map(repr, names))}" for what, names in told.items() if names)
+def _find_missing(entry: AgentEntry, capability: Collection[str], tools: Collection[str]) -> str:
+    """Describe the capabilities and tools that an agent lacks; empty if none."""
+    missing_capabilities = sorted(set(capability) - entry.capability)
+    known_tools = tool_keys(entry.tools)
+    missing_tools = sorted(tool for tool in tools if tool_key(tool) not in known_tools)
+    missing = {"do": missing_capabilities, "use": missing_tools}
+    return " or ".join(f"{verb} {', '.join(map(repr, names))}" for verb, names in missing.items() if names)
 
 
 @dataclass(frozen=True)
 class OutputSchema:
-    """A registered shape of an output.
+    """A registered output schema.
 
     Attributes:
         name: Its name.
@@ -193,12 +196,12 @@ class OutputSchema:
     schema: Mapping[str, Any]
 
     @classmethod
-    def of(cls, kind: type[BaseModel], version: str, name: str | None = None) -> "OutputSchema":
-        """Return the shape of a record."""
-        return cls(name or kind.__name__, version, kind.model_json_schema(mode="validation"))
+    def of(cls, record_type: type[BaseModel], version: str, name: str | None = None) -> "OutputSchema":
+        """Return the schema of a pydantic model."""
+        return cls(name or record_type.__name__, version, record_type.model_json_schema(mode="validation"))
 
     def ref(self) -> OutputSchemaRef:
-        """Return what a contract refers to it by."""
+        """Return the reference for contracts."""
         return OutputSchemaRef(schema_name=self.name, version=self.version)
 
 
@@ -215,26 +218,28 @@ class OutputSchemas:
     """
 
     def __init__(self, schemas: Iterable[OutputSchema] = (), *, latest: bool = False) -> None:
-        self._shelf: Shelf[OutputSchema] = Shelf("output schema", UnknownSchemaError, _newest_first, latest=latest)
+        self._schemas: Registry[OutputSchema] = Registry(
+            "output schema", UnknownSchemaError, _newest_first, latest=latest
+        )
         for schema in schemas:
-            self._shelf.add(schema.name, schema.version, schema)
+            self._schemas.add(schema.name, schema.version, schema)
 
     @property
     def schemas(self) -> list[OutputSchema]:
-        """Every schema, by name, and of each name the newest first."""
-        return list(self._shelf)
+        """All schemas by name, newest version first."""
+        return list(self._schemas)
 
     def find(self, ref: OutputSchemaRef) -> dict[str, Any]:
-        """Return the JSON Schema that a contract refers to, exactly that version."""
-        return deepcopy(dict(self._shelf.find(ref.schema_name, ref.version).schema))
+        """Return the JSON Schema of this exact version."""
+        return deepcopy(dict(self._schemas.find(ref.schema_name, ref.version).schema))
 
     def ref(self, name: str, version: str | None = None) -> OutputSchemaRef:
         """Return the reference to a registered schema."""
-        return self._shelf.find(name, version).ref()
+        return self._schemas.find(name, version).ref()
 
 
 def _newest_first(versions: Iterable[str]) -> list[str]:
-    """Return versions such as 1.2 and 1.10 with the highest numbers first."""
+    """Sort versions such as 1.2 and 1.10, highest first."""
 
     def numbers(version: str) -> tuple[list[int], str]:
         return [int(part) for part in re.findall(r"[0-9]+", version)[:8]], version

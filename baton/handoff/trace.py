@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from baton.contract.records import instant
+from baton.contract.records import parse_instant
 from baton.errors import BatonError
 
 MAX_LENGTH = 512
@@ -149,7 +149,7 @@ class HandoffTrace:
             receiver=agent_type,
             previous_id=parent_id,
             previous_span_id=_previous_span_id(execution if hands_back else parent_id, agent_id, step),
-            sent_at=instant(message.get("timestamp")),
+            sent_at=parse_instant(message.get("timestamp")),
             attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
             is_first=message.get("initial") is True
             and seq in (None, 1)

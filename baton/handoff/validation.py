@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from baton.contract.records import instant
+from baton.contract.records import parse_instant
 from baton.core.verdict import Code, Finding, Verdict
 from baton.errors import RoutingError
 from baton.handoff.records import CURRENT, begins_task
@@ -31,12 +31,12 @@ TOLERANCE = timedelta(seconds=60)
 def staleness(message: Mapping[str, Any], now: datetime, max_age: timedelta | None, tolerance: timedelta) -> str | None:
     """Return why a message is too old, expired or from the future, or None."""
     if "expiresAt" in message:
-        expires = instant(message["expiresAt"])
+        expires = parse_instant(message["expiresAt"])
         if expires is None:
             return "its expiresAt is not a time with an offset from UTC"
         if now >= expires:
             return f"it expired at {message['expiresAt']}, {now - expires} ago"
-    sent_at = instant(message.get("timestamp"))
+    sent_at = parse_instant(message.get("timestamp"))
     if sent_at is None:
         return "its timestamp is missing, or is not a time with an offset from UTC"
     if sent_at - now > tolerance:

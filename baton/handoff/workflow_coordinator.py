@@ -162,7 +162,7 @@ class HandoffCoordinator:
         if self._contracts is None:
             return message
         self._contracts.route(outgoing.spec)
-        return self._contracts.contracted(outgoing.spec, message, outgoing.handoff_id, workflow.now(), kept=kept)
+        return self._contracts.issue(outgoing.spec, message, outgoing.handoff_id, workflow.now(), persisted=kept)
 
     def corrected_base(self, outgoing: OutgoingHandoff, start: tuple[Baton, int]) -> tuple[Baton, int]:
         """Return the baton with the sender's corrections, and the number of steps with them."""
@@ -213,7 +213,7 @@ class HandoffCoordinator:
         is_on_record = returned.anchor is not None or returned.verdict is not None
         self.escalation.on_record = bool(self.escalation.on_record) or is_on_record
         if self._contracts is not None:
-            self._contracts.answered(returned)
+            self._contracts.record_prompt(returned)
 
     async def handle_rejection(self, outgoing: OutgoingHandoff, verdict: Verdict) -> None:
         """Handle the rejection of a handoff; on return, the caller sends it again."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
-from baton.contract.compiler import importance
+from baton.contract.compiler import rank_fact
 from baton.contract.draft import render_contract
 from baton.contract.records import Fact, HandoffContract
 from baton.core.baton import Baton
@@ -247,7 +247,7 @@ class _Facts(_Piece):
         return f"{text}(+{left_out} more facts, for which there is no room)\n" if left_out else text
 
     def shrink(self, room: int) -> None:
-        by_importance = sorted(self._facts, key=importance, reverse=True)
+        by_importance = sorted(self._facts, key=rank_fact, reverse=True)
         for fact in by_importance:
             if self.tokens > room and self._claims.pop(fact.event_id, None) is not None:
                 self._update()

@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
-from baton.contract.workflow import ContractIssuer, ContractTerms, trace_of
+from baton.contract.workflow import ContractIssuer, ContractTerms, find_trace_id
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
 from baton.core.inputs import Input, decode_inputs, encode_inputs
@@ -104,7 +104,7 @@ class Pipeline:
         terms = handoffs or HandoffTerms()
         issuer = None
         if contracts is not None:
-            issuer = ContractIssuer(contracts, self.state, trace_of(start, self.task_id), self._handlers.metrics)
+            issuer = ContractIssuer(contracts, self.state, find_trace_id(start, self.task_id), self._handlers.metrics)
         self._handoffs = HandoffCoordinator(
             self._handlers,
             self.state,

@@ -5,7 +5,7 @@ from collections.abc import Set
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.contract.records import Explanation, SessionEvent, explanation_of
+from baton.contract.records import Explanation, SessionEvent, explain_stage
 from baton.core.history import StepKind
 from baton.errors import HistoryError
 from baton.runs.client_reader import read_run
@@ -61,7 +61,7 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
         SessionEvent.from_json_object(event) for outcome in run.state.outcomes[: sent.after] for event in outcome.events
     ]
     left_out = [earlier.left_out for earlier in run.handed[: run.handed.index(sent) + 1]]
-    return explanation_of(
+    return explain_stage(
         sent.contract or {},
         left_out,
         earlier_events,

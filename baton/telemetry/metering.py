@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError
 
-from baton.contract.records import instant
+from baton.contract.records import parse_instant
 from baton.core.messages import StageInput, StageReturn
 from baton.core.verdict import HandoffStatus
 from baton.handoff.client_inbox import WAITING_RUNS
@@ -86,7 +86,7 @@ def tell_answer(
         return
     metrics.handoff(verdict, sender, receiver)
     again = activity.in_activity() and activity.info().attempt > 1
-    sent_at = instant(message.get("timestamp"))
+    sent_at = parse_instant(message.get("timestamp"))
     if receipt.verdict and sent_at is not None and not again:
         metrics.measure(LATENCY, (receipt.at - sent_at).total_seconds(), transport, sender, receiver)
 

@@ -73,8 +73,8 @@ class TestRoute:
     @pytest.mark.parametrize(
         ("asked", "message"),
         [
-            pytest.param({"capability": ["write"]}, "cannot do 'write'; able are 'Writer' 1.2.0", id="a task"),
-            pytest.param({"tools": ["email.draft"]}, "cannot use 'email.draft'; able are 'Writer'", id="a tool"),
+            pytest.param({"capability": ["write"]}, "cannot do 'write'; 'Writer' 1.2.0 can", id="a task"),
+            pytest.param({"tools": ["email.draft"]}, "cannot use 'email.draft'; 'Writer' 1.2.0 can", id="a tool"),
             pytest.param({"capability": ["dance"], "tools": ["x"]}, "do 'dance' or use 'x'; no agent can", id="both"),
         ],
     )

@@ -8,7 +8,7 @@ import pytest
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import contract_tokens
 from baton.contract.records import Check, HandoffContract, verdict_log_fields
-from baton.contract.validation import MOST_CONTRACT_FINDINGS, expiry_findings
+from baton.contract.validation import MAX_CONTRACT_FINDINGS, expiry_findings
 from baton.core.verdict import Disposition, Verdict
 from tests.contract.contract_material import (
     EXAMPLE,
@@ -275,7 +275,7 @@ class TestAllTogether:
         """However many faults a hostile sender makes."""
         found = verdict(sourced(source="unknown") | {"facts": sourced(source="unknown")["facts"] * 500})
 
-        assert len(found.errors) == MOST_CONTRACT_FINDINGS + 1
+        assert len(found.errors) == MAX_CONTRACT_FINDINGS + 1
         assert found.errors[-1].text == "and 450 errors more"
 
     def test_names_that_a_sender_made_long_are_cut(self) -> None:
@@ -309,8 +309,8 @@ class TestVerdict:
             "valid": False,
             "errors": [
                 "required_fields: '/task': Value error, it must say something; found an empty or blank text",
-                "trace_id: '/traceId' is not the trace of the pipeline that hands on, 'trace-risk-review-2026-001'; "
-                "carry that one on",
+                "trace_id: '/traceId' is not the trace of the sending pipeline, 'trace-risk-review-2026-001'; "
+                "use that one",
             ],
             "warnings": [
                 "source_provenance: it has no facts, which is usually a bug; see what was left out, and why",

@@ -215,7 +215,7 @@ class TestRefusedBeforeDispatch:
             ),
             pytest.param(
                 {"stage": "disobey", "registered": True, "ways": ""},
-                "the agent 'disobey' 1.0.0 cannot use 'email.send'; able are 'sender' 1.0.0",
+                "the agent 'disobey' 1.0.0 cannot use 'email.send'; 'sender' 1.0.0 can",
                 id="a receiver that cannot do it",
             ),
             pytest.param(

@@ -119,7 +119,7 @@ class TestContracts:
         with pytest.raises(HistoryError, match="fork at that step instead"):
             await roll_back(worker.client, handle.id, "research", by="ann", why="it is registered now")
         again = await fork(worker.client, handle.id, "research", by="ann", why="it is registered now")
-        assert "is not sent anything" in await failure(again)
+        assert "nothing was sent to stage" in await failure(again)
 
     async def test_a_fork_knows_the_facts_of_the_run_before(self, worker: Worker) -> None:
         """What earlier stages recorded goes with their outcomes, so the contract is the same."""

@@ -40,7 +40,7 @@ from tests.support import LIMIT, Handle, until
 ROOT = Path(__file__).parents[2]
 TOLD = {
     "stage": "this worker has no stage 'stage', only begin; start a worker that has it",
-    "schema": "the stage's output is to fit 'Facts@1', and this worker has no output schemas",
+    "schema": "the stage's output must fit 'Facts@1', but this worker has no output schemas",
     "variable": "the environment of this worker has no 'LACKING_TEST_KEY', which holds the key; set it",
     "module": "No module named 'lacking_test_extra'; install it on the workers",
 }

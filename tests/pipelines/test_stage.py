@@ -305,7 +305,7 @@ class TestOutputSchema:
             pytest.param(OutputSchemas(), "which this worker does not have: there is no output schema", id="no schema"),
             pytest.param(
                 OutputSchemas([OutputSchema("Decision", "1", {"$ref": "#/$defs/none"})]),
-                "is no JSON Schema of draft 2020-12: Pointer '/\\$defs/none' does not exist$",
+                "is not JSON Schema 2020-12: Pointer '/\\$defs/none' does not exist$",
                 id="no schema that can be used",
             ),
         ],
