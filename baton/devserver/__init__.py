@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 """The only address the server listens on."""
 
 TUNED: Mapping[str, object] = {
-    # Polls per second of the server's task queues: 20 by default, so each hop waits up to 50 ms. No hop waits for
+    # Polls per second of the server's internal queues: 20 by default, so each hop waits up to 50 ms. No hop waits for
     # visibility, whose updates are batched at the default rate.
     "history.transferProcessorMaxPollRPS": 2000,
     "history.timerProcessorMaxPollRPS": 2000,

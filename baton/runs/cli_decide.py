@@ -259,7 +259,7 @@ class LiveView:
     console: Console
     store: ArtifactStore | None = None
     asks: bool = False
-    _held: list[Text] = field(default_factory=list)
+    _pending_lines: list[Text] = field(default_factory=list)
     _open: dict[tuple[str, int], str] = field(default_factory=dict)  # the titles of open approvals by run and step
     _asked: list[tuple[str, int]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
@@ -306,13 +306,13 @@ class LiveView:
 
     def _write(self, line: Text) -> None:
         if self._is_asking:
-            self._held.append(line)
+            self._pending_lines.append(line)
         else:
             self.console.print(line, soft_wrap=True)
 
     def _release(self) -> None:
-        while self._held:
-            self.console.print(self._held.pop(0), soft_wrap=True)
+        while self._pending_lines:
+            self.console.print(self._pending_lines.pop(0), soft_wrap=True)
 
     async def _ask(self, workflow_id: str) -> None:
         """Ask a person about each open approval, until a decision counts or they leave it open."""

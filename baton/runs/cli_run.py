@@ -52,7 +52,7 @@ from baton.runs.cli_watch import follow_to_the_end
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_follow import wait_for_first_answer
 from baton.runs.client_record import RunStatus
-from baton.runs.client_standing import suspended
+from baton.runs.client_standing import suspension_sentence
 from baton.runs.client_waiting import has_pollers
 from baton.wire.text import describe_faults
 
@@ -154,7 +154,7 @@ async def run(
         session.note(unrouted.remedy or "")
     elif first and first.suspended:
         end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
-        session.note(f"the run does not begin. {suspended(first.suspended)} If it never will, end it: {end}")
+        session.note(f"the run does not begin. {suspension_sentence(first.suspended)} If it never will, end it: {end}")
     await _report(session, client, handle, pipeline, watch=watch)
     if first and first.status is RunStatus.FAILED:
         raise BatonError(f"it failed at once: {first.failure}{_misspelt_hint(start.baton)}")

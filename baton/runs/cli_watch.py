@@ -23,7 +23,7 @@ from baton.runs.cli_show import glyph, heading, repair_hints, verdict, waits_car
 from baton.runs.client_changes import Before, changes, remarks, with_before
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
-from baton.runs.client_standing import lacks, suspended
+from baton.runs.client_standing import missing_sentence, suspension_sentence
 from baton.runs.client_waiting import Waits, waits
 from baton.wire.text import elapsed, format_duration
 
@@ -172,9 +172,9 @@ def _describe(news: News, run: RunRecord) -> str:
         case NewsKind.RUN_STARTED:
             return f"{run.pipeline} {run.workflow_id}: {news.text}"
         case NewsKind.RUN_SUSPENDED:
-            return suspended(news.text)
+            return suspension_sentence(news.text)
         case NewsKind.WAITS_FOR_WORKER:
-            return lacks(news.text)
+            return missing_sentence(news.text)
         case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
             return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
         case NewsKind.STEP_STARTED:
@@ -225,7 +225,7 @@ class Page:
         self._waits: Waits | None = None
         self._lost: str | None = None
         self._changed = asyncio.Event()
-        self._said: dict[int, str] = {}
+        self._streamed: dict[int, str] = {}
 
     def take(self, update: Followed) -> None:
         """Update the page."""
@@ -242,12 +242,12 @@ class Page:
         seq = news.step.seq if news.step else 0
         match news.kind:
             case NewsKind.TEXT:
-                self._said[seq] = self._said.get(seq, "") + news.text
+                self._streamed[seq] = self._streamed.get(seq, "") + news.text
             case NewsKind.TOOL_CALLED | NewsKind.TOOL_ANSWERED:
                 sign, _ = _SIGNS[news.kind]
-                self._said[seq] = f"{self._said.get(seq, '')}\n{sign} {news.tool} {_shorten(news.text)}\n"
+                self._streamed[seq] = f"{self._streamed.get(seq, '')}\n{sign} {news.tool} {_shorten(news.text)}\n"
             case NewsKind.STEP_DONE | NewsKind.STEP_FAILED | NewsKind.STEP_REFUSED | NewsKind.STREAM_RESTARTED:
-                self._said.pop(seq, None)
+                self._streamed.pop(seq, None)
 
     async def look(self, client: Client) -> None:
         """Poll the server for what the run waits for: failed tries of a stage are not in its history."""
@@ -279,7 +279,7 @@ class Page:
         """Return the page with at most ``limit`` steps, the newest."""
         pending = self._waits if run.status is RunStatus.RUNNING else None
         rows: list[RenderableType] = [heading(run, pending), "", *_steps_table(run, self._changes, limit)]
-        for seq, text in self._said.items() if run.status is RunStatus.RUNNING else ():
+        for seq, text in self._streamed.items() if run.status is RunStatus.RUNNING else ():
             lines = [line for line in text.splitlines() if line.strip()][-_MAX_STREAM_LINES:]
             rows += ["", *(plain(f"{seq if index == 0 else ' '} │ {line}", "dim") for index, line in enumerate(lines))]
         if pending:

@@ -61,27 +61,27 @@ def standings(run: RunRecord, waits: Waits | None = None, time_format: TimeForma
     if run.status is not RunStatus.RUNNING:
         yield _describe_end(run)
         return
-    standings_ = [*_list_obstacles(run, waits, time_format)]
+    entries = [*_list_obstacles(run, waits, time_format)]
     escalated = {handoff.seq for handoff in run.pending_handoffs}
     for pending in waits.pending if waits else ():
         if pending.kind is not StepKind.APPROVAL and pending.seq not in escalated:
-            standings_.append(_at_work(run, pending, time_format))
+            entries.append(_at_work(run, pending, time_format))
     for timer in run.timers:
         if not timer.is_of_a_step:
             name = timer.name or "a timer"
-            standings_.append(
+            entries.append(
                 Standing("RUNNING", f"Waits for {name}, until {time_format(timer.until)}.", name, "", timer.until)
             )
-    yield from standings_ or [Standing("RUNNING", "At work: its next step has not begun.", "its worker")]
+    yield from entries or [Standing("RUNNING", "At work: its next step has not begun.", "its worker")]
 
 
-def suspended(reason: str, tries: int = 1) -> str:
+def suspension_sentence(reason: str, tries: int = 1) -> str:
     """Return the sentence for a run that its worker's code cannot continue."""
     times = f" {tries} times" if tries > 1 else ""
     return f"Suspended: its worker's code has failed{times}: {reason}. It continues by itself once code fits."
 
 
-def lacks(text: str) -> str:
+def missing_sentence(text: str) -> str:
     """Return the sentence for a run with a stage that no worker can execute."""
     return f"Suspended: no worker can do its stage: {text}. It continues by itself once a worker has that."
 
@@ -101,13 +101,13 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
     if reason := run.suspended or (waits.fault if waits else None):
         yield Standing(
             SUSPENDED,
-            suspended(reason, waits.tries if waits else 1),
+            suspension_sentence(reason, waits.tries if waits else 1),
             "code that fits",
             commands=(f"baton replay {target} --module MODULE",),
             needs_you=True,
         )
     for text in run.missing:
-        yield Standing(SUSPENDED, lacks(text), "a worker that can do its stage", needs_you=True)
+        yield Standing(SUSPENDED, missing_sentence(text), "a worker that can do its stage", needs_you=True)
     for handoff in run.pending_handoffs:
         step = next((step for step in run.steps if step.seq == handoff.seq), None)
         name = f"{handoff.seq} {step.name}" if step else str(handoff.seq)

@@ -1,4 +1,4 @@
-"""Children that end with their parent, and the lock that they hold."""
+"""Children that end with their parent, and the lock they hold."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ child.wait()
 """
 
 
-async def _ended(descriptor: int) -> None:
-    """Wait for the process behind a pidfd to end: its descriptor becomes readable."""
+async def _wait_for_end(descriptor: int) -> None:
+    """Wait for the process of a pidfd to end: its descriptor becomes readable."""
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(descriptor, ended.set_result, None)
+    future = loop.create_future()
+    loop.add_reader(descriptor, future.set_result, None)
     try:
-        await asyncio.wait_for(ended, 180)
+        await asyncio.wait_for(future, 180)
     finally:
         loop.remove_reader(descriptor)
 
@@ -38,7 +38,7 @@ async def _ended(descriptor: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
 class TestBoundToParent:
     async def test_it_ends_when_its_parent_is_killed(self) -> None:
-        """SIGKILL gives the parent no chance to clean up, and nothing is left all the same."""
+        """Though SIGKILL leaves the parent no chance to clean up."""
         parent = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PARENT, *SLEEP, stdout=asyncio.subprocess.PIPE
         )
@@ -49,12 +49,12 @@ class TestBoundToParent:
             parent.kill()
             await parent.communicate()
         try:
-            await _ended(child)
+            await _wait_for_end(child)
         finally:
             os.close(child)
 
     async def test_it_is_the_command_itself(self) -> None:
-        """The process id is the command's, so that signals and exit codes are."""
+        """The process id is the command's, so signals and exit codes are too."""
         command = bound_to_parent([sys.executable, "-c", "import os; print(os.getpid(), flush=True); os._exit(7)"])
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
@@ -82,23 +82,23 @@ time.sleep(600)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
 class TestGroupBoundToParent:
-    async def test_all_of_it_ends_when_the_parent_is_killed(self) -> None:
-        """Also what is deaf to being asked, such as a test that hangs, and its head."""
+    async def test_the_whole_group_ends_when_the_parent_is_killed(self) -> None:
+        """Also processes that ignore SIGTERM, such as a hanging test, and the group's leader."""
         parent = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", GROUP_PARENT, sys.executable, "-c", DEAF), stdout=asyncio.subprocess.PIPE
         )
         try:
             assert parent.stdout is not None
-            left = [os.pidfd_open(int(pid)) for pid in (await parent.stdout.readline()).split()]
+            descriptors = [os.pidfd_open(int(pid)) for pid in (await parent.stdout.readline()).split()]
         finally:
             parent.kill()
             await parent.communicate()
         try:
-            assert len(left) == 3
-            await asyncio.gather(*map(_ended, left))
+            assert len(descriptors) == 3
+            await asyncio.gather(*map(_wait_for_end, descriptors))
         finally:
-            for one in left:
-                os.close(one)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     @pytest.mark.parametrize(
         ("ending", "code"),
@@ -109,8 +109,8 @@ class TestGroupBoundToParent:
             pytest.param("os.killpg(0, signal.SIGTERM)", -signal.SIGTERM, id="ended by a signal to its group"),
         ],
     )
-    async def test_it_ends_as_the_command_does(self, ending: str, code: int) -> None:
-        """The group's head is told apart from the command by its process id only."""
+    async def test_it_ends_like_the_command(self, ending: str, code: int) -> None:
+        """Only the process id of the group's leader differs."""
         command = group_bound_to_parent([sys.executable, "-c", f"import os, signal; {ending}"])
         process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
 
@@ -118,8 +118,8 @@ class TestGroupBoundToParent:
 
 
 class TestChildLock:
-    async def test_a_second_holder_is_refused_with_the_firsts_words(self, tmp_path: Path) -> None:
-        """The message names the file, without the lock's suffix, and who has it."""
+    async def test_a_second_holder_is_refused_with_the_description_of_the_first(self, tmp_path: Path) -> None:
+        """The message has the file, without the lock's suffix, and the holder."""
         with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
             lock.describe("the server at 127.0.0.1:7233 (process 42)")
             with pytest.raises(
@@ -128,14 +128,14 @@ class TestChildLock:
                 await ChildLock.take(tmp_path / "p.db.lock", 0)
 
     async def test_it_is_free_again_after_its_holder(self, tmp_path: Path) -> None:
-        """Leaving the context is enough where there is no child; the file stays."""
+        """Leaving the context is enough if there is no child; the file stays."""
         with await ChildLock.take(tmp_path / "p.db.lock", 0):
             pass
         with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
             assert lock.descriptors
 
     async def test_a_child_holds_it_until_it_ends(self, tmp_path: Path) -> None:
-        """The parent's share does not matter; the child's death frees the lock, however it dies."""
+        """Even if the parent has closed it; the child's death frees the lock."""
         with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
             process = await asyncio.create_subprocess_exec(
                 *SLEEP, stdout=asyncio.subprocess.PIPE, pass_fds=lock.descriptors
@@ -147,7 +147,7 @@ class TestChildLock:
         with await ChildLock.take(tmp_path / "p.db.lock", 0) as lock:
             assert lock.descriptors
 
-    async def test_a_holder_that_is_just_ending_is_waited_for(self, tmp_path: Path) -> None:
+    async def test_an_ending_holder_is_waited_for(self, tmp_path: Path) -> None:
         """A restart right after a stop succeeds."""
         first = await ChildLock.take(tmp_path / "p.db.lock", 0)
         second = asyncio.create_task(ChildLock.take(tmp_path / "p.db.lock", 60))

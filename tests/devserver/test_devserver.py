@@ -1,4 +1,4 @@
-"""The embedded server, the real one: it serves, keeps its state, refuses clearly and is never left behind."""
+"""The embedded server: it serves, keeps its state, fails with clear errors and is never left behind."""
 
 import asyncio
 import json
@@ -46,23 +46,23 @@ except KeyboardInterrupt:
 
 @pytest.fixture(scope="module")
 async def full_server() -> AsyncIterator[DevServer]:
-    """A server in memory, with everything that an option can ask for."""
+    """A server in memory with a namespace and a codec endpoint."""
     options = DevServerOptions(namespace="release", codec_endpoint="http://127.0.0.1:9/codec")
-    async with DevServer(options) as it:
-        yield it
+    async with DevServer(options) as server:
+        yield server
 
 
-async def _ended(process_id: int) -> None:
-    """Wait until the process has ended, whoever its parent is: its descriptor becomes readable then."""
+async def _wait_for_end(process_id: int) -> None:
+    """Wait until the process has ended, whoever its parent is: its pidfd becomes readable."""
     try:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
         return
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(descriptor, ended.set_result, None)
+    future = loop.create_future()
+    loop.add_reader(descriptor, future.set_result, None)
     try:
-        await asyncio.wait_for(ended, 180)
+        await asyncio.wait_for(future, 180)
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
@@ -76,7 +76,7 @@ def _get(url: str) -> bytes:
 
 class TestDevServer:
     async def test_it_serves_as_soon_as_it_is_started(self, full_server: DevServer) -> None:
-        """The first call of a client succeeds: namespaces and search attributes are there."""
+        """The first call of a client succeeds: namespace and search attributes exist."""
         client = await Client.connect(full_server.address, namespace="release")
         handle = await client.start_workflow(
             "Delivery",
@@ -88,28 +88,28 @@ class TestDevServer:
         )
         assert (await handle.describe()).typed_search_attributes[STAGE] == "plan"
 
-    async def test_who_waits_for_a_result_soon_asks_again(self, full_server: DevServer) -> None:
-        """A busy server drops some of the news that a run has ended; by default one waits 20 seconds for it then."""
+    async def test_a_long_poll_ends_within_seconds(self, full_server: DevServer) -> None:
+        """A busy server may miss the notification of an end; by default clients then wait 20 seconds."""
         client = await Client.connect(full_server.address, namespace="release")
         handle = await client.start_workflow("Delivery", id="waited for", task_queue="nobody")
-        asked = GetWorkflowExecutionHistoryRequest(
+        request = GetWorkflowExecutionHistoryRequest(
             namespace="release",
             execution=WorkflowExecution(workflow_id=handle.id),
             wait_new_event=True,
             history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
         )
         async with asyncio.timeout(15):
-            answer = await client.workflow_service.get_workflow_execution_history(asked)
-        assert (list(answer.history.events), bool(answer.next_page_token)) == ([], True)
+            response = await client.workflow_service.get_workflow_execution_history(request)
+        assert (list(response.history.events), bool(response.next_page_token)) == ([], True)
 
-    async def test_the_default_namespace_is_there_too(self, full_server: DevServer) -> None:
-        """Tools that name no namespace still work."""
+    async def test_the_default_namespace_exists_too(self, full_server: DevServer) -> None:
+        """Tools without a namespace still work."""
         client = await Client.connect(full_server.address)
-        answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
-        assert answer.namespace_info.name == "default"
+        response = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
+        assert response.namespace_info.name == "default"
 
-    async def test_the_ui_is_there_and_knows_the_codec_server(self, full_server: DevServer) -> None:
-        """The page loads, and its settings have the endpoint that the browser will call."""
+    async def test_the_ui_is_served_and_knows_the_codec_server(self, full_server: DevServer) -> None:
+        """The page loads, and its settings have the endpoint for the browser."""
         assert full_server.ui_url is not None
         assert b"<html" in await asyncio.to_thread(_get, full_server.ui_url)
         settings = json.loads(await asyncio.to_thread(_get, f"{full_server.ui_url}/api/v1/settings"))
@@ -121,8 +121,8 @@ class TestDevServer:
             assert other.address != full_server.address
             assert other.ui_url is None
 
-    async def test_a_taken_port_is_an_error_and_not_a_strangers_server(self, full_server: DevServer) -> None:
-        """Who asks for a port that another server answers on is told so."""
+    async def test_a_taken_port_is_an_error(self, full_server: DevServer) -> None:
+        """The program does not connect to another server on that port."""
         port = int(full_server.address.rpartition(":")[2])
         with pytest.raises(ServerError, match=f"port {port} of 127.0.0.1 is taken: .*another, or 0 .*--port of"):
             await DevServer(DevServerOptions(port=port)).start()
@@ -135,14 +135,14 @@ class TestDevServer:
             await full_server.start()
 
     def test_it_has_no_address_before_it_is_started(self) -> None:
-        """And says how to start it."""
+        """The error says how to start it."""
         with pytest.raises(RuntimeError, match="async with"):
             _ = DevServer().address
 
 
 class TestDatabase:
     async def test_state_survives_a_restart(self, tmp_path: Path) -> None:
-        """Runs and their search attributes are there again, and the same options start a second time."""
+        """Runs and their search attributes are still there, and the same options start a second time."""
         options = DevServerOptions(database=tmp_path / "new" / "pipelines.db", ui_port=None)
         async with DevServer(options) as server:
             client = await Client.connect(server.address)
@@ -154,12 +154,12 @@ class TestDatabase:
             )
         async with DevServer(options) as server:
             client = await Client.connect(server.address)
-            described = await client.get_workflow_handle("oauth2").describe()
-            assert described.status == WorkflowExecutionStatus.RUNNING
-            assert described.typed_search_attributes[STAGE] == "implement"
+            description = await client.get_workflow_handle("oauth2").describe()
+            assert description.status == WorkflowExecutionStatus.RUNNING
+            assert description.typed_search_attributes[STAGE] == "implement"
 
     async def test_only_one_server_uses_a_file(self, tmp_path: Path) -> None:
-        """Two servers on one file would silently spoil each other's state; the second is told who has it."""
+        """Two servers on one file would silently corrupt it; the second is told who has it."""
         options = DevServerOptions(database=tmp_path / "pipelines.db", ui_port=None)
         async with DevServer(options) as server:
             with pytest.raises(ServerError) as refused:
@@ -180,7 +180,7 @@ class TestDatabase:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show a process's environment")
     @pytest.mark.parametrize(
-        ("own", "tuned", "file", "expected"),
+        ("set_variables", "tuned", "file", "expected"),
         [
             ({}, True, "p.db", {"GOGC": "400", "GOMEMLIMIT": "2GiB"}),
             ({"GOGC": "75"}, True, "p.db", {"GOGC": "75", "GOMEMLIMIT": "2GiB"}),
@@ -188,36 +188,36 @@ class TestDatabase:
             ({}, True, None, {}),
         ],
     )
-    async def test_the_memory_it_may_use(
+    async def test_a_tuned_server_with_a_file_may_use_more_memory(
         self,
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
-        own: dict[str, str],
+        set_variables: dict[str, str],
         tuned: bool,
         file: str | None,
         expected: dict[str, str],
     ) -> None:
-        """A tuned one may use more, within bounds; somebody's own setting wins, and a stock one has its own."""
+        """Within bounds; the user's own setting wins, and a stock server has its defaults."""
         for name in ("GOGC", "GOMEMLIMIT"):
             monkeypatch.delenv(name, raising=False)
-        for name, value in own.items():
+        for name, value in set_variables.items():
             monkeypatch.setenv(name, value)
         database = None if file is None else tmp_path / file
         async with DevServer(DevServerOptions(database=database, tuned=tuned, ui_port=None)) as server:
             environment = await asyncio.to_thread(Path(f"/proc/{server.process.pid}/environ").read_text)
-        found = dict(line.partition("=")[::2] for line in environment.split("\0"))
+        variables = dict(line.partition("=")[::2] for line in environment.split("\0"))
 
-        assert {name: found[name] for name in ("GOGC", "GOMEMLIMIT") if name in found} == expected
+        assert {name: variables[name] for name in ("GOGC", "GOMEMLIMIT") if name in variables} == expected
 
-    async def test_nobody_else_may_read_it(self, tmp_path: Path) -> None:
-        """It holds in clear what every workflow said, as the ledger's file does, unless all of it is encrypted."""
+    async def test_other_users_may_not_read_it(self, tmp_path: Path) -> None:
+        """It has all payloads in clear, like the ledger's file, unless they are encrypted."""
         database = tmp_path / "pipelines.db"
         async with DevServer(DevServerOptions(database=database, ui_port=None)):
             modes = {stat.S_IMODE(os.stat(f"{database}{end}").st_mode) for end in ("", "-wal")}
 
         assert modes == {0o600}
 
-    async def test_its_output_is_beside_it(self, tmp_path: Path) -> None:
+    async def test_its_log_is_beside_it(self, tmp_path: Path) -> None:
         """Operators find the log by the database's name, and a restart appends to it."""
         options = DevServerOptions(database=tmp_path / "pipelines.db", ui_port=None)
         for _ in range(2):
@@ -226,17 +226,17 @@ class TestDatabase:
         assert options.log_file == tmp_path / "pipelines.db.log"
         assert options.log_file.read_text().count("Temporal Server:") == 2
 
-    @pytest.mark.parametrize("what", ["database", "log"])
-    async def test_a_file_that_cannot_be_opened_is_named(self, tmp_path: Path, what: str) -> None:
-        """A wrong path is told before anything is started."""
+    @pytest.mark.parametrize("option", ["database", "log"])
+    async def test_a_file_that_cannot_be_opened_is_named(self, tmp_path: Path, option: str) -> None:
+        """A wrong path is reported before anything is started."""
         (tmp_path / "file").touch()
         wrong = tmp_path / "file" / "pipelines"
-        options = DevServerOptions(database=wrong) if what == "database" else DevServerOptions(log=wrong)
+        options = DevServerOptions(database=wrong) if option == "database" else DevServerOptions(log=wrong)
         with pytest.raises(ServerError, match=r"file/pipelines.*' cannot be opened: (Not a directory|File exists)"):
             await DevServer(options).start()
 
     async def test_a_server_that_ends_at_once_is_quoted(self, tmp_path: Path) -> None:
-        """The error has the server's own last words, and the file is free again."""
+        """The error has the end of the server's output, and the file is free again."""
         (tmp_path / "pipelines.db").write_bytes(b"this is no database" * 100)
         options = DevServerOptions(database=tmp_path / "pipelines.db", ui_port=None)
         for _ in range(2):
@@ -246,7 +246,7 @@ class TestDatabase:
 
 class TestStop:
     async def test_stopping_twice_is_fine(self) -> None:
-        """And one that was never started can be stopped too."""
+        """And a server that was never started can be stopped too."""
         server = await DevServer(DevServerOptions(ui_port=None)).start()
         await server.stop()
         await server.stop()
@@ -254,7 +254,7 @@ class TestStop:
         await DevServer().stop()
 
     async def test_a_server_that_does_not_answer_is_killed(self, tmp_path: Path) -> None:
-        """A cancelled stop, as at a second Ctrl-C, kills at once and does not wait for the grace period."""
+        """A canceled stop, as at a second Ctrl-C, kills at once, without the grace period."""
         server = await DevServer(DevServerOptions(database=tmp_path / "p.db", ui_port=None)).start()
         server.process.send_signal(signal.SIGSTOP)
         stopping = asyncio.create_task(server.stop())
@@ -264,7 +264,7 @@ class TestStop:
             await stopping
         assert server.process.returncode == -signal.SIGKILL
 
-    async def test_a_cancelled_start_leaves_nothing(self) -> None:
+    async def test_a_cancelled_start_leaves_no_process(self) -> None:
         """A program that is interrupted while its server starts does not leave it."""
         server = DevServer(DevServerOptions(ui_port=None))
         starting = asyncio.create_task(server.start())
@@ -276,7 +276,7 @@ class TestStop:
         assert server.process.returncode == -signal.SIGKILL
 
     @pytest.mark.parametrize(
-        ("how", "code"),
+        ("received", "code"),
         [
             pytest.param(signal.SIGINT, 3, id="interrupted"),
             pytest.param(signal.SIGTERM, -signal.SIGTERM, id="terminated"),
@@ -284,45 +284,45 @@ class TestStop:
         ],
     )
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal for a parent's death")
-    async def test_it_ends_with_its_program(self, tmp_path: Path, how: signal.Signals, code: int) -> None:
-        """However the program ends, the server does too, and the file is free for the next one."""
+    async def test_it_ends_with_its_program(self, tmp_path: Path, received: signal.Signals, code: int) -> None:
+        """However the program ends, the server ends too, and the file is free."""
         database = tmp_path / "pipelines.db"
         program = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, str(database), stdout=asyncio.subprocess.PIPE
         )
         assert program.stdout is not None
         child = int(await program.stdout.readline())
-        program.send_signal(how)
+        program.send_signal(received)
         assert await program.wait() == code
-        await _ended(child)
+        await _wait_for_end(child)
         async with DevServer(DevServerOptions(database=database, ui_port=None)) as server:
             assert server.process.returncode is None
 
 
 class TestDevServerOptions:
     def test_everything_listens_on_this_machine(self) -> None:
-        """The gRPC port and the UI, since the server asks nobody who they are."""
+        """The gRPC port and the UI, because the server authenticates nobody."""
         line = " ".join(DevServerOptions().arguments(7233, 8233))
         assert "--ip 127.0.0.1 --port 7233" in line
         assert "--ui-ip 127.0.0.1 --ui-port 8233" in line
 
-    def test_stock_settings_can_be_had(self) -> None:
-        """What is measured against, and a way out."""
+    def test_tuning_can_be_switched_off(self) -> None:
+        """For comparisons, and as a way out."""
         line = " ".join(DevServerOptions(tuned=False, database=Path("p.db")).arguments(7233, None))
         assert "--sqlite-pragma" not in line
         assert not any(name in line for name in TUNED)
 
-    def test_it_asks_nobody_whether_there_is_a_newer_version(self) -> None:
-        """By itself the server looks a host up on the internet when it starts."""
+    def test_it_does_not_check_for_newer_versions(self) -> None:
+        """By default the server calls an external host when it starts."""
         assert "frontend.enableServerVersionCheck=false" in DevServerOptions().arguments(7233, None)
 
-    def test_own_settings_win(self) -> None:
-        """A test can turn on what it needs, or turn off what is tuned; values are JSON."""
+    def test_own_settings_override(self) -> None:
+        """A test can enable what it needs, or override tuned settings; values are JSON."""
         options = DevServerOptions(settings={"frontend.WorkflowPauseEnabled": False, **dict.fromkeys(TUNED, "x")})
         values = [value for value in options.arguments(7233, None) if value.startswith(("history.", "frontend.W"))]
         assert sorted(values) == sorted(["frontend.WorkflowPauseEnabled=false", *(f'{name}="x"' for name in TUNED)])
 
-    def test_every_tuned_setting_is_one_that_the_server_knows(self) -> None:
-        """The server ignores a name that it does not know without a word, so a typing mistake would go unseen."""
+    def test_the_server_knows_every_tuned_setting(self) -> None:
+        """The server ignores unknown names silently, so a typing mistake would go unnoticed."""
         with find_temporal().open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
             assert [name for name in TUNED if program.find(name.encode()) < 0] == []

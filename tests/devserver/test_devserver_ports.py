@@ -1,4 +1,4 @@
-"""The ports of the embedded server: many start on one machine at once, and none takes another's, or its own."""
+"""The ports of embedded servers: many start on one machine at once, and none takes another's port."""
 
 import shlex
 import socket
@@ -14,7 +14,7 @@ from baton import devserver
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.devserver.processes import find_temporal
 from baton.errors import ServerError
-from tests.devserver.test_ports import is_given
+from tests.devserver.test_ports import is_available
 
 Programs = Callable[[str], str]
 
@@ -50,7 +50,7 @@ sys.exit(2)
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
-    """Return what makes a program of Python code, to be started in place of `temporal`."""
+    """Return a factory of programs of Python code, to be started in place of `temporal`."""
 
     def make(code: str) -> str:
         program = tmp_path / "temporal"
@@ -63,54 +63,54 @@ def programs(tmp_path: Path) -> Programs:
 
 class TestPorts:
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems would refuse the port to the server too")
-    async def test_they_are_held_while_it_starts(self, programs: Programs) -> None:
+    async def test_ports_are_reserved_while_it_starts(self, programs: Programs) -> None:
         """Its own inner services look for free ports too, and once in some thousand starts found its own."""
         options = DevServerOptions(ui_port=None, temporal=programs(LOOKS_FOR_ITS_PORT))
         with pytest.raises(ServerError, match=r"not given to others: Address already in use\nand mine to listen on"):
             await DevServer(options).start()
-        with ExitStack() as held:
-            ports = devserver._reserve_ports(0, 0, held)
-            assert [port and is_given(port) for port in ports] == [False, False]
-        assert [port and is_given(port) for port in ports] == [True, True]
+        with ExitStack() as stack:
+            ports = devserver._reserve_ports(0, 0, stack)
+            assert [port and is_available(port) for port in ports] == [False, False]
+        assert [port and is_available(port) for port in ports] == [True, True]
 
-    async def test_a_port_that_is_taken_just_before_the_launch_is_exchanged(
+    async def test_a_port_that_is_taken_right_before_the_launch_is_replaced(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where none can be held; here the look at the ports is as late as the one who takes it."""
-        look, looks = devserver._reserve_ports, 0
+        """If none can be reserved; here the check is as late as the other process."""
+        reserve, calls = devserver._reserve_ports, 0
         with socket.create_server((HOST, 0)) as taker:
 
-            def too_late(port: int, ui_port: int | None, held: ExitStack) -> tuple[int, int | None]:
-                nonlocal looks
-                looks += 1
-                return (taker.getsockname()[1], None) if looks == 1 else look(port, ui_port, held)
+            def too_late(port: int, ui_port: int | None, stack: ExitStack) -> tuple[int, int | None]:
+                nonlocal calls
+                calls += 1
+                return (taker.getsockname()[1], None) if calls == 1 else reserve(port, ui_port, stack)
 
             monkeypatch.setattr(devserver, "_reserve_ports", too_late)
             async with DevServer(DevServerOptions(ui_port=None)) as started:
                 assert not started.address.endswith(f":{taker.getsockname()[1]}")
                 await Client.connect(started.address)
-        assert looks == 2
+        assert calls == 2
 
-    async def test_another_server_that_answers_there_is_not_taken_for_it(
+    async def test_another_server_at_the_address_is_not_mistaken_for_it(
         self, server: DevServer, programs: Programs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The other one ends when its own tests do, and whoever was given its address stands there."""
+        """The other server ends with its own tests, and clients of the address lose it."""
         port = int(server.address.rpartition(":")[2])
         monkeypatch.setattr(devserver, "_reserve_ports", lambda *_: (port, None))
         slow = programs("import sys, time; time.sleep(1); sys.exit('cannot listen')")
         with pytest.raises(ServerError, match="ended with code 1 before it served; its last output:\ncannot listen"):
             await DevServer(DevServerOptions(ui_port=None, temporal=slow)).start()
 
-    async def test_a_crash_over_a_taken_port_is_tried_again(self, programs: Programs, tmp_path: Path) -> None:
-        """The reason stands above a trace that is longer than what is kept for people."""
-        real, mark = str(find_temporal()), tmp_path / "crashed"
-        crashing = programs(CRASHES_ONCE.format(temporal=real, mark=str(mark)))
+    async def test_a_crash_because_of_a_taken_port_is_retried(self, programs: Programs, tmp_path: Path) -> None:
+        """The reason is above a trace that is longer than the tail that is kept."""
+        program, marker = str(find_temporal()), tmp_path / "crashed"
+        crashing = programs(CRASHES_ONCE.format(temporal=program, mark=str(marker)))
         async with DevServer(DevServerOptions(ui_port=None, temporal=crashing)) as started:
             await Client.connect(started.address)
-        assert mark.exists()
+        assert marker.exists()
 
-    async def test_a_crash_is_told_with_its_reason(self, programs: Programs, tmp_path: Path) -> None:
-        """And without the trace, which would push the reason out of sight."""
+    async def test_a_crash_is_reported_with_its_reason(self, programs: Programs, tmp_path: Path) -> None:
+        """Without the trace, which would hide the reason."""
         code = CRASHES_ONCE.format(temporal=sys.executable, mark=str(tmp_path / "crashed"))
         crashing = programs(code.replace("address already in use", "no such device"))
         with pytest.raises(ServerError) as failed:

@@ -13,7 +13,7 @@ from pathlib import Path
 from baton.new.names import Template
 from baton.new.store_projects import TEMPLATES, make
 
-KEPT = TEMPLATES / "0.1.0" / "project" / "tests"
+RECORDED = TEMPLATES / "0.1.0" / "project" / "tests"
 PIPELINES = {Template.MINIMAL: "summary", Template.AGENTS: "article", Template.REVIEW: "release"}
 DECISIONS = {Template.REVIEW: {"editor": True}}
 RUN = """
@@ -43,22 +43,22 @@ os._exit(0)
 
 
 def record(template: Template, folder: Path) -> None:
-    """Record what is not there yet for one kind of project."""
+    """Record the missing files for one template."""
     project = folder / template.value
     make(project, "relay", "relay", template)
     without_models = {name: value for name, value in os.environ.items() if not name.startswith(("AGENT_", "OPENAI_"))}
-    history = KEPT / "histories" / f"{PIPELINES[template]}.json"
+    history = RECORDED / "histories" / f"{PIPELINES[template]}.json"
     if not history.exists():
         history.parent.mkdir(exist_ok=True)
-        words = [PIPELINES[template], repr(DECISIONS.get(template, {})), str(history)]
-        subprocess.run([sys.executable, "-c", RUN, *words], cwd=project, env=without_models, check=True)
+        arguments = [PIPELINES[template], repr(DECISIONS.get(template, {})), str(history)]
+        subprocess.run([sys.executable, "-c", RUN, *arguments], cwd=project, env=without_models, check=True)
         print(f"recorded {history.name}")
-    cassettes = KEPT / "cassettes" / f"test_{template.value}"
+    cassettes = RECORDED / "cassettes" / f"test_{template.value}"
     if not cassettes.exists():
         project = folder / f"{template.value}-with-history"
         make(project, "relay", "relay", template)
-        asked = [sys.executable, "-m", "pytest", "-q", "--baton-record"]
-        subprocess.run(asked, cwd=project, env={**without_models, "CI": ""}, check=True)
+        command = [sys.executable, "-m", "pytest", "-q", "--baton-record"]
+        subprocess.run(command, cwd=project, env={**without_models, "CI": ""}, check=True)
         for file in sorted((project / "tests" / "cassettes").rglob("*.json")):
             cassettes.mkdir(parents=True, exist_ok=True)
             (cassettes / file.name).write_bytes(file.read_bytes())
@@ -66,6 +66,6 @@ def record(template: Template, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as place:
-        for one in Template:
-            record(one, Path(place))
+    with tempfile.TemporaryDirectory() as folder_name:
+        for template in Template:
+            record(template, Path(folder_name))

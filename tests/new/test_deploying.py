@@ -1,4 +1,4 @@
-"""The image, the compose file and the CI of a project, followed without Docker: their commands, typed as they stand."""
+"""The image, the compose file and the CI of a project, without Docker: their commands, run as written."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def services(project: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def image(wheel: Installed, project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the working folder of the image: what the Dockerfile copies, and its package installed by its command."""
+    """Return the image's working folder: the files of the Dockerfile's COPY, and the package of its RUN."""
     app = tmp_path_factory.mktemp("image")
     for line in (project / "Dockerfile").read_text(encoding="utf-8").splitlines():
         if line.startswith("COPY "):
@@ -49,30 +49,30 @@ def image(wheel: Installed, project: Path, tmp_path_factory: pytest.TempPathFact
                 copy(project / source, app / target)
         elif line.startswith("RUN pip install "):
             # The packages are those of the tests' environment, so that no index is asked.
-            words = shlex.split(line.removeprefix("RUN pip install "))
+            arguments = shlex.split(line.removeprefix("RUN pip install "))
             pip = [sys.executable, "-m", "pip", "--python", str(wheel.programs / "python"), "install"]
-            run([*pip, "--no-deps", "--no-build-isolation", *words], app, wheel.variables)
+            run([*pip, "--no-deps", "--no-build-isolation", *arguments], app, wheel.variables)
     return app
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_it_is_valid(name: str, project: Path) -> None:
-    """By the schema of what reads it."""
+def test_each_file_is_valid(name: str, project: Path) -> None:
+    """By the schema of the program that reads it."""
     check = Path(sys.executable).with_name("check-jsonschema")
     run([check, "--builtin-schema", SCHEMAS[name], str(project / name)], ROOT, os.environ)
 
 
 def test_its_worker_reads_each_variable_that_compose_sets(services: dict[str, Any]) -> None:
-    """A misspelt one would be a default in disguise."""
-    named = {name for name in services["worker"]["environment"] if name.startswith("BATON_")}
+    """A misspelt variable would silently mean the default."""
+    variables = {name for name in services["worker"]["environment"] if name.startswith("BATON_")}
 
-    assert named <= READS
+    assert variables <= READS
 
 
 @asynccontextmanager
-async def started(words: list[str], folder: Path, variables: Mapping[str, str]) -> AsyncIterator[None]:
+async def running(command: list[str], folder: Path, variables: Mapping[str, str]) -> AsyncIterator[None]:
     """Run a program while the context is open."""
-    process = await asyncio.create_subprocess_exec(*words, cwd=folder, env=variables, stdout=subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=variables, stdout=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -83,7 +83,7 @@ async def started(words: list[str], folder: Path, variables: Mapping[str, str]) 
 async def test_the_services_of_its_compose_file_work_together(
     wheel: Installed, project: Path, image: Path, services: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The server with its arguments and health check, the job that makes the keys, the worker in production, a run."""
+    """The server with its arguments and health check, the job that makes the keys, the production worker, a run."""
     temporal, keys, worker = services["temporal"], services["keys"], services["worker"]
     program = Path(sys.executable).with_name("temporal")
     [script] = keys["command"]
@@ -93,12 +93,12 @@ async def test_the_services_of_its_compose_file_work_together(
         for name, value in worker["environment"].items():
             if name.startswith("BATON_"):
                 variables[name] = value.replace("/etc/baton", str(tmp_path)).replace("/var/lib/baton", str(tmp_path))
-        words = [*temporal["entrypoint"], *temporal["command"]]
-        assert words[0] == "temporal"
-        arguments = [word.replace("/data", str(tmp_path)) for word in words[1:]]
-        async with started([str(program), *arguments, "--port", str(port), "--headless"], tmp_path, variables):
-            [_, asked, *check] = temporal["healthcheck"]["test"]
-            assert asked == "temporal"
+        command = [*temporal["entrypoint"], *temporal["command"]]
+        assert command[0] == "temporal"
+        arguments = [argument.replace("/data", str(tmp_path)) for argument in command[1:]]
+        async with running([str(program), *arguments, "--port", str(port), "--headless"], tmp_path, variables):
+            [_, program_name, *check] = temporal["healthcheck"]["test"]
+            assert program_name == "temporal"
             while await (
                 await asyncio.create_subprocess_exec(
                     *(program, *check, "--address", address), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -106,14 +106,16 @@ async def test_the_services_of_its_compose_file_work_together(
             ).wait():
                 pass  # as compose does, until it is healthy
             run([*keys["entrypoint"], script.replace("$$", "$")], image, variables)
-            async with started([str(wheel.programs / "python"), "worker.py"], image, variables):
-                printed = await asyncio.to_thread(a_run, wheel, project, variables)
+            async with running([str(wheel.programs / "python"), "worker.py"], image, variables):
+                printed = await asyncio.to_thread(start_run, wheel, project, variables)
 
     assert printed.strip() == "A relay team trains the handoff at full speed."
     assert (tmp_path / "keys.toml").is_file()
 
 
-def a_run(wheel: Installed, project: Path, variables: Mapping[str, str]) -> str:
+def start_run(wheel: Installed, project: Path, variables: Mapping[str, str]) -> str:
     """Start a run as the project's service does."""
-    kept = {name: value for name, value in variables.items() if name not in ("BATON_LEDGER", "BATON_VAULT")}
-    return run([wheel.programs / "python", "service.py"], project, kept)
+    service_variables = {
+        name: value for name, value in variables.items() if name not in ("BATON_LEDGER", "BATON_VAULT")
+    }
+    return run([wheel.programs / "python", "service.py"], project, service_variables)

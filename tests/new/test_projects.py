@@ -37,16 +37,16 @@ def template(project: Path) -> str:
 
 
 class TestNew:
-    """A project as it comes."""
+    """A new project."""
 
     def test_it_has_everything_that_a_project_needs(self, project: Path) -> None:
-        """Pipeline, stages, worker, service, tests, a kept history and a cassette, image, CI, and words for agents."""
+        """Pipeline, stages, worker, service, tests, a history and a cassette, image, CI, agent instructions."""
         package = project / "relay_team"
-        rest = (
+        required = (
             "pyproject.toml README.md AGENTS.md worker.py service.py Dockerfile compose.yaml .github/workflows/ci.yml"
         )
 
-        assert [name for name in rest.split() if not (project / name).is_file()] == []
+        assert [name for name in required.split() if not (project / name).is_file()] == []
         assert (package / "pipelines" / f"{TEMPLATES[template(project)]}.py").is_file()
         assert len([*(package / "stages").glob("[a-z]*.py")]) >= 2
         assert len([*(project / "tests" / "histories").glob("*.json")]) == 1
@@ -54,14 +54,14 @@ class TestNew:
         assert len([*(project / "tests").glob("*.py")]) == 1
 
     def test_its_tests_pass_at_once(self, project: Path, wheel: Installed) -> None:
-        """With no key and no server, the cassette and the kept history among them."""
+        """Without key or server, with the cassette and the history."""
         printed = wheel.run(PYTEST, project)
 
         assert "passed" in printed
         assert "warning" not in printed
 
-    def test_what_its_ci_checks_holds(self, project: Path, wheel: Installed) -> None:
-        """Ruff and mypy find nothing, also in what `baton add` adds, whose tests pass; the kept history replays."""
+    def test_its_ci_checks_pass(self, project: Path, wheel: Installed) -> None:
+        """Ruff, mypy, the tests, and the replay; also for files of `baton add`."""
         wheel.run(["baton", "add", "stage", "translate"], project)
         wheel.run(["baton", "add", "pipeline", "digest"], project)
         workflow = yaml.safe_load((project / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
@@ -73,33 +73,33 @@ class TestNew:
             )
             run(["sh", "-c", re.sub("^mypy", "python -m mypy", line)], project, wheel.variables)
         run(["ruff", "format", "--check", "--no-cache"], project, wheel.variables)
-        taken = wheel.run(["baton", "add", "stage", "translate"], project, code=1)
-        assert taken == ""
+        printed = wheel.run(["baton", "add", "stage", "translate"], project, code=1)
+        assert printed == ""
 
     def test_it_imports_from_the_public_modules_only(self, project: Path) -> None:
-        """What moves inside the library must not break a project."""
+        """Moves inside the library must not break a project."""
         lines = [line for path in project.rglob("*.py") for line in path.read_text(encoding="utf-8").splitlines()]
-        used = {line.split()[1] for line in lines if line.startswith(("from baton", "import baton"))}
+        modules = {line.split()[1] for line in lines if line.startswith(("from baton", "import baton"))}
 
-        assert used <= {"baton", "baton.agents", "baton.client", "baton.testing"}
+        assert modules <= {"baton", "baton.agents", "baton.client", "baton.testing"}
 
-    def test_its_pipeline_runs_here_and_now(self, project: Path, wheel: Installed) -> None:
-        """`python -m PACKAGE` needs no server; only a pipeline that asks a person does not end by itself."""
+    def test_its_pipeline_runs_without_a_server(self, project: Path, wheel: Installed) -> None:
+        """`python -m PACKAGE`; only a pipeline that asks a person does not end by itself."""
         if template(project) in OUTPUTS:
             assert wheel.run(["python", "-m", "relay_team"], project).strip() == OUTPUTS[template(project)]
 
     def test_the_command_runs_its_pipeline_here(self, project: Path, wheel: Installed) -> None:
-        """`baton run NAME --here` takes the project's own worker, and tells what it returned."""
+        """`baton run NAME --here` uses the project's worker, and prints the output."""
         if template(project) == "agents":
-            words = ["baton", "run", TEMPLATES[template(project)], "--here", "--goal", "Try it", "--json"]
-            *_, end = map(json.loads, wheel.run(words, project).splitlines())
+            command = ["baton", "run", TEMPLATES[template(project)], "--here", "--goal", "Try it", "--json"]
+            *_, end = map(json.loads, wheel.run(command, project).splitlines())
             assert (end["what"], end["text"], end["output"]) == ("run_ended", "COMPLETED", OUTPUTS["agents"])
 
 
 async def test_worker_and_service_of_a_project_work_together(
     wheel: Installed, server: DevServer, tmp_path: Path
 ) -> None:
-    """`worker.py` serves what the package defines, and `service.py` starts a run and prints its result."""
+    """`worker.py` serves the package, and `service.py` starts a run and prints its result."""
     wheel.run(["baton", "new", "relay", "--template", "minimal"], tmp_path)
     project, variables = tmp_path / "relay", {**wheel.variables, "TEMPORAL_ADDRESS": server.address}
     worker = await asyncio.create_subprocess_exec(wheel.programs / "python", "worker.py", cwd=project, env=variables)
@@ -113,16 +113,16 @@ async def test_worker_and_service_of_a_project_work_together(
 
 
 class TestNames:
-    """What a project cannot be called, and where it cannot be."""
+    """Names and folders that a project cannot have."""
 
     @pytest.mark.parametrize("name", ["1st", "a b", "json", "baton", "../up", "class", "-x"])
-    def test_a_name_that_is_no_package_is_refused(self, name: str, wheel: Installed, tmp_path: Path) -> None:
+    def test_a_name_that_is_not_a_package_name_is_refused(self, name: str, wheel: Installed, tmp_path: Path) -> None:
         """Nothing is made."""
         wheel.run(["baton", "new", "--", name], tmp_path, code=2)
 
         assert [*tmp_path.iterdir()] == []
 
-    def test_a_folder_with_something_in_it_is_left_alone(self, wheel: Installed, tmp_path: Path) -> None:
+    def test_a_folder_that_is_not_empty_is_left_alone(self, wheel: Installed, tmp_path: Path) -> None:
         """It may be somebody's work."""
         (tmp_path / "relay").mkdir()
         (tmp_path / "relay" / "mine.txt").touch()
@@ -130,8 +130,8 @@ class TestNames:
 
         assert [path.name for path in (tmp_path / "relay").iterdir()] == ["mine.txt"]
 
-    def test_only_a_project_is_added_to_or_upgraded(self, wheel: Installed, tmp_path: Path) -> None:
-        """In any other folder the commands say what is missing."""
+    def test_only_a_project_is_extended_or_upgraded(self, wheel: Installed, tmp_path: Path) -> None:
+        """In any other folder the commands fail."""
         wheel.run(["baton", "add", "stage", "x"], tmp_path, code=1)
         wheel.run(["baton", "new", "--upgrade"], tmp_path, code=1)
         wheel.run(["baton", "new"], tmp_path, code=2)
@@ -143,19 +143,19 @@ def git(project: Path, *words: str) -> str:
     return subprocess.run(["git", *who, *words], cwd=project, capture_output=True, text=True, check=True).stdout
 
 
-def edit(file: Path, old: str, new: str) -> None:
+def edit(file: Path, old_project: str, new: str) -> None:
     """Replace a text in a file."""
     text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    assert old_project in text
+    file.write_text(text.replace(old_project, new), encoding="utf-8")
 
 
 class TestUpgrade:
-    """A project that an older version made, with changes of its own."""
+    """A project of an older version, with changes of its own."""
 
     @pytest.fixture
-    def newer(self, wheel: Installed) -> Iterator[Path]:
-        """Yield the template of a later version in the wheel: other lines, a further file, and one less."""
+    def newer_template(self, wheel: Installed) -> Iterator[Path]:
+        """Yield the template of a later version in the wheel: changed lines, a new file, a removed file."""
         templates = wheel.packages / "baton" / "new" / "templates"
         later = templates / "999.1.0"
         shutil.copytree(templates / "0.1.0", later)
@@ -167,8 +167,8 @@ class TestUpgrade:
         shutil.rmtree(later)
 
     @pytest.fixture
-    def old(self, wheel: Installed, tmp_path: Path) -> Path:
-        """Return a project of the version of today, as its team has committed it."""
+    def old_project(self, wheel: Installed, tmp_path: Path) -> Path:
+        """Return a project of the current version with committed changes of its own."""
         wheel.run(["baton", "new", "relay", "--template", "minimal"], tmp_path)
         project = tmp_path / "relay"
         edit(project / "relay" / "stages" / "collect.py", '"hand" in note', '"speed" in note')
@@ -177,51 +177,51 @@ class TestUpgrade:
         git(project, "commit", "--quiet", "--message", "ours")
         return project
 
-    def test_both_changes_are_there_afterwards(self, old: Path, newer: Path, wheel: Installed) -> None:
-        """Three-way: what the template changed, what the team changed, in one file too; and nothing else is left."""
-        wheel.run(["baton", "new", "--upgrade"], old)
-        worker = (old / "worker.py").read_text(encoding="utf-8")
+    def test_both_sides_changes_are_merged(self, old_project: Path, newer_template: Path, wheel: Installed) -> None:
+        """A three-way merge of the template's and the team's changes, also within one file; nothing else changes."""
+        wheel.run(["baton", "new", "--upgrade"], old_project)
+        worker = (old_project / "worker.py").read_text(encoding="utf-8")
 
         assert '"""The worker of relay: ' in worker
         assert "# ours" in worker
-        assert '"speed" in note' in (old / "relay" / "stages" / "collect.py").read_text(encoding="utf-8")
-        assert (old / "NEW.md").read_text(encoding="utf-8") == "New in relay.\n"
-        assert not (old / ".dockerignore").exists()
-        assert '_commit: "999.1.0"' in (old / ".copier-answers.yml").read_text(encoding="utf-8")
-        assert {line[3:] for line in git(old, "status", "--porcelain").splitlines()} == {
+        assert '"speed" in note' in (old_project / "relay" / "stages" / "collect.py").read_text(encoding="utf-8")
+        assert (old_project / "NEW.md").read_text(encoding="utf-8") == "New in relay.\n"
+        assert not (old_project / ".dockerignore").exists()
+        assert '_commit: "999.1.0"' in (old_project / ".copier-answers.yml").read_text(encoding="utf-8")
+        assert {line[3:] for line in git(old_project, "status", "--porcelain").splitlines()} == {
             ".copier-answers.yml",
             ".dockerignore",
             "NEW.md",
             "pyproject.toml",
             "worker.py",
         }
-        assert "temporal-baton[agents]>=999.1.0" in (old / "pyproject.toml").read_text(encoding="utf-8")
-        assert not (old / ".baton" / "templates").exists()
+        assert "temporal-baton[agents]>=999.1.0" in (old_project / "pyproject.toml").read_text(encoding="utf-8")
+        assert not (old_project / ".baton" / "templates").exists()
 
-    def test_what_cannot_be_merged_is_marked_and_said(self, old: Path, newer: Path, wheel: Installed) -> None:
-        """The exit code says that there is something to settle, and git knows the file."""
-        edit(old / "worker.py", '"""The worker: ', '"""Our worker: ')
-        git(old, "commit", "--quiet", "--all", "--message", "ours too")
-        printed = wheel.run(["baton", "new", "--upgrade", "--json"], old, code=1)
+    def test_conflicts_are_marked_and_reported(self, old_project: Path, newer_template: Path, wheel: Installed) -> None:
+        """The exit code shows that something is left to resolve, and git knows the file."""
+        edit(old_project / "worker.py", '"""The worker: ', '"""Our worker: ')
+        git(old_project, "commit", "--quiet", "--all", "--message", "ours too")
+        printed = wheel.run(["baton", "new", "--upgrade", "--json"], old_project, code=1)
 
         assert '"worker.py"' in printed
-        assert "<<<<<<<" in (old / "worker.py").read_text(encoding="utf-8")
-        assert "UU worker.py" in git(old, "status", "--porcelain")
+        assert "<<<<<<<" in (old_project / "worker.py").read_text(encoding="utf-8")
+        assert "UU worker.py" in git(old_project, "status", "--porcelain")
 
-    def test_changes_that_are_not_committed_are_safe(self, old: Path, newer: Path, wheel: Installed) -> None:
-        """They could not be told from those of the upgrade."""
-        edit(old / "worker.py", "# ours", "# mine")
-        wheel.run(["baton", "new", "--upgrade"], old, code=1)
+    def test_uncommitted_changes_are_safe(self, old_project: Path, newer_template: Path, wheel: Installed) -> None:
+        """They could not be told apart from those of the upgrade."""
+        edit(old_project / "worker.py", "# ours", "# mine")
+        wheel.run(["baton", "new", "--upgrade"], old_project, code=1)
 
-        assert git(old, "status", "--porcelain").split() == ["M", "worker.py"]
+        assert git(old_project, "status", "--porcelain").split() == ["M", "worker.py"]
 
-    def test_a_project_of_today_stays_as_it_is(self, old: Path, wheel: Installed) -> None:
-        """There is nothing to do, and nothing is done."""
-        wheel.run(["baton", "new", "--upgrade"], old)
+    def test_a_current_project_stays_as_it_is(self, old_project: Path, wheel: Installed) -> None:
+        """There is nothing to upgrade."""
+        wheel.run(["baton", "new", "--upgrade"], old_project)
 
-        assert git(old, "status", "--porcelain") == ""
+        assert git(old_project, "status", "--porcelain") == ""
 
-    def test_every_template_says_its_version(self) -> None:
-        """A project is known by it; the folder's name and the template must agree."""
+    def test_every_template_has_its_version(self) -> None:
+        """A project is identified by it; the folder's name and the template must agree."""
         for folder in (Path(__file__).parents[2] / "baton" / "new" / "templates").iterdir():
             assert f'default: "{folder.name}"' in (folder / "copier.yml").read_text(encoding="utf-8")

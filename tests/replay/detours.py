@@ -1,4 +1,4 @@
-"""Runs that do not go straight on, for `tests.replay.record`: somebody decides, gives up, is asked, or answers late."""
+"""Runs with detours, for `tests.replay.record`: decisions, cancellations, late answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,100 +31,106 @@ from tests.support import GOAL, Handle, approve, start, until, until_waiting
 Recording = Callable[[Worker, str], Awaitable[Handle]]
 
 
-async def canceled(worker: Worker, id: str) -> Handle:
-    """Return a run that was cancelled while a stage was under way and two people were asked."""
+async def run_canceled(worker: Worker, id: str) -> Handle:
+    """Return a run that was canceled while a stage was running and two people were asked."""
     handle = await start(worker, AsksWhileWorking.run, id=id, gate="shut", patch={})
     await until_waiting(handle, "hold", "legal", "security")
     await handle.cancel()
-    await _ended(handle)
+    await _until_ended(handle)
     return handle
 
 
-async def undone_canceled(worker: Worker, id: str) -> Handle:
-    """Return a run that was cancelled while it undid what a failed one had done, when it had grown long."""
+async def run_undone_canceled(worker: Worker, id: str) -> Handle:
+    """Return a run that was canceled while it undid the steps of a failed run, after it had continued as new."""
     handle = await start(worker, Books.run, id=id, then="break", seconds=2, events=8)
     await until_waiting(handle, "call_off")
     await handle.cancel()
-    await _ended(handle)
+    await _until_ended(handle)
     return handle
 
 
 PLAIN: dict[str, Recording] = {
-    "canceled": canceled,
-    "undone-canceled": undone_canceled,
+    "canceled": run_canceled,
+    "undone-canceled": run_undone_canceled,
 }
 """Runs of workers without safeguards."""
 
 
-async def _taking(worker: Worker, id: str, steps: list[Any], micro_usd: int = 100_000, **params: Any) -> Handle:
+async def _start_taking(worker: Worker, id: str, steps: list[Any], micro_usd: int = 100_000, **params: Any) -> Handle:
     """Start a run that takes these steps, with a budget."""
-    given = PipelineInput(
+    start_input = PipelineInput(
         goal=GOAL, budget=Budget(initial_micro_usd=micro_usd), params={"steps": steps, "does": {}, **params}
     )
-    return await worker.client.start_workflow(Takes.run, given, id=id, task_queue=worker.task_queue)
+    return await worker.client.start_workflow(Takes.run, start_input, id=id, task_queue=worker.task_queue)
 
 
-async def children(worker: Worker, id: str) -> Handle:
-    """Return a run whose first child failed and gave back its money, and whose second one completed."""
-    return await _done(await _taking(worker, id, ["first", {"child": ["second", "fail"]}, {"child": ["first"]}]))
+async def run_children(worker: Worker, id: str) -> Handle:
+    """Return a run whose first child failed and released its budget, and whose second child completed."""
+    return await _until_done(
+        await _start_taking(worker, id, ["first", {"child": ["second", "fail"]}, {"child": ["first"]}])
+    )
 
 
-async def continuing(worker: Worker, id: str, *, last: bool) -> Handle:
-    """Return the first or the last part of a run with handoffs, a fan-out and a budget that continued as new."""
+async def run_continuing(worker: Worker, id: str, *, last: bool) -> Handle:
+    """Return the first or the last run of a chain with handoffs, a fan-out and a budget."""
     steps: list[Any] = ["first", "sleep", ["first", "second"], "sleep", {"child": ["first"]}, "sleep", "ask", "second"]
-    handle = await _taking(worker, id, steps, events=20)
+    handle = await _start_taking(worker, id, steps, events=20)
     newest: Handle = worker.client.get_workflow_handle(id)
     await approve(worker.client, newest)
     await newest.result()
     return newest if last else worker.client.get_workflow_handle(id, run_id=handle.first_execution_run_id)
 
 
-async def decided(worker: Worker, id: str, action: HandoffAction, **further: Any) -> Handle:
-    """Return a run in which a person decided about each handoff that nobody accepted, in a branch as well."""
+async def run_decided(worker: Worker, id: str, action: HandoffAction, **further: Any) -> Handle:
+    """Return a run in which a person decided about each handoff that nobody accepted, also in a branch."""
     handle = await start(worker, ForgetsInABranch.run, id=id)
     await _decide(worker, handle, action, **further)
-    await _ended(handle)
+    await _until_ended(handle)
     return handle
 
 
-async def undone(worker: Worker, id: str) -> Handle:
+async def run_undone(worker: Worker, id: str) -> Handle:
     """Return a run whose last stage failed after it had accepted, so that the others were compensated."""
-    return await _done(await start(worker, handed.Undoes.run, id=id))
+    return await _until_done(await start(worker, handed.Undoes.run, id=id))
 
 
-async def requeued(worker: Worker, id: str) -> Handle:
-    """Return a run whose receiver failed for good, was sent the handoff again by a person, and was given up then."""
+async def run_requeued(worker: Worker, id: str) -> Handle:
+    """Return a run whose receiver failed for good, got the handoff again from a person, and was then abandoned."""
     handle = await start(worker, handed.Breaks.run, id=id)
-    before = await _decide(worker, handle, HandoffAction.REQUEUE)
-    await _decide(worker, handle, HandoffAction.ABANDON, after=before)
-    await _ended(handle)
+    first_question = await _decide(worker, handle, HandoffAction.REQUEUE)
+    await _decide(worker, handle, HandoffAction.ABANDON, after=first_question)
+    await _until_ended(handle)
     return handle
 
 
-async def personal(worker: Worker, id: str) -> Handle:
-    """Return a run that handles data of a person, and waited in between."""
+async def run_personal(worker: Worker, id: str) -> Handle:
+    """Return a run with a person's data that waited in between."""
     handle = await start(worker, handed.Personal.run, id=id, wait=True)
     await approve(worker.client, handle, "go on")
-    return await _done(handle)
+    return await _until_done(handle)
 
 
-async def broadcast(worker: Worker, id: str) -> Handle:
-    """Return a run that handed on to three, of which two are a quorum and are there."""
-    there = {agent: (await start(worker, Accepts.run, id=f"{id}-{agent}", agent=agent)).id for agent in ("risk", "tax")}
-    return await _done(await start(worker, Broadcasts.run, id=id, to={**there, "style": f"{id}-nobody"}, quorum=2))
+async def run_broadcast(worker: Worker, id: str) -> Handle:
+    """Return a run that handed off to three receivers; two of them exist and are the quorum."""
+    receivers = {
+        agent: (await start(worker, Accepts.run, id=f"{id}-{agent}", agent=agent)).id for agent in ("risk", "tax")
+    }
+    return await _until_done(
+        await start(worker, Broadcasts.run, id=id, to={**receivers, "style": f"{id}-nobody"}, quorum=2)
+    )
 
 
-async def asked(worker: Worker, id: str) -> Handle:
-    """Return a run whose handoff nobody answered, until a person who was asked had it sent again."""
+async def run_asked(worker: Worker, id: str) -> Handle:
+    """Return a run whose handoff got no answer until a person had it sent again."""
     handle = await start(worker, AsksTheInbox.run, id=id, to=f"{id}-to", seconds=5)
-    await _pending(handle)
+    await _read_pending(handle)
     await start(worker, Receives.run, id=f"{id}-to")
     await _decide(worker, handle, HandoffAction.REQUEUE)
-    return await _done(handle)
+    return await _until_done(handle)
 
 
 def outside(safeguards: Safeguards) -> Recording:
-    """Return what records a run that handed the task to an agent outside, who gave it back, took it again and made it.
+    """Return the recording of a run with an outside agent that gave the task back, claimed it again and finished it.
 
     Args:
         safeguards: Seal the agent's moves.
@@ -135,12 +141,12 @@ def outside(safeguards: Safeguards) -> Recording:
         await until(handle, lambda now: now.status is PipelineStatus.WAITING)
         async with safeguards.shared().open() as guarded:
             agents = OutsideAgents(worker.client, guarded.gate)
-            while not (found := await agents.list_open("reviewer")):  # noqa: ASYNC110 - the index tells nobody
+            while not (open_handoffs := await agents.list_open("reviewer")):  # noqa: ASYNC110 - the index tells nobody
                 await asyncio.sleep(0.05)
-            await agents.give_back(await agents.claim(found[0], "reviewer"), "reviewer")
-            await agents.accept(found[0], "reviewer")
-            await agents.return_patch(found[0], "reviewer", {"decision_log": ["Clause 4.2 is fine"]})
-        return await _done(handle)
+            await agents.give_back(await agents.claim(open_handoffs[0], "reviewer"), "reviewer")
+            await agents.accept(open_handoffs[0], "reviewer")
+            await agents.return_patch(open_handoffs[0], "reviewer", {"decision_log": ["Clause 4.2 is fine"]})
+        return await _until_done(handle)
 
     return recording
 
@@ -149,32 +155,32 @@ OUTSIDE = ("outside",)
 """What `outside` recorded."""
 
 HANDED: dict[str, Recording] = {
-    "children": children,
-    "handoffs-continued": lambda worker, id: continuing(worker, id, last=True),
-    "handoffs-requeued": requeued,
-    "undone": undone,
-    "personal": personal,
-    "broadcast": broadcast,
-    "asked": asked,
+    "children": run_children,
+    "handoffs-continued": lambda worker, id: run_continuing(worker, id, last=True),
+    "handoffs-requeued": run_requeued,
+    "undone": run_undone,
+    "personal": run_personal,
+    "broadcast": run_broadcast,
+    "asked": run_asked,
 }
 """Runs of workers with safeguards."""
 
 
-async def _done(handle: Handle) -> Handle:
+async def _until_done(handle: Handle) -> Handle:
     await handle.result()
     return handle
 
 
-async def _ended(handle: Handle) -> None:
-    """Wait for the end of a run, whichever it is."""
+async def _until_ended(handle: Handle) -> None:
+    """Wait for the end of a run, whatever it is."""
     try:
         await handle.result()
     except WorkflowFailureError:
         return
 
 
-async def _pending(handle: Handle, after: PendingHandoff | None = None) -> PendingHandoff:
-    """Return the handoff that waits for a person, once there is one, or another question than that before."""
+async def _read_pending(handle: Handle, after: PendingHandoff | None = None) -> PendingHandoff:
+    """Return the pending handoff once there is one, and a later question than ``after``."""
     while True:
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
         inbox: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
@@ -186,8 +192,8 @@ async def _pending(handle: Handle, after: PendingHandoff | None = None) -> Pendi
 async def _decide(
     worker: Worker, handle: Handle, action: HandoffAction, *, after: PendingHandoff | None = None, **further: Any
 ) -> PendingHandoff:
-    """Decide as Ann about the handoff that waits, and return it."""
-    pending = await _pending(handle, after)
+    """Decide as Ann about the pending handoff, and return it."""
+    pending = await _read_pending(handle, after)
     decision = HandoffDecision(handoff_id=pending.handoff_id, action=action, who="ann", why="looked at", **further)
     await resolve_handoff(worker.client, handle.id, decision)
     return pending

@@ -1,4 +1,4 @@
-"""Pipelines as a careless change would leave them: each has the type of a shipped one and does not fit its runs."""
+"""Pipelines after a careless change: each has the type of a test pipeline and does not fit its runs."""
 
 from datetime import timedelta
 
@@ -28,7 +28,7 @@ class StagesSwapped:
 
 @workflow.defn(name="Linear")
 class AwaitDropped:
-    """Linear, with a stage that is never waited for and so never runs."""
+    """Linear, with a stage that is never awaited and so never runs."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -85,8 +85,8 @@ class OneAfterTheOther:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        for one in (plan, check, document, review, conclude):
-            await self.pipeline.stage(one)
+        for stage in (plan, check, document, review, conclude):
+            await self.pipeline.stage(stage)
         return self.pipeline.result()
 
 

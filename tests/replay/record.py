@@ -52,11 +52,11 @@ HANDED_PIPELINES: list[type] = [*handed.PIPELINES, *EXCHANGES, *CONTRACT_PIPELIN
 HISTORIES = Path(__file__).with_name("histories")
 
 
-async def plain(worker: Worker, pipeline: type, id: str) -> Handle:
+async def run_plain(worker: Worker, pipeline: type, id: str) -> Handle:
     return (await run_pipeline(worker, pipeline.run, PipelineInput(goal=GOAL), id=id)).handle  # type: ignore[attr-defined]
 
 
-async def unawaited(worker: Worker, id: str) -> Handle:
+async def run_unawaited(worker: Worker, id: str) -> Handle:
     """Return a run that forgot to await a stage."""
     handle = await start(worker, NeverAwaits.run, id=id)
     with contextlib.suppress(WorkflowFailureError):
@@ -64,7 +64,7 @@ async def unawaited(worker: Worker, id: str) -> Handle:
     return handle
 
 
-async def approved(worker: Worker, pipeline: type, id: str) -> Handle:
+async def run_approved(worker: Worker, pipeline: type, id: str) -> Handle:
     """Return a run in which a person approved."""
     handle = await start(worker, pipeline.run, id=id)  # type: ignore[attr-defined]
     await approve(worker.client, handle)
@@ -72,51 +72,51 @@ async def approved(worker: Worker, pipeline: type, id: str) -> Handle:
     return handle
 
 
-async def continued(worker: Worker, id: str) -> Handle:
-    """Return the last part of a run that continued as new."""
-    handle = await approved(worker, Long, id)
+async def run_continued(worker: Worker, id: str) -> Handle:
+    """Return the last run of a chain that continued as new."""
+    handle = await run_approved(worker, Long, id)
     return worker.client.get_workflow_handle(handle.id)
 
 
-async def continuing(worker: Worker, id: str) -> Handle:
-    """Return the first part of such a run."""
-    handle = await approved(worker, Long, id)
+async def run_continuing(worker: Worker, id: str) -> Handle:
+    """Return the first run of such a chain."""
+    handle = await run_approved(worker, Long, id)
     return worker.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
 
 
-async def rolled_back(worker: Worker, id: str) -> Handle:
+async def run_rolled_back(worker: Worker, id: str) -> Handle:
     """Return a run that was rolled back to its second stage."""
-    handle = await plain(worker, Linear, id)
-    done = await roll_back(worker.client, handle.id, "implement", by="bob", why="wrong plan")
-    again = worker.client.get_workflow_handle(handle.id, run_id=done.run_id)
-    await again.result()
-    return again
+    handle = await run_plain(worker, Linear, id)
+    result = await roll_back(worker.client, handle.id, "implement", by="bob", why="wrong plan")
+    rerun = worker.client.get_workflow_handle(handle.id, run_id=result.run_id)
+    await rerun.result()
+    return rerun
 
 
-async def forked(worker: Worker, id: str) -> Handle:
+async def run_forked(worker: Worker, id: str) -> Handle:
     """Return a run that was forked at its last stage, with an edit."""
-    handle = await plain(worker, Linear, f"{id}-from")
+    handle = await run_plain(worker, Linear, f"{id}-from")
     edit: dict[str, JsonValue] = {"constraints": ["No new service"]}
-    other = await fork(worker.client, handle.id, "review", by="bob", why="cheaper", patch=edit, new_id=id)
-    await other.result()
-    return other
+    fork_handle = await fork(worker.client, handle.id, "review", by="bob", why="cheaper", patch=edit, new_id=id)
+    await fork_handle.result()
+    return fork_handle
 
 
 RECORDINGS: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
-    "linear": lambda worker, id: plain(worker, Linear, id),
-    "fan-out": lambda worker, id: plain(worker, FansOut, id),
-    "unawaited": unawaited,
-    "child": lambda worker, id: plain(worker, Parent, id),
-    "approval": lambda worker, id: approved(worker, Gated, id),
-    "continuing": continuing,
-    "continued": continued,
-    "rolled-back": rolled_back,
-    "forked": forked,
+    "linear": lambda worker, id: run_plain(worker, Linear, id),
+    "fan-out": lambda worker, id: run_plain(worker, FansOut, id),
+    "unawaited": run_unawaited,
+    "child": lambda worker, id: run_plain(worker, Parent, id),
+    "approval": lambda worker, id: run_approved(worker, Gated, id),
+    "continuing": run_continuing,
+    "continued": run_continued,
+    "rolled-back": run_rolled_back,
+    "forked": run_forked,
     **detours.PLAIN,
 }
 
 
-async def released(worker: Worker, id: str) -> Handle:
+async def run_released(worker: Worker, id: str) -> Handle:
     """Return a run in which a person released a dead letter."""
     handle = await start(worker, handed.FourAgents.run, id=id, poisoned=True)
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
@@ -127,8 +127,8 @@ async def released(worker: Worker, id: str) -> Handle:
     return handle
 
 
-async def topped_up(worker: Worker, id: str) -> Handle:
-    """Return a run that waited for money, which a person put in."""
+async def run_topped_up(worker: Worker, id: str) -> Handle:
+    """Return a run that waited for a top-up by a person."""
     handle: Handle = await worker.client.start_workflow(
         handed.Spends.run,
         PipelineInput(goal=GOAL, budget=Budget(initial_micro_usd=200_000)),
@@ -145,40 +145,42 @@ async def topped_up(worker: Worker, id: str) -> Handle:
     return handle
 
 
-async def slept(worker: Worker, id: str) -> Handle:
+async def run_slept(worker: Worker, id: str) -> Handle:
     """Return a run that slept between two stages."""
     handle = await start(worker, handed.Talks.run, id=id, pause=1)
     await handle.result()
     return handle
 
 
-async def contracted(worker: Worker, id: str) -> Handle:
-    """Return a run whose stages were told by contracts what they may see and do."""
+async def run_contracted(worker: Worker, id: str) -> Handle:
+    """Return a run whose stages had contracts."""
     handle = await start(worker, Reviewed.run, id=id, marker="a rumour")
     await handle.result()
     return handle
 
 
-async def exchanged(worker: Worker, id: str, sends: type, receives: type, *, receiver: bool, **params: Any) -> Handle:
-    """Return one side of a handoff between two pipelines, both of which have ended."""
-    taking = await start(worker, receives.run, id=id if receiver else f"{id}-to")  # type: ignore[attr-defined]
-    giving = await start(worker, sends.run, id=f"{id}-from" if receiver else id, to=taking.id, **params)  # type: ignore[attr-defined]
-    await giving.result()
-    await taking.result()
-    return taking if receiver else giving
+async def run_exchanged(
+    worker: Worker, id: str, sends: type, receives: type, *, receiver: bool, **params: Any
+) -> Handle:
+    """Return one side of a handoff between two pipelines that have ended."""
+    taker = await start(worker, receives.run, id=id if receiver else f"{id}-to")  # type: ignore[attr-defined]
+    giver = await start(worker, sends.run, id=f"{id}-from" if receiver else id, to=taker.id, **params)  # type: ignore[attr-defined]
+    await giver.result()
+    await taker.result()
+    return taker if receiver else giver
 
 
 HANDED: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
-    "handoffs": lambda worker, id: plain(worker, handed.FourAgents, id),
-    "handoffs-corrected": lambda worker, id: plain(worker, handed.Forgets, id),
-    "handoffs-released": released,
-    "handoffs-compressed": lambda worker, id: plain(worker, handed.Talks, id),
-    "handoffs-topped-up": topped_up,
-    "handed-off": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=False),
-    "received": lambda worker, id: exchanged(worker, id, HandsOff, Receives, receiver=True),
-    "streamed": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5),
-    "streamed-to": lambda worker, id: exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
-    "contracts": contracted,
+    "handoffs": lambda worker, id: run_plain(worker, handed.FourAgents, id),
+    "handoffs-corrected": lambda worker, id: run_plain(worker, handed.Forgets, id),
+    "handoffs-released": run_released,
+    "handoffs-compressed": lambda worker, id: run_plain(worker, handed.Talks, id),
+    "handoffs-topped-up": run_topped_up,
+    "handed-off": lambda worker, id: run_exchanged(worker, id, HandsOff, Receives, receiver=False),
+    "received": lambda worker, id: run_exchanged(worker, id, HandsOff, Receives, receiver=True),
+    "streamed": lambda worker, id: run_exchanged(worker, id, StreamsOut, StreamsIn, receiver=False, count=5),
+    "streamed-to": lambda worker, id: run_exchanged(worker, id, StreamsOut, StreamsIn, receiver=True, count=5),
+    "contracts": run_contracted,
     **detours.HANDED,
 }
 """The recordings of workers with safeguards; they replay without keys."""
@@ -189,37 +191,41 @@ async def record() -> None:
         parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
         plugin = BatonPlugin(parts, safeguards="off")
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
-        simple: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES, *UNDOING_STAGES]
-        async with pipeline_worker(client, PLAIN_PIPELINES, simple, task_queue="recording") as worker:
+        plain_stages: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES, *UNDOING_STAGES]
+        async with pipeline_worker(client, PLAIN_PIPELINES, plain_stages, task_queue="recording") as worker:
             await _record(worker, RECORDINGS)
         with tempfile.TemporaryDirectory() as folder:
             safeguards = Safeguards.development(Path(folder))
             plugin = BatonPlugin(parts, safeguards=safeguards)
             client = await Client.connect(server.address, plugins=[plugin], identity="test")
-            theirs: list[Any] = [*HANDED_STAGES, *CONTRACT_STAGES]
-            taken = {one.spec.name for one in theirs}  # `Takes` is recorded without those of the same name
-            stages = [*theirs, *(one for one in PAYING_STAGES if one.spec.name not in taken), *EXCHANGE_ACTIVITIES]
+            handed_stages: list[Any] = [*HANDED_STAGES, *CONTRACT_STAGES]
+            names = {stage.spec.name for stage in handed_stages}  # `Takes` is recorded without those of the same name
+            stages = [
+                *handed_stages,
+                *(stage for stage in PAYING_STAGES if stage.spec.name not in names),
+                *EXCHANGE_ACTIVITIES,
+            ]
             async with pipeline_worker(client, HANDED_PIPELINES, stages, task_queue="recording") as worker:
                 outside = detours.outside(safeguards)
                 await _record(worker, {**HANDED, **dict.fromkeys(detours.OUTSIDE, outside)})
 
 
 async def _record(worker: Worker, recordings: dict[str, Callable[[Worker, str], Awaitable[Handle]]]) -> None:
-    """Record what is not there yet on a worker."""
+    """Record the missing histories on a worker."""
     for name, recording in recordings.items():
         file = HISTORIES / f"{name}.json"
         if not file.exists():
             history = await (await recording(worker, name)).fetch_history()
-            told = _without_traces(json.loads(history.to_json()))
-            file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+            document = _without_traces(json.loads(history.to_json()))
+            file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             print(f"recorded {file.name}")
 
 
-def _without_traces(told: Any) -> Any:
-    """Return a history as JSON without the stack traces of failures, which name files of this machine."""
-    if isinstance(told, dict):
-        return {name: _without_traces(value) for name, value in told.items() if name != "stackTrace"}
-    return [_without_traces(one) for one in told] if isinstance(told, list) else told
+def _without_traces(node: Any) -> Any:
+    """Return a history without the stack traces of failures, which have paths of this machine."""
+    if isinstance(node, dict):
+        return {name: _without_traces(value) for name, value in node.items() if name != "stackTrace"}
+    return [_without_traces(item) for item in node] if isinstance(node, list) else node
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recorded runs of the test pipelines, replayed by the code as it is now."""
+"""Recorded runs of the test pipelines, replayed with the current code."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def history(file: Path) -> WorkflowHistory:
 
 
 class TestReplay:
-    def test_every_recording_is_there(self) -> None:
+    def test_every_recording_exists(self) -> None:
         """One for each kind of step, and for each way a run can begin."""
         assert {file.stem for file in HISTORIES.glob("*.json")} >= RECORDINGS.keys() | HANDED.keys() | {*OUTSIDE}
 
@@ -59,11 +59,11 @@ class TestReplay:
         recorded = history(file)
         kind = recorded.events[0].workflow_execution_started_event_attributes.workflow_type.name
 
-        await assert_replays(recorded, [one for one in ALL if one.__name__ == kind])
+        await assert_replays(recorded, [pipeline for pipeline in ALL if pipeline.__name__ == kind])
 
     @pytest.mark.parametrize("file", RECORDED)
-    async def test_a_recorded_run_is_read_to_the_end_it_had(self, file: Path) -> None:
-        """The reader's rules are those that ran: it arrives at the result that was recorded (S1-design-i)."""
+    async def test_a_recorded_run_is_read_to_its_end(self, file: Path) -> None:
+        """The reader arrives at the recorded result (S1-design-i)."""
         recorded = history(file)
         run = await rebuild(file.stem, recorded.run_id, recorded.events, data_converter())
 
@@ -73,14 +73,14 @@ class TestReplay:
             assert run.status is RunStatus.COMPLETED
             assert run.result is not None
             assert run.result.baton == run.baton.to_json_object()
-        again = PipelineState(run.state.initial)
+        replayed = PipelineState(run.state.initial)
         for outcome in run.state.outcomes:
-            again.restore(outcome)
-        assert again.baton == run.baton
+            replayed.restore(outcome)
+        assert replayed.baton == run.baton
 
     @pytest.mark.parametrize("file", RECORDED)
-    async def test_a_recording_tells_nothing_of_the_machine_it_was_made_on(self, file: Path) -> None:
-        """Neither in its text nor inside its payloads; the name of a head's ledger is no machine's."""
+    async def test_a_recording_has_no_data_of_the_machine_that_made_it(self, file: Path) -> None:
+        """Neither in its text nor in its payloads."""
         machine = re.compile(
             rf"\b{re.escape(socket.gethostname())}\b|@(?!baton\")|/(home|root|tmp|Users|work)/".encode()
         )
@@ -88,19 +88,19 @@ class TestReplay:
         payloads = await decode_payloads(recorded.events, data_converter())
 
         text = re.sub(r'"data": "[^"]*"', "", json.dumps(json.loads(recorded.to_json())))
-        for told in (text.encode(), *payloads.values()):
-            assert machine.search(told) is None
+        for data in (text.encode(), *payloads.values()):
+            assert machine.search(data) is None
 
 
 class TestMutants:
     @pytest.mark.parametrize(("mutant", "name"), MUTANTS)
-    async def test_it_is_caught(self, mutant: type, name: str) -> None:
+    async def test_a_mutant_is_caught(self, mutant: type, name: str) -> None:
         """By replaying, in milliseconds, with what was found and what was expected."""
         with pytest.raises(AssertionError, match=rf"does not fit the history of '{name}': .*Nondeterminism"):
             await assert_replays(history(HISTORIES / f"{name}.json"), [mutant])
 
     async def test_temporals_own_replayer_catches_it_too(self) -> None:
-        """With the plugin, which is what `assert_replays` stands on."""
+        """With the plugin, on which `assert_replays` is based."""
         replayer = Replayer(workflows=[mutants.StageRenamed], plugins=[BatonPlugin()])
 
         replay = await replayer.replay_workflow(history(HISTORIES / "linear.json"), raise_on_replay_failure=False)

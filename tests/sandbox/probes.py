@@ -59,10 +59,10 @@ ROOMS = (
 )
 SIDES = ("workflow", "activity", "store", "client", "cli")
 MODULES = sorted(
-    f"baton.{room}.{found.name}"
+    f"baton.{room}.{module_info.name}"
     for room in ROOMS
-    for found in pkgutil.iter_modules([f"{baton.__path__[0]}/{room}"])
-    if found.name.partition("_")[0] not in SIDES
+    for module_info in pkgutil.iter_modules([f"{baton.__path__[0]}/{room}"])
+    if module_info.name.partition("_")[0] not in SIDES
 )
 """Every plain module: the records and rules that workflow code may call."""
 for _module in MODULES:  # now, for the sandbox forbids it once the workflow runs
@@ -79,8 +79,8 @@ BATON = Baton(
 )
 
 
-def refused() -> list[str]:
-    """Return why a patch of many faults is refused."""
+def refused_findings() -> list[str]:
+    """Return the findings for a patch with many faults."""
     try:
         apply_patch(BATON, {"goal": None, "desicion_log": [], "constraints": "x"}, PatchRules(freeze_goal=True))
     except PatchError as error:
@@ -88,15 +88,15 @@ def refused() -> list[str]:
     return []
 
 
-def pipeline() -> dict[str, Any]:
-    """Return what a pipeline of every kind of step ends as, and what a resumed one does."""
+def run_pipeline() -> dict[str, Any]:
+    """Return the end of a pipeline with every kind of step, and of a resumed one."""
     state = PipelineState(
         PipelineInput(goal="Add login").first_baton(), PatchRules(protected=frozenset({"constraints"}))
     )
-    one = StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["a"]}, spend=Spend(micro_usd=5))
-    two = StageReturn(stage="test", seq=2, baton_patch={"work_scope": ["src"], "decision_log": ["b"]})
-    state.record_stage(one, AT, base=state.initial)
-    state.record_fan_out(2, "plan+test", [one, two], AT)
+    plan_result = StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["a"]}, spend=Spend(micro_usd=5))
+    test_result = StageReturn(stage="test", seq=2, baton_patch={"work_scope": ["src"], "decision_log": ["b"]})
+    state.record_stage(plan_result, AT, base=state.initial)
+    state.record_fan_out(2, "plan+test", [plan_result, test_result], AT)
     state.record_decision(
         3, Decided(approval="x", question="3:x", approved=True, who="ann", at=AT, digest="d", via="update")
     )
@@ -104,45 +104,45 @@ def pipeline() -> dict[str, Any]:
     state.record_child(4, "child", result, {"decision_log": ["c"]}, AT)
     state.record_edit({"open_questions": ["Why?"]}, AT, "ann", "because")
     state.record_failure(5, "late", StepKind.STAGE, "it broke")
-    other = PipelineState(result.final_baton())
-    other.restore(Outcome.model_validate_json(state.outcomes[0].model_dump_json()))
+    resumed = PipelineState(result.final_baton())
+    resumed.restore(Outcome.model_validate_json(state.outcomes[0].model_dump_json()))
     return {
         "baton": state.baton.to_json_object(),
         "outcomes": [outcome.model_dump(mode="json") for outcome in state.outcomes],
         "snapshots": [baton.digest for _, baton in snapshots(state.initial, state.entries)],
         "known": dict(state.stage_rules().known_artifacts),
-        "other": other.baton.digest,
+        "other": resumed.baton.digest,
     }
 
 
-def relayed() -> dict[str, Any]:
-    """Return the second handoff of a pipeline, and what a person's release of it would name."""
+def relay_twice() -> dict[str, Any]:
+    """Return the second handoff of a pipeline, and the digests for a person's release."""
     task, first, second = (f"7c9e6679-7425-40de-944b-e07fc1f90ae{number}" for number in range(3))
     relay = Relay("Delivery", task, first, HandoffTerms(constraints=("returnJSON:true",)))
     plan, test = StageSpec("plan"), StageSpec("test")
     relay.complete_stage(plan, StageReturn(stage="plan", seq=1, baton_patch={"decision_log": ["Use JWT"]}), first, AT)
-    given = StageInput(stage="test", seq=2, task_id=task, baton=BATON.to_json_object())
+    stage_input = StageInput(stage="test", seq=2, task_id=task, baton=BATON.to_json_object())
     cost = Budget(initial_micro_usd=400_000).cost_tracking()
-    message = relay.message(test, given, cost, handoff_id=second, now=AT).to_json_object()
+    message = relay.message(test, stage_input, cost, handoff_id=second, now=AT).to_json_object()
     finding = Finding(code=Code.SAFETY_VIOLATION, text="Injection", at="/currentState/decision_log/3")
     hop = hop_of("plan", "test", message["currentState"], [])
     return {"message": message, "released": digests_of(message, [finding]), "hop": hop.to_json_object()}
 
 
-def contracted() -> dict[str, Any]:
-    """Return the contract of a session of every type of event, its verdict, and the verdict on junk."""
+def compile_and_validate() -> dict[str, Any]:
+    """Return the contract of a session with every type of event, its verdict, and the verdict on junk."""
     events = [
         SessionEvent(id=f"e{number}", type=kind, timestamp=AT, content="Naïve\n## idea", tool_name="t", success=True)
         for number, kind in enumerate(EventType)
     ]
     tools = frozenset({"t"})
     request = ContractRequest("h", "Reviewer", "Review it.", "t-1", AT, tools, granted=tools, max_tokens=200)
-    made = compile_contract(events, request)
-    verdict = validate_contract(made.contract, now=AT, report=made.report, events=events, max_tokens=200)
+    compiled = compile_contract(events, request)
+    verdict = validate_contract(compiled.contract, now=AT, report=compiled.report, events=events, max_tokens=200)
     return {
-        "contract": made.contract.to_json_object(),
-        "report": made.report.model_dump(mode="json"),
-        "prompt": render_contract(made.contract),
+        "contract": compiled.contract.to_json_object(),
+        "report": compiled.report.model_dump(mode="json"),
+        "prompt": render_contract(compiled.contract),
         "verdict": dict(verdict_log_fields(verdict)),
         "junk": validate_contract({"facts": [{}]}, now=AT).model_dump(mode="json"),
     }
@@ -150,7 +150,7 @@ def contracted() -> dict[str, Any]:
 
 PROBES: dict[str, Callable[[], Any]] = {
     "apply_patch": lambda: apply_patch(BATON, BatonPatch(constraints=["No new service"])).to_json_object(),
-    "apply_patch, refused": refused,
+    "apply_patch, refused": refused_findings,
     "patch_effect": lambda: patch_effect(BATON, {"decision_log": ["Decision 29", "New"], "goal": "Other"}).change,
     "new_decisions": lambda: list(new_decisions(["a"], {"decision_log": ["a", "b"]})),
     "without_echo": lambda: without_echo(["a"], {"decision_log": ["a", "b"]}),
@@ -168,13 +168,13 @@ PROBES: dict[str, Callable[[], Any]] = {
     "select_artifacts": lambda: [
         verdict.model_dump(mode="json") for verdict in select_artifacts([PLAN], BATON.work_scope, 9, {"plan": 5})
     ],
-    "snapshots": lambda: pipeline()["snapshots"],
+    "snapshots": lambda: run_pipeline()["snapshots"],
     "apply_change": lambda: apply_change(BATON, {"current_state": []}).to_json_object(),
     "field_set": lambda: sorted(field_set(["goal"], Baton, "reads") or ()),
     "estimate_tokens": lambda: estimate_tokens("日本語 and English"),
-    "PipelineState": pipeline,
-    "compile_contract": contracted,
-    "Relay": relayed,
+    "PipelineState": run_pipeline,
+    "compile_contract": compile_and_validate,
+    "Relay": relay_twice,
     "StageSpec": lambda: StageSpec("review", reads=frozenset({"decision_log"})).restrict(BATON)[0].to_json_object(),
 }
 """A call of every function of the protocol; what it returns is JSON and the same on every call."""
@@ -197,9 +197,9 @@ class Probing:
     """Calls functions of the protocol inside the sandbox."""
 
     @workflow.run
-    async def run(self, chosen: list[str]) -> dict[str, Any]:
+    async def run(self, selected: list[str]) -> dict[str, Any]:
         """Return what each function answered, and a name as this copy of the protocol has it."""
-        return {"DECIDE": names.DECIDE, **{name: PROBES[name]() for name in chosen}}
+        return {"DECIDE": names.DECIDE, **{name: PROBES[name]() for name in selected}}
 
 
 @workflow.defn
@@ -207,8 +207,8 @@ class Trespassing:
     """Does what the sandbox forbids."""
 
     @workflow.run
-    async def run(self, chosen: list[str]) -> list[str]:
-        return [name for name in chosen if _is_stopped(FORBIDDEN[name])]
+    async def run(self, selected: list[str]) -> list[str]:
+        return [name for name in selected if _is_stopped(FORBIDDEN[name])]
 
 
 def _is_stopped(call: Callable[[], Any]) -> bool:
@@ -224,36 +224,36 @@ def examples(module: str) -> list[str]:
 
     What `doctest` runs them with reaches for a debugger, which the sandbox stops; so they are run by hand.
     """
-    told: list[str] = []
+    results: list[str] = []
     for test in doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module)):
         if test.examples:
-            wrong = [one.source for one in test.examples if not _holds(one, test.globs)]
-            told.append(f"{test.name}: FAILED at {wrong[0]}" if wrong else test.name)
-    return told
+            failed = [example.source for example in test.examples if not _matches(example, test.globs)]
+            results.append(f"{test.name}: FAILED at {failed[0]}" if failed else test.name)
+    return results
 
 
-def _holds(example: doctest.Example, names: dict[str, Any]) -> bool:
-    """Return whether an example shows what it says that it shows."""
-    shown = io.StringIO()
+def _matches(example: doctest.Example, names: dict[str, Any]) -> bool:
+    """Return whether an example gives the output in its docstring."""
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(shown):
+        with contextlib.redirect_stdout(output):
             exec(compile(example.source, "<example>", "single"), names)
     except Exception as error:
         if isinstance(error, RestrictedWorkflowAccessError) or example.exc_msg is None:
             return False
         return type(error).__name__ == example.exc_msg.partition(":")[0].rpartition(".")[2]
-    return doctest.OutputChecker().check_output(example.want, shown.getvalue(), 0)
+    return doctest.OutputChecker().check_output(example.want, output.getvalue(), 0)
 
 
 @workflow.defn
 class Exemplifying:
-    """Runs the examples of modules inside one sandbox: loading the protocol into it takes longer than they do."""
+    """Runs the examples of modules in one sandbox: loading the protocol takes longer than running them."""
 
     @workflow.run
     async def run(self, modules: list[str]) -> dict[str, list[str]]:
         """Return what `examples` tells of each, in a task of its own, so that none takes too long."""
-        told = {}
+        results = {}
         for module in modules:
-            told[module] = examples(module)
+            results[module] = examples(module)
             await workflow.sleep(0.001)
-        return told
+        return results

@@ -1,4 +1,4 @@
-"""The service lets each connection go after five minutes, here after a second: no call of ours fails of that."""
+"""The server closes connections after five minutes, here after one second: no call of ours fails."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,12 +19,12 @@ AGE = {"frontend.keepAliveMaxConnectionAge": "1s"}
 
 @asynccontextmanager
 async def old_clients(server: DevServer, count: int) -> AsyncIterator[list[Client]]:
-    """Yield clients whose connections the server has let go; a poll keeps each open, and none was used since."""
+    """Yield clients whose connections the server has closed; a poll keeps each open, and no call was made since."""
     clients = [await Client.connect(server.address) for _ in range(count)]
-    asked = PollWorkflowTaskQueueRequest(namespace="default", task_queue=TaskQueue(name="polled"))
+    request = PollWorkflowTaskQueueRequest(namespace="default", task_queue=TaskQueue(name="polled"))
     polls = [
-        asyncio.create_task(one.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(minutes=5)))
-        for one in clients
+        asyncio.create_task(client.workflow_service.poll_workflow_task_queue(request, timeout=timedelta(minutes=5)))
+        for client in clients
     ]
     try:
         await asyncio.sleep(2)  # nobody is told that the server has let them go
@@ -36,7 +36,7 @@ async def old_clients(server: DevServer, count: int) -> AsyncIterator[list[Clien
 
 
 async def test_the_first_call_on_an_old_connection_is_made_on_a_new_one() -> None:
-    """Its client learns only then that there is none any more, and gives the call up unless it may try again."""
+    """The client learns only then that the connection is closed, and fails unless the call may be retried."""
     async with DevServer(DevServerOptions(ui_port=None, settings=AGE)) as server, old_clients(server, 4) as clients:
         queues, checks, attributes, signals = clients
         handle = await (await Client.connect(server.address)).start_workflow("Any", id="any", task_queue="nobody")

@@ -1,4 +1,4 @@
-"""Connections by TLS, through a proxy before the embedded server, as to a cluster's own certificate."""
+"""TLS connections through a proxy before the embedded server, as to a cluster's own certificate."""
 
 import asyncio
 import contextlib
@@ -33,19 +33,19 @@ class Issued:
 
 
 class Authority:
-    """An authority that signs certificates, in a folder of its own."""
+    """An authority that signs certificates, with its own folder."""
 
     def __init__(self, folder: Path, name: str = "ours") -> None:
         self.folder, self.name = folder, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.certificate = folder / f"{name}.pem"
-        self.certificate.write_bytes(self._signed(self.name, self.key, is_authority=True, ends=NOW + timedelta(days=1)))
+        self.certificate.write_bytes(self._sign(self.name, self.key, is_authority=True, ends=NOW + timedelta(days=1)))
 
     def issue(self, name: str, *names: x509.GeneralName, ends: datetime = NOW + timedelta(days=1)) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         issued = Issued(self.folder / f"{name}.crt", self.folder / f"{name}.key")
-        issued.certificate.write_bytes(self._signed(subject, key, *names, ends=ends))
+        issued.certificate.write_bytes(self._sign(subject, key, *names, ends=ends))
         issued.key.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -53,7 +53,7 @@ class Authority:
         )
         return issued
 
-    def _signed(
+    def _sign(
         self,
         subject: x509.Name,
         key: ec.EllipticCurvePrivateKey,
@@ -61,29 +61,29 @@ class Authority:
         ends: datetime,
         is_authority: bool = False,
     ) -> bytes:
-        made = (
+        builder = (
             x509.CertificateBuilder(self.name, subject, key.public_key(), x509.random_serial_number())
             .not_valid_before(NOW - timedelta(days=10))
             .not_valid_after(ends)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names or [x509.DNSName("nobody")]), critical=False)
         )
-        return made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """Return the authority that this machine's client is told to trust."""
-    made = Authority(tmp_path)
-    monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(made.certificate))
-    return made
+    """Return the authority that this machine's client trusts."""
+    trusted = Authority(tmp_path)
+    monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(trusted.certificate))
+    return trusted
 
 
 @contextlib.asynccontextmanager
-async def proxied(server: DevServer, shown: Issued, clients: Authority | None = None) -> AsyncIterator[str]:
-    """Serve TLS before the server; with ``clients``, only those pass whose certificate that authority signed."""
+async def proxied(server: DevServer, certificate: Issued, clients: Authority | None = None) -> AsyncIterator[str]:
+    """Serve TLS before the server; with ``clients``, only clients with a certificate of that authority pass."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(shown.certificate, shown.key)
+    context.load_cert_chain(certificate.certificate, certificate.key)
     context.set_alpn_protocols(["h2"])
     if clients is not None:
         context.verify_mode = ssl.CERT_REQUIRED
@@ -104,94 +104,94 @@ async def proxied(server: DevServer, shown: Issued, clients: Authority | None = 
             await asyncio.gather(forward(reader, down), forward(up, writer))
 
     serving: list[asyncio.Task[None] | None] = []
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as listening:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as proxy:
         try:
-            yield f"localhost:{listening.sockets[0].getsockname()[1]}"
+            yield f"localhost:{proxy.sockets[0].getsockname()[1]}"
         finally:
-            for one in filter(None, serving):  # from Python 3.12 on, the server waits for its last connection
-                one.cancel()
+            for task in filter(None, serving):  # from Python 3.12 on, the server waits for its last connection
+                task.cancel()
 
 
 async def refusal(address: str) -> str:
-    """Return what the connection to an address fails with."""
+    """Return the error of a connection to an address."""
     with pytest.raises(ServerError) as refused:
         await connect(Connection(address=address))
     return str(refused.value)
 
 
 class TestTls:
-    async def test_a_client_with_its_certificate_is_let_in(
+    async def test_a_client_with_a_certificate_connects(
         self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Both sides show a certificate of an authority that the other trusts."""
-        own = authority.issue("client")
-        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(own.certificate))
-        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(own.key))
+        """Each side shows a certificate of an authority that the other side trusts."""
+        issued = authority.issue("client")
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(issued.certificate))
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(issued.key))
 
         async with proxied(server, authority.issue("server", *LOCALHOST), clients=authority) as address:
             client = await connect(Connection(address=address))
 
             assert await client.service_client.check_health()
 
-    async def test_a_client_without_one_reads_that_one_may_be_wanted(
+    async def test_a_client_without_a_certificate_is_told_that_one_may_be_needed(
         self, server: DevServer, authority: Authority
     ) -> None:
-        """The service closes the connection without a word; the message says what to try."""
+        """The server closes the connection without a reason; the message says what to try."""
         async with proxied(server, authority.issue("server", *LOCALHOST), clients=authority) as address:
-            said = await refusal(address)
+            message = await refusal(address)
 
-        assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in said
-        assert "baton dev" not in said
+        assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in message
+        assert "baton dev" not in message
 
-    async def test_a_certificate_without_its_key_is_refused_in_words(
+    async def test_a_certificate_without_its_key_is_refused(
         self, authority: Authority, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The SDK finds it out before it connects."""
+        """The SDK checks it before it connects."""
         monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(authority.issue("client").certificate))
 
         assert "certificate and key cannot be used" in await refusal("localhost:1")
 
-    async def test_an_expired_certificate_is_told_as_that(self, server: DevServer, authority: Authority) -> None:
-        """It is not told as a server that is off."""
+    async def test_an_expired_certificate_is_reported(self, server: DevServer, authority: Authority) -> None:
+        """The server is not reported as unreachable."""
         expired = authority.issue("server", *LOCALHOST, ends=NOW - timedelta(days=1))
 
         async with proxied(server, expired) as address:
             assert "the service's certificate does not hold (Expired" in await refusal(address)
 
-    async def test_the_name_in_the_certificate_is_told_and_can_be_given(
+    async def test_a_certificate_for_another_name_is_reported_with_the_remedy(
         self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What the message says to set lets the client in."""
+        """The variable in the message lets the client connect."""
         other = authority.issue("server", x509.DNSName("temporal.example.com"))
 
         async with proxied(server, other) as address:
-            said = await refusal(address)
+            message = await refusal(address)
             monkeypatch.setenv("TEMPORAL_TLS_SERVER_NAME", "temporal.example.com")
             client = await connect(Connection(address=address))
 
             assert await client.service_client.check_health()
-        assert "its name (TEMPORAL_TLS_SERVER_NAME)" in said
+        assert "its name (TEMPORAL_TLS_SERVER_NAME)" in message
 
-    async def test_another_authority_is_told_as_that(
+    async def test_an_unknown_authority_is_reported(
         self, server: DevServer, authority: Authority, tmp_path: Path
     ) -> None:
-        """The remedy names the variable for the authority's certificate."""
-        theirs = Authority(tmp_path, "theirs")
+        """The remedy has the variable for the authority's certificate."""
+        stranger = Authority(tmp_path, "theirs")
 
-        async with proxied(server, theirs.issue("server", *LOCALHOST)) as address:
-            said = await refusal(address)
+        async with proxied(server, stranger.issue("server", *LOCALHOST)) as address:
+            message = await refusal(address)
 
-        assert "does not hold (UnknownIssuer)" in said
-        assert "TEMPORAL_TLS_SERVER_CA_CERT_PATH" in said
+        assert "does not hold (UnknownIssuer)" in message
+        assert "TEMPORAL_TLS_SERVER_CA_CERT_PATH" in message
 
-    async def test_tls_towards_a_port_without_is_told_as_that(self, server: DevServer, authority: Authority) -> None:
-        """The service is there, and speaks in clear."""
+    async def test_tls_to_a_port_without_tls_is_reported(self, server: DevServer, authority: Authority) -> None:
+        """The server is there, and does not use TLS."""
         assert "(TEMPORAL_TLS=true, or false)" in await refusal(server.address)
 
-    async def test_a_port_with_tls_may_want_it(
+    async def test_a_connection_without_tls_is_told_that_it_may_be_needed(
         self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whoever forgot TLS reads how to switch it on."""
+        """The message says how to switch it on."""
         monkeypatch.delenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH")
 
         async with proxied(server, authority.issue("server", *LOCALHOST)) as address:
@@ -199,10 +199,10 @@ class TestTls:
 
 
 class TestSettings:
-    async def test_a_file_that_is_named_and_not_there_is_no_reason_to_take_the_defaults(
+    async def test_a_missing_configuration_file_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Else a misspelt path would lead to another server, without a word."""
+        """With the defaults a misspelt path would silently lead to another server."""
         missing = tmp_path / "temporal.toml"
 
         with pytest.raises(ServerError, match=r"there is no connection file .*temporal\.toml"):
@@ -211,10 +211,10 @@ class TestSettings:
         with pytest.raises(ServerError, match=r"there is no connection file .*temporal\.toml"):
             Connection().settings()
 
-    def test_a_file_that_cannot_be_read_is_named_with_what_names_it(
+    def test_an_unreadable_file_is_named_with_its_variable(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The SDK raises the system's own error, which says nothing of certificates or variables."""
+        """The SDK raises the system's own error, without certificates or variables."""
         missing = str(tmp_path / "client.pem")
         monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", missing)
         monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", missing)
@@ -230,20 +230,20 @@ class TestSettings:
             pytest.param('api_key = ["my-secret"]', "expected a string", id="no text"),
         ],
     )
-    def test_a_profile_that_cannot_be_read_is_told_without_its_key(self, tmp_path: Path, line: str, why: str) -> None:
-        """What a worker cannot read ends in its log, and there in other hands."""
+    def test_an_invalid_profile_is_reported_without_its_key(self, tmp_path: Path, line: str, why: str) -> None:
+        """A worker's error ends in its log, where others read it."""
         file = tmp_path / "temporal.toml"
         file.write_text(f'[profile.default]\naddress = "localhost:1"\n{line}\n', encoding="utf-8")
 
         with pytest.raises(ServerError) as refused:
             Connection(config_file=file).settings()
 
-        told = "".join(traceback.format_exception(refused.value))
-        assert "secret" not in told
-        assert "TOML parse error at line 3" in told
-        assert why in told
-        assert f"; check {file}" in told
+        text = "".join(traceback.format_exception(refused.value))
+        assert "secret" not in text
+        assert "TOML parse error at line 3" in text
+        assert why in text
+        assert f"; check {file}" in text
 
-    async def test_what_is_no_address_is_told_as_that(self) -> None:
-        """The SDK raises `ValueError`, which would reach the operator as a traceback."""
+    async def test_an_invalid_address_is_reported(self) -> None:
+        """The SDK's `ValueError` would reach the operator as a traceback."""
         assert "this is not an address; write TEMPORAL_ADDRESS" in await refusal("localhost:99999")
