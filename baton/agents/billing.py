@@ -56,7 +56,7 @@ class UsageMeter:
         self.used, self.spent = self.used + usage, self.spent + spend
         self._work.charge(spend, model)
         if (span := current_stage.get()) is not None:
-            span.used(model, self.used)
+            span.record_usage(model, self.used)
 
     def estimated(self, read: Iterable[Any], written: Any) -> Usage:
         """Return the usage of a request that its provider did not measure, by the messages and the answer."""

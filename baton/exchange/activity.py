@@ -17,7 +17,7 @@ from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, audience_check
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import RECORD, AuditEntry
 from baton.pipelines.activity_context import current_parts
-from baton.telemetry.tracing import handoff_answered
+from baton.telemetry.tracing import record_verdict
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -35,7 +35,7 @@ async def admit(request: AcceptRequest) -> Admission:
     gate = require_gate(current_parts().gate)
     strays = audience_check(request.audience)
     receipt, message = await gate.accept(request.message, request.receiver, run_id=current_run_name(), further=[strays])
-    handoff_answered(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
+    record_verdict(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
     sender = message.get("fromAgent")

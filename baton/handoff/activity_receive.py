@@ -25,7 +25,7 @@ from baton.keys.store_keyring import KeyringError
 from baton.ledger.chain import CANCELED
 from baton.ledger.entries import cost_after, run_name
 from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailableError
-from baton.telemetry.metering import tell_answer
+from baton.telemetry.metering import record_answer
 from baton.telemetry.metrics import Metrics, Transport
 from baton.wire.names import HANDOFF_REFUSED
 from baton.wire.text import list_faults
@@ -90,7 +90,7 @@ async def answer_handoff(
                 raise
             _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
             await asyncio.sleep(pause)
-    tell_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
+    record_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
     return receipt, stage_inputs[0] if receipt.verdict else None, message
 
 

@@ -1,5 +1,5 @@
-"""The shipped pipelines as an installed program: `python -m baton.shipped` is what `python worker.py` is in a checkout.
+"""The shipped pipelines as an installed program: `python -m baton.shipped` runs `worker.py` of a checkout.
 
-In the wheel this package holds `worker.py`, `workflows` and `activities` as they stand at the top of the checkout. They
-are a program, not a library: their names are on the path of the process that runs them, and of no other.
+In the wheel this package contains `worker.py`, `workflows` and `activities` from the top of the checkout. They are a
+program, not a library: only the process that runs them has them on its path.
 """

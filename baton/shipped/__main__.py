@@ -1,4 +1,4 @@
-"""Run the worker of the shipped pipelines: from the wheel, or from the checkout that is installed in its place."""
+"""Run the worker of the shipped pipelines, from the wheel or an editable install."""
 
 import runpy
 import sys

@@ -1,7 +1,6 @@
-"""What a worker measures of its activities, and what a gate tells of its answers.
+"""Metrics that only a worker can record: queue and execution times, verdicts, dead letters and suspended runs.
 
-Workflows keep their own `Metrics`; here is what only the worker knows: clocks, queues, verdicts, and how many runs
-wait for a person or are suspended, which every worker reports again and again.
+Workflows record their own `Metrics`. Every worker regularly reports how many runs wait for a person or are suspended.
 """
 
 import asyncio
@@ -39,29 +38,29 @@ from baton.telemetry.metrics import (
     Metrics,
     Transport,
 )
-from baton.telemetry.tracing import handoff_answered
+from baton.telemetry.tracing import record_verdict
 from baton.wire.names import HANDOFF_REFUSED
 
 UNKNOWN = "unknown"
-"""The sender of a message whose seal does not hold: whatever name it gives may be anybody's."""
+"""The sender of a message without a valid seal, whose name cannot be trusted."""
 
 
 def worker_metrics(client: client.Client) -> Metrics:
-    """Return the metrics of a client's worker: those of its runtime, with the counters of its gate begun."""
+    """Return the metrics of a client's worker, with the counters of its gate at zero."""
     metrics = Metrics(_meter(client))
     metrics.begin(HANDOFFS)
     return metrics
 
 
 def begin_pipelines(client: client.Client, task_queue: str, workflows: Iterable[type]) -> None:
-    """Start the counters of a worker's pipelines at zero, before the first of them starts."""
+    """Start the counters of a worker's pipelines at zero."""
     meter = _meter(client)
-    for kind in workflows:
+    for workflow_class in workflows:
         try:
-            name = workflow_type(kind)
-        except TypeError:  # a dynamic workflow has no type of its own
+            name = workflow_type(workflow_class)
+        except TypeError:  # a dynamic workflow has no type
             continue
-        # The labels that the SDK gives to whatever a workflow counts.
+        # The labels that the SDK adds to a workflow's metrics.
         labels = {"namespace": client.namespace, "task_queue": task_queue, "workflow_type": name}
         metrics = Metrics(meter.with_additional_attributes(labels))
         metrics.begin(HANDOFFS)
@@ -69,36 +68,35 @@ def begin_pipelines(client: client.Client, task_queue: str, workflows: Iterable[
 
 
 def _meter(client: client.Client) -> MetricMeter:
-    """Return the meter of a client's runtime."""
     return (client.service_client.config.runtime or Runtime.default()).metric_meter
 
 
-def tell_answer(
+def record_answer(
     metrics: Metrics, receipt: Receipt, message: Mapping[str, Any], receiver: str, transport: Transport
 ) -> None:
-    """Tell metrics and trace what a gate answered."""
+    """Record a gate's verdict in metrics and trace."""
     agent = message.get("fromAgent")
-    named = agent.get("agentId") if isinstance(agent, Mapping) else None
-    sender = named if isinstance(named, str) and named else UNKNOWN
+    agent_id = agent.get("agentId") if isinstance(agent, Mapping) else None
+    sender = agent_id if isinstance(agent_id, str) and agent_id else UNKNOWN
     verdict = receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value
-    handoff_answered(verdict)
+    record_verdict(verdict)
     if receipt.again:
         return
     metrics.handoff(verdict, sender, receiver)
-    again = activity.in_activity() and activity.info().attempt > 1
+    is_retry = activity.in_activity() and activity.info().attempt > 1
     sent_at = parse_instant(message.get("timestamp"))
-    if receipt.verdict and sent_at is not None and not again:
+    if receipt.verdict and sent_at is not None and not is_retry:
         metrics.measure(LATENCY, (receipt.at - sent_at).total_seconds(), transport, sender, receiver)
 
 
 class MeteredWorker(worker.Interceptor):
-    """Measures every execution of a stage: how long it waited, how long it took, what it cost."""
+    """Measures the queue time, duration and cost of every stage execution."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
-        """Return the worker's next interceptor with ours before it."""
+        """Return the next interceptor, wrapped."""
         return _MeteredActivity(next, self._metrics)
 
 
@@ -113,47 +111,47 @@ class _MeteredActivity(worker.ActivityInboundInterceptor):
         info = activity.info()
         waited = info.started_time - info.current_attempt_scheduled_time
         self._metrics.measure(QUEUE_SECONDS, waited.total_seconds(), info.activity_type)
-        began = time.monotonic()
+        started = time.monotonic()
         try:
-            answer = await super().execute_activity(input)
+            result = await super().execute_activity(input)
         except Exception as error:
-            if not (isinstance(error, ApplicationError) and error.type == HANDOFF_REFUSED):  # which is counted as such
+            if not (isinstance(error, ApplicationError) and error.type == HANDOFF_REFUSED):  # counted as a handoff
                 self._metrics.count(STAGE_FAILURES, info.activity_type)
             raise
         finally:
-            self._metrics.measure(STAGE_SECONDS, time.monotonic() - began, info.activity_type)
-        if isinstance(answer, StageReturn):
-            self._metrics.count(SPENT, info.activity_type, by=answer.spend.micro_usd)
-        return answer
+            self._metrics.measure(STAGE_SECONDS, time.monotonic() - started, info.activity_type)
+        if isinstance(result, StageReturn):
+            self._metrics.count(SPENT, info.activity_type, by=result.spend.micro_usd)
+        return result
 
 
-EVERY = timedelta(seconds=15)
-"""How often it is asked: as often as Prometheus reads a worker."""
+REPORT_INTERVAL = timedelta(seconds=15)
+"""The default scrape interval of Prometheus."""
 _SUSPENDED = RunFilter(status=SUSPENDED, children=True).query()
 
 _log = logging.getLogger(__name__)
 
 
-async def dead_letter_depth(client: Client) -> int:
-    """Return how many open runs wait for a person because a handoff was not accepted."""
+async def count_dead_letters(client: Client) -> int:
+    """Return the number of open runs that wait for a person because of a rejected handoff."""
     return (await client.count_workflows(WAITING_RUNS)).count
 
 
-async def suspended_runs(client: Client) -> int:
-    """Return how many open runs are suspended because the workers' code fails."""
+async def count_suspended_runs(client: Client) -> int:
+    """Return the number of open runs that are suspended because the workers' code fails."""
     return (await client.count_workflows(_SUSPENDED)).count
 
 
-async def watch_runs(client: Client, metrics: Metrics, every: timedelta = EVERY) -> None:
-    """Report both numbers again and again, until the task is cancelled."""
+async def watch_runs(client: Client, metrics: Metrics, interval: timedelta = REPORT_INTERVAL) -> None:
+    """Report both numbers at each interval, until the task is cancelled."""
     failing = False
     while True:
         try:
-            metrics.report(DEAD_LETTERS, await dead_letter_depth(client))
-            metrics.report(SUSPENDED_RUNS, await suspended_runs(client))
+            metrics.report(DEAD_LETTERS, await count_dead_letters(client))
+            metrics.report(SUSPENDED_RUNS, await count_suspended_runs(client))
             failing = False
         except RPCError as error:
             if not failing:
-                _log.warning("the number of runs that wait is not known, and will be asked for again: %s", error)
+                _log.warning("the waiting runs cannot be counted, trying again: %s", error)
             failing = True
-        await asyncio.sleep(every.total_seconds())
+        await asyncio.sleep(interval.total_seconds())

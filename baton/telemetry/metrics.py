@@ -1,12 +1,11 @@
-"""What Baton counts and measures: every metric's name, labels and buckets, and `Metrics` to record them.
+"""The metrics of Baton, with names, labels and buckets, and `Metrics` to record them.
 
-The rules of `deploy/prometheus` and the board of `deploy/grafana` name nothing that is not here, which a test
-checks. Names are the ones that Prometheus shows, their endings included, so no setting of the endpoint may add
-any. Counters that alerts rest on have one label of known values, `at_start`, and start at zero with each.
+A test checks that the rules of `deploy/prometheus` and the board of `deploy/grafana` use only these metrics. Names are
+as Prometheus shows them, including suffixes, so the endpoint must not add any. Counters that alerts depend on have one
+label of known values, `at_start`, and start at zero for each.
 
-`Metrics` works over whatever meter Temporal gives. In a workflow that is `workflow.metric_meter()`, which keeps silent
-while a run is replayed, so nothing is counted twice. A worker makes one of its runtime's meter, which all its
-activities share.
+`Metrics` records on a Temporal meter. In a workflow that is `workflow.metric_meter()`, which records nothing during
+replay, so nothing is counted twice. A worker uses the meter of its runtime for all activities.
 """
 
 from collections.abc import Callable
@@ -20,19 +19,19 @@ from baton.core.verdict import Code, Disposition, HandoffStatus
 
 
 class Kind(StrEnum):
-    """What can be done with a metric."""
+    """The kind of a metric."""
 
     COUNTER = "counter"
-    """Only rises; a rate is made of it."""
+    """Only rises."""
     GAUGE = "gauge"
-    """Says how things are now."""
+    """A current value."""
     HISTOGRAM = "histogram"
-    """Counts measurements by size."""
+    """A distribution of measurements."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric, as Prometheus shows it."""
+    """A metric as Prometheus shows it."""
 
     name: str
     kind: Kind
@@ -43,7 +42,7 @@ class Metric:
 
 
 RECEIVER_FAILED = "receiver_failed"
-"""The reason of a roll-back whose receiver failed right after it had accepted."""
+"""The reason of a roll-back because the receiver failed right after accepting."""
 
 HANDOFFS = Metric(
     "baton_handoffs_total",
@@ -65,7 +64,7 @@ LATENCY = Metric(
     Kind.HISTOGRAM,
     "From the sender's dispatch to the receiver's accept, by transport and pair of agents.",
     labels=("transport", "sender", "receiver"),
-    # Holds every limit of `SLOS`, so that "more than 1 % are slower" is counted and not interpolated.
+    # Includes every limit of `SLOS`, so that alerts count instead of interpolating.
     buckets=(0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0),
 )
 
@@ -101,7 +100,7 @@ ROLLBACKS = Metric(
     Kind.COUNTER,
     "Handoffs that were rolled back, by reason: what became of them, or that their receiver failed.",
     labels=("reason",),
-    at_start=(RECEIVER_FAILED, *(fate.value for fate in Disposition if fate.rolls_back)),
+    at_start=(RECEIVER_FAILED, *(disposition.value for disposition in Disposition if disposition.rolls_back)),
 )
 
 SUSPENDED_RUNS = Metric(
@@ -146,7 +145,6 @@ CONTRACTS = Metric(
     "Contracts validated before they were handed over, by outcome: valid, flagged (with warnings) or refused.",
     labels=("outcome",),
 )
-"""Every validation is counted."""
 
 EMPTY_CONTRACTS = Metric(
     "baton_empty_contracts_total",
@@ -172,26 +170,26 @@ METRICS = (
     CONTRACTS,
     EMPTY_CONTRACTS,
 )
-"""All of Baton's metrics."""
+"""All metrics of Baton."""
 
 BUCKETS = {metric.name: metric.buckets for metric in METRICS if metric.kind is Kind.HISTOGRAM}
-"""What the endpoint has to be told, by name of the histogram: `PrometheusConfig(histogram_bucket_overrides=…)`."""
+"""The buckets by histogram name, for `PrometheusConfig(histogram_bucket_overrides=…)`."""
 
 
 class Transport(StrEnum):
-    """How a handoff travels."""
+    """The transport of a handoff."""
 
     HTTP = "http"
-    """A synchronous HTTP call: of services that tell this metric themselves. Nothing of Baton's own hands on so."""
+    """A synchronous HTTP call, of other services that report this metric. Baton itself does not use it."""
     QUEUE = "queue"
-    """A durable queue: a stage's task queue, or what an agent outside fetches from."""
+    """A durable queue: a stage's task queue, or the inbox of an outside agent."""
     SIGNAL = "signal"
-    """A Temporal signal: from pipeline to pipeline."""
+    """A Temporal signal between pipelines."""
 
 
 @dataclass(frozen=True)
 class Slo:
-    """How long handoffs may take, from the sender's dispatch to the receiver's accept."""
+    """The limits in seconds from the sender's dispatch to the receiver's accept."""
 
     p99: float
     longest: float
@@ -202,11 +200,11 @@ SLOS = {
     Transport.QUEUE: Slo(p99=0.5, longest=2.0),
     Transport.SIGNAL: Slo(p99=1.0, longest=5.0),
 }
-"""The document's limits by transport."""
+"""The limits of the source document by transport."""
 
 
 def slo_breach(transport: Transport, seconds: float) -> str | None:
-    """Return the sentence of an alert if one handoff took longer than any may, else None."""
+    """Return an alert if a handoff exceeded the maximum of its transport, else None."""
     longest = SLOS[transport].longest
     if seconds <= longest:
         return None
@@ -216,37 +214,36 @@ def slo_breach(transport: Transport, seconds: float) -> str | None:
     )
 
 
-LONGEST_LABEL = 200
-"""Longer labels are cut; no name of an agent that passed the schema is longer."""
-MOST_SERIES = 1_000
-"""The most sets of labels of one metric in one process; whatever comes later is counted under `OTHER`."""
+MAX_LABEL_LENGTH = 200
+"""Longer labels are cut; valid names of agents are shorter."""
+MAX_SERIES = 1_000
+"""The maximum number of label sets per metric and process; later ones are counted under `OTHER`."""
 OTHER = "other"
-"""The label of what came too late: names of agents are in messages from outside, and a hostile sender has many."""
+"""The label beyond `MAX_SERIES`, because a hostile sender can use any number of agent names."""
 
 
 class Metrics:
-    """Counts and measures on one meter; labels are given in the order in which their metric lists them."""
+    """Records metrics on one meter; labels are passed in the order of the metric's `labels`."""
 
     def __init__(self, meter: MetricMeter) -> None:
-        """Make the metrics of a meter."""
         self._create: dict[Kind, Callable[[str, str], Any]] = {
             Kind.COUNTER: meter.create_counter,
             Kind.GAUGE: meter.create_gauge,
             Kind.HISTOGRAM: meter.create_histogram_float,
         }
-        self._known: dict[str, dict[tuple[str, ...], Any]] = {}  # by name and labels; without labels what was created
+        self._known: dict[str, dict[tuple[str, ...], Any]] = {}  # by name and labels; () has the base instrument
 
     def begin(self, metric: Metric) -> None:
-        """Start a counter at zero, for each value that its label can have."""
+        """Start a counter at zero for each known value of its label."""
         for value in metric.at_start:
             self.count(metric, value, by=0)
 
     def count(self, metric: Metric, *labels: str, by: int = 1) -> None:
-        """Add to a counter; what is below zero adds nothing."""
+        """Add to a counter; negative values count as zero."""
         self._instrument(metric, labels).add(max(by, 0))
 
     def measure(self, metric: Metric, seconds: float, *labels: str) -> None:
-        """Add a measurement to a histogram; clocks that disagree measure nothing, and not less."""
+        """Add a measurement to a histogram; negative ones, from clock differences, count as zero."""
         self._instrument(metric, labels).record(max(seconds, 0.0))
 
     def report(self, metric: Metric, value: int) -> None:
@@ -254,21 +251,21 @@ class Metrics:
         self._instrument(metric, ()).set(value)
 
     def handoff(self, verdict: str, sender: str, receiver: str) -> None:
-        """Count a handoff that its receiver answered."""
+        """Count a handoff by its receiver's verdict."""
         self.count(HANDOFFS, verdict)
         if verdict != HandoffStatus.ACCEPTED:
             self.count(REJECTIONS, verdict, sender, receiver)
 
     def _instrument(self, metric: Metric, labels: tuple[str, ...]) -> Any:
-        """Return what a metric is counted with under these labels."""
-        known = self._known.setdefault(metric.name, {})
-        if not known:
-            known[()] = self._create[metric.kind](metric.name, metric.help)
-        if labels not in known:
-            labels = tuple(label[:LONGEST_LABEL] for label in labels)
-            if labels not in known and len(known) > MOST_SERIES:
+        """Return the instrument of a metric with these labels."""
+        instruments = self._known.setdefault(metric.name, {})
+        if not instruments:
+            instruments[()] = self._create[metric.kind](metric.name, metric.help)
+        if labels not in instruments:
+            labels = tuple(label[:MAX_LABEL_LENGTH] for label in labels)
+            if labels not in instruments and len(instruments) > MAX_SERIES:
                 labels = (OTHER,) * len(labels)
-            if labels not in known:
-                named = dict(zip(metric.labels, labels, strict=True))
-                known[labels] = known[()].with_additional_attributes(named)
-        return known[labels]
+            if labels not in instruments:
+                attributes = dict(zip(metric.labels, labels, strict=True))
+                instruments[labels] = instruments[()].with_additional_attributes(attributes)
+        return instruments[labels]

@@ -1,4 +1,4 @@
-"""Spans by OpenTelemetry: the start of a pipeline, each handoff, each stage; with the GenAI attribute names."""
+"""OpenTelemetry spans of pipeline starts, handoffs and stages, with the GenAI attribute names."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ChosenIds(IdGenerator):
-    """Random ids, except for a span whose id somebody else can work out."""
+    """Random ids, except for spans with a predetermined id."""
 
     def __init__(self) -> None:
         self._random = RandomIdGenerator()
@@ -40,13 +40,13 @@ class ChosenIds(IdGenerator):
         return self._random.generate_span_id() if chosen is None else chosen[1]
 
     def generate_trace_id(self) -> int:
-        """Return the chosen id, else a random one; asked only for a span without a parent."""
+        """Return the chosen id, else a random one. The SDK calls it for spans without a parent."""
         chosen = self._chosen.get()
         return self._random.generate_trace_id() if chosen is None or not chosen[0] else chosen[0]
 
     @contextmanager
     def chosen(self, span_id: str, trace_id: str = "0") -> Iterator[None]:
-        """Give the span that is started in the block this id, and its trace that one if it begins there."""
+        """Use this id for the span that is started in the block, and the trace id if it is a root span."""
         token = self._chosen.set((int(trace_id, 16), int(span_id, 16)))
         try:
             yield
@@ -55,42 +55,42 @@ class ChosenIds(IdGenerator):
 
 
 class OpenTelemetryTracing:
-    """Where a process sends its spans."""
+    """Records the spans of a process and exports them."""
 
     def __init__(self, provider: TracerProvider, ids: ChosenIds) -> None:
-        """Use a provider that was made with ``ids`` as its id generator."""
+        """Use a provider whose id generator is ``ids``."""
         self.provider = provider
         self._ids = ids
         self._tracer = provider.get_tracer(_SCOPE)
 
     @classmethod
     def over_http(cls, environment: Mapping[str, str], service: str) -> "OpenTelemetryTracing":
-        """Return one that sends its spans in the background; see `baton.telemetry.tracing.open_tracing`."""
+        """Return a tracing that exports in the background; see `baton.telemetry.tracing.open_tracing`."""
         ids = ChosenIds()
-        provider = TracerProvider(resource=Resource.create(_names(environment, service)), id_generator=ids)
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_address(environment))))
+        provider = TracerProvider(resource=Resource.create(_service_name(environment, service)), id_generator=ids)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_find_endpoint(environment))))
         return cls(provider, ids)
 
     @contextmanager
     def pipeline_start(self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None) -> Iterator[str]:
-        """Record that a pipeline is started while the block runs; give the traceparent of that span."""
+        """Record the start of a pipeline for the block; yield the traceparent of the span."""
         context = None
         if parent is not None and not trace.get_current_span().get_span_context().is_valid:
-            context = _below(_remote(TraceContext.parse(parent)))
+            context = _child_context(_to_span_context(TraceContext.parse(parent)))
         attributes: dict[str, str | int] = {"baton.pipeline": pipeline, "temporalWorkflowID": workflow_id}
         if task_id:
             attributes["gen_ai.conversation.id"] = task_id
         with self._current(f"pipeline start {pipeline}", context, SpanKind.PRODUCER, attributes) as span:
-            yield _traceparent(span.get_span_context())
+            yield _format_traceparent(span.get_span_context())
 
     @contextmanager
     def stage(
-        self, name: str, handoff: HandoffTrace, where: Mapping[str, str], attempt: int
+        self, name: str, handoff: HandoffTrace, location: Mapping[str, str], attempt: int
     ) -> Iterator["OpenTelemetryStage"]:
-        """Record that a stage runs while the block does, and the handoff that brought it here."""
-        began = time_ns()
+        """Record a stage for the block, and the handoff that started it."""
+        started_at = time_ns()
         is_new = attempt == 1 and (handoff.attempt == 1 or handoff.hands_back)
-        arrival = self._handoff(handoff, began) if is_new else None
+        arrival = self._handoff(handoff, started_at) if is_new else None
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": name,
@@ -99,20 +99,20 @@ class OpenTelemetryTracing:
             "baton.sender": handoff.sender,
             "baton.attempt": handoff.attempt,
             "temporalActivityAttempt": attempt,
-            **where,
+            **location,
         }
         context = self._context(handoff, arrival)
-        with self._current(f"invoke_agent {name}", context, SpanKind.CONSUMER, attributes, began) as span:
+        with self._current(f"invoke_agent {name}", context, SpanKind.CONSUMER, attributes, started_at) as span:
             stage = OpenTelemetryStage(span, arrival)
             token = current_stage.set(stage)
             try:
                 yield stage
             finally:
                 current_stage.reset(token)
-                stage.end_handoff(began)
+                stage.end_handoff(started_at)
 
     def close(self) -> None:
-        """Send what is still held back, and stop; a process calls it before it ends."""
+        """Export pending spans and stop; call it before the process ends."""
         self.provider.shutdown()
 
     @contextmanager
@@ -122,15 +122,15 @@ class OpenTelemetryTracing:
         context: Context | None,
         kind: SpanKind,
         attributes: Mapping[str, str | int],
-        began: int | None = None,
+        started_at: int | None = None,
     ) -> Iterator[Span]:
-        """Begin a span for the block; if that raises, it fails with the exception's type, and never with its text."""
+        """Start a span for the block; an exception is recorded by type, never with its text."""
         with self._tracer.start_as_current_span(
             name,
             context,
             kind,
             attributes,
-            start_time=began,
+            start_time=started_at,
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -140,20 +140,20 @@ class OpenTelemetryTracing:
                 _fail(span, type(error).__name__)
                 raise
 
-    def _handoff(self, handoff: HandoffTrace, now: int) -> Span:
-        """Begin the span of a handoff at the time it was dispatched, by the sender's clock."""
-        sent = now if handoff.sent_at is None else min(_nanoseconds(handoff.sent_at), now)
+    def _handoff(self, handoff: HandoffTrace, received_at: int) -> Span:
+        """Start the span of a handoff at its dispatch time, by the sender's clock."""
+        sent_at = received_at if handoff.sent_at is None else min(_to_nanoseconds(handoff.sent_at), received_at)
         if handoff.parent is not None and handoff.begins_trace:
-            self._unrecorded_start(handoff, handoff.parent, sent)
+            self._record_missing_start(handoff, handoff.parent, sent_at)
         links = []
         if handoff.parent is not None and handoff.previous_span_id is not None:
-            before = child_traceparent(str(handoff.parent), handoff.previous_span_id)
-            links.append(Link(_remote(TraceContext.parse(before))))
-        parent = None if handoff.parent is None else _remote(handoff.parent, handoff.tracestate)
+            previous = child_traceparent(str(handoff.parent), handoff.previous_span_id)
+            links.append(Link(_to_span_context(TraceContext.parse(previous))))
+        parent = None if handoff.parent is None else _to_span_context(handoff.parent, handoff.tracestate)
         with self._ids.chosen(handoff.span_id):
             return self._tracer.start_span(
                 f"handoff {handoff.sender} to {handoff.receiver}",
-                _below(parent),
+                _child_context(parent),
                 SpanKind.PRODUCER,
                 {
                     "gen_ai.conversation.id": handoff.task_id,
@@ -162,11 +162,11 @@ class OpenTelemetryTracing:
                     "baton.receiver": handoff.receiver,
                 },
                 links,
-                sent,
+                sent_at,
             )
 
-    def _unrecorded_start(self, handoff: HandoffTrace, start: TraceContext, at: int) -> None:
-        """Record the start of a pipeline whose starter records nothing: a point, where its spans hang together."""
+    def _record_missing_start(self, handoff: HandoffTrace, start: TraceContext, at: int) -> None:
+        """Record the start of a pipeline whose starter has no tracing, as a parent of its spans."""
         with self._ids.chosen(start.span_id, start.trace_id):
             span = self._tracer.start_span(
                 f"pipeline start {handoff.sender}",
@@ -181,24 +181,24 @@ class OpenTelemetryTracing:
         span.end(at)
 
     def _context(self, handoff: HandoffTrace, arrival: Span | None) -> Context:
-        """Return the context of a stage's span: below its handoff's."""
+        """Return the context of a stage's span: a child of its handoff's."""
         if arrival is not None:
             return trace.set_span_in_context(arrival, Context())
         if handoff.parent is None:
             return Context()
-        own = child_traceparent(str(handoff.parent), handoff.span_id)
-        return _below(_remote(TraceContext.parse(own), handoff.tracestate))
+        traceparent = child_traceparent(str(handoff.parent), handoff.span_id)
+        return _child_context(_to_span_context(TraceContext.parse(traceparent), handoff.tracestate))
 
 
 class OpenTelemetryStage:
-    """The span of a stage that is under way."""
+    """The span of a running stage."""
 
     def __init__(self, span: Span, arrival: Span | None) -> None:
         self._span = span
         self._arrival = arrival
 
-    def answered(self, verdict: str) -> None:
-        """Tell what the receiver's gate answered, which ends the span of the handoff; the first answer counts."""
+    def record_verdict(self, verdict: str) -> None:
+        """Record the gate's verdict and end the span of the handoff; only the first verdict counts."""
         for span in (self._span, self._arrival):
             if span is not None:
                 span.set_attribute("baton.verdict", verdict)
@@ -206,8 +206,8 @@ class OpenTelemetryStage:
                     _fail(span, verdict)
         self.end_handoff(time_ns())
 
-    def used(self, model: str, usage: Usage) -> None:
-        """Record which model an agent asked, and all tokens of its run so far."""
+    def record_usage(self, model: str, usage: Usage) -> None:
+        """Record the model of an agent, and the tokens of its run so far."""
         self._span.set_attributes(
             {
                 "gen_ai.response.model": model,
@@ -217,8 +217,8 @@ class OpenTelemetryStage:
             }
         )
 
-    def returned(self, answer: StageReturn) -> None:
-        """Tell what the stage returned: its cost, its tokens and how many findings there are."""
+    def record_result(self, answer: StageReturn) -> None:
+        """Record the cost, the tokens and the number of findings of the stage."""
         self._span.set_attributes(
             {
                 "gen_ai.usage.input_tokens": answer.spend.prompt_tokens,
@@ -230,20 +230,19 @@ class OpenTelemetryStage:
         )
 
     def end_handoff(self, at: int) -> None:
-        """End the span of the handoff, if that was not done yet, at a time in nanoseconds."""
+        """End the span of the handoff, unless already ended, at a time in nanoseconds."""
         if self._arrival is not None:
             self._arrival.end(at)
             self._arrival = None
 
 
-def _fail(span: Span, kind: str) -> None:
-    """Mark a span as failed, with a word for the reason."""
-    span.set_attribute("error.type", kind)
-    span.set_status(StatusCode.ERROR, kind)
+def _fail(span: Span, reason: str) -> None:
+    span.set_attribute("error.type", reason)
+    span.set_status(StatusCode.ERROR, reason)
 
 
-def _remote(context: TraceContext, tracestate: str = "") -> SpanContext:
-    """Return OpenTelemetry's form of a trace context from elsewhere."""
+def _to_span_context(context: TraceContext, tracestate: str = "") -> SpanContext:
+    """Convert a remote trace context to OpenTelemetry's form."""
     return SpanContext(
         int(context.trace_id, 16),
         int(context.span_id, 16),
@@ -253,31 +252,30 @@ def _remote(context: TraceContext, tracestate: str = "") -> SpanContext:
     )
 
 
-def _below(parent: SpanContext | None) -> Context:
-    """Return a context of its own, below a span from elsewhere."""
+def _child_context(parent: SpanContext | None) -> Context:
+    """Return a new context with a remote parent span."""
     return Context() if parent is None else trace.set_span_in_context(NonRecordingSpan(parent), Context())
 
 
-def _traceparent(context: SpanContext) -> str:
-    """Return the traceparent that hands a span's context on."""
+def _format_traceparent(context: SpanContext) -> str:
     return str(TraceContext(f"{context.trace_id:032x}", f"{context.span_id:016x}", context.trace_flags.sampled))
 
 
-def _nanoseconds(at: datetime) -> int:
-    """Return a time as nanoseconds since 1970."""
+def _to_nanoseconds(at: datetime) -> int:
+    """Return a time in nanoseconds since 1970."""
     return round(at.timestamp() * _MICRO) * 1_000
 
 
-def _names(environment: Mapping[str, str], service: str) -> dict[str, str]:
-    """Return the service's name, unless it is among the attributes that OpenTelemetry reads by itself."""
-    told = environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
-    named = environment.get("OTEL_SERVICE_NAME")
-    if not named and SERVICE_NAME in [one.partition("=")[0].strip() for one in told]:
+def _service_name(environment: Mapping[str, str], service: str) -> dict[str, str]:
+    """Return the service name, unless the attributes that OpenTelemetry reads itself include it."""
+    attributes = environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    service_name = environment.get("OTEL_SERVICE_NAME")
+    if not service_name and SERVICE_NAME in [attribute.partition("=")[0].strip() for attribute in attributes]:
         return {}
-    return {SERVICE_NAME: named or service}
+    return {SERVICE_NAME: service_name or service}
 
 
-def _address(environment: Mapping[str, str]) -> str:
-    """Return where spans are sent: the address for traces as it is, or the one for all signals with its path."""
-    exact = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    return exact or environment["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/traces"
+def _find_endpoint(environment: Mapping[str, str]) -> str:
+    """Return the traces endpoint, or else the general endpoint with the path for traces."""
+    traces_endpoint = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    return traces_endpoint or environment["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/traces"

@@ -1,4 +1,4 @@
-"""Traces: spans around what a client starts and what an activity is handed, where somebody collects them."""
+"""Tracing: spans around pipeline starts and activities with a handoff, if an endpoint is configured."""
 
 import logging
 from collections.abc import Mapping
@@ -27,28 +27,28 @@ _log = logging.getLogger(__name__)
 
 
 class TracingError(BatonError):
-    """Traces are asked for and cannot be made; the text says what to install, correct or unset."""
+    """Tracing is configured but impossible; the message says what to install, correct or unset."""
 
 
 current_stage: "ContextVar[OpenTelemetryStage | None]" = ContextVar("baton_stage_span", default=None)
-"""The span of the stage that the running code belongs to; None without tracing."""
+"""The span of the running stage; None without tracing."""
 
 
-def handoff_answered(verdict: str) -> None:
-    """Tell the span of the running stage what its gate answered; nothing happens without tracing."""
+def record_verdict(verdict: str) -> None:
+    """Record a gate's verdict in the span of the running stage, if tracing is on."""
     span = current_stage.get()
     if span is not None:
-        span.answered(verdict)
+        span.record_verdict(verdict)
 
 
 def open_tracing(environment: Mapping[str, str]) -> "OpenTelemetryTracing | None":
-    """Return where this process sends its spans, or None without an address for traces."""
-    asked = any(environment.get(name) for name in _ENDPOINTS)
+    """Return the tracing of this process, or None if no endpoint is configured."""
+    is_configured = any(environment.get(name) for name in _ENDPOINTS)
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    if not asked or disabled or environment.get("OTEL_TRACES_EXPORTER") == "none":
+    if not is_configured or disabled or environment.get("OTEL_TRACES_EXPORTER") == "none":
         return None
     try:
-        spans = import_module("baton.telemetry.spans")  # an extra, and 50 ms that only those pay who ask for traces
+        spans = import_module("baton.telemetry.spans")  # an extra, and takes 50 ms to import
     except ModuleNotFoundError as error:
         raise TracingError(
             f"OTEL_EXPORTER_OTLP_ENDPOINT is set, but {error.name!r} is not installed; install "
@@ -57,28 +57,26 @@ def open_tracing(environment: Mapping[str, str]) -> "OpenTelemetryTracing | None
     protocol = next(filter(None, (environment.get(name) for name in _PROTOCOLS)), _PROTOCOL)
     if protocol != _PROTOCOL:
         _log.warning(
-            "OTEL_EXPORTER_OTLP_PROTOCOL is %r, and spans are sent by %s all the same: name the address at which the "
-            "collector takes that, as a rule port 4318",
+            "OTEL_EXPORTER_OTLP_PROTOCOL is %r, but spans are sent by %s: set the endpoint at which the collector "
+            "accepts that, usually on port 4318",
             protocol,
             _PROTOCOL,
         )
     try:
         tracing: OpenTelemetryTracing = spans.OpenTelemetryTracing.over_http(environment, "baton-worker")
     except (ValueError, RuntimeError) as error:
-        raise TracingError(
-            f"the OTEL_… variables cannot be used: {error}; correct or unset the one it is about"
-        ) from error
+        raise TracingError(f"the OTEL_… variables are invalid: {error}; correct or unset the one it names") from error
     return tracing
 
 
 class TracedClient(client.Interceptor):
-    """Records each pipeline that is started, in the span that is current where it is started."""
+    """Records each pipeline start as a child of the caller's current span."""
 
     def __init__(self, tracing: "OpenTelemetryTracing") -> None:
         self._tracing = tracing
 
     def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
-        """Return the client's next interceptor with ours before it."""
+        """Return the next interceptor, wrapped."""
         return _TracedOutbound(next, self._tracing)
 
 
@@ -97,13 +95,13 @@ class _TracedOutbound(client.OutboundInterceptor):
 
 
 class TracedWorker(worker.Interceptor):
-    """Records each activity that is handed a handoff."""
+    """Records each activity whose input is a handoff."""
 
     def __init__(self, tracing: "OpenTelemetryTracing") -> None:
         self._tracing = tracing
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
-        """Return the worker's next interceptor with ours before it."""
+        """Return the next interceptor, wrapped."""
         return _TracedActivity(next, self._tracing)
 
 
@@ -113,34 +111,34 @@ class _TracedActivity(worker.ActivityInboundInterceptor):
         self._tracing = tracing
 
     async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
-        handoff = trace_of(input.args[0]) if input.args else None
+        handoff = extract_trace(input.args[0]) if input.args else None
         if handoff is None:
             return await super().execute_activity(input)
         info = activity.info()
-        where = {
+        attributes = {
             "temporalWorkflowID": info.workflow_id or "",
             "temporalRunID": info.workflow_run_id or "",
             "temporalActivityID": info.activity_id,
         }
-        with self._tracing.stage(info.activity_type, handoff, where, info.attempt) as stage:
-            answer = await super().execute_activity(input)
-            if isinstance(answer, StageReturn):
-                stage.returned(answer)
-            return answer
+        with self._tracing.stage(info.activity_type, handoff, attributes, info.attempt) as stage:
+            result = await super().execute_activity(input)
+            if isinstance(result, StageReturn):
+                stage.record_result(result)
+            return result
 
 
-def trace_of(argument: object) -> HandoffTrace | None:
-    """Return what an activity's argument says for a trace, or None if it is not a readable handoff."""
+def extract_trace(argument: object) -> HandoffTrace | None:
+    """Return the trace data of an activity's argument, or None if it is not a readable handoff."""
     message: Mapping[str, Any]
     match argument:
         case UnverifiedHandoff(raw=raw) | AcceptRequest(message=raw):
             try:
-                read = loads_strict(raw)
+                parsed = loads_strict(raw)
             except BatonError:
                 return None
-            if not isinstance(read, dict):
+            if not isinstance(parsed, dict):
                 return None
-            message = read
+            message = parsed
         case VerifiedHandoff(message=verified):
             message = verified
         case Handoff():

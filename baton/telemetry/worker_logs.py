@@ -1,8 +1,8 @@
-"""A worker's log: a warning that repeats is written once a minute, and a blocked event loop is reported.
+"""A worker's log: repeated warnings are logged once a minute, and a blocked event loop is reported.
 
-A stage is a coroutine on its worker's event loop. One that blocks it (`time.sleep`, a synchronous client, a long
-computation) holds up every other stage and all heartbeats, while the SDK's core keeps polling: the service sees a
-healthy worker. A thread beside the loop logs where it stands.
+A stage is a coroutine on its worker's event loop. A stage that blocks it (`time.sleep`, a synchronous client, a long
+computation) stops every other stage and all heartbeats, while the SDK's core keeps polling: the server sees a healthy
+worker. A watchdog thread logs the stack of the blocked loop.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PAUSE_SECONDS = 60.0
-"""A warning that repeats is logged again after so many seconds, with the number of those left out."""
-MOST_KINDS = 1_000
-"""So many kinds of warnings are remembered."""
+"""A repeated warning is logged again after this time, with the number of suppressed ones."""
+MAX_KINDS = 1_000
+"""The maximum number of remembered kinds of warnings."""
 
 
 class RepeatFilter(logging.Filter):
-    """Passes a warning or an error once a minute; others of its kind are counted."""
+    """Passes each kind of warning or error once a minute and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class RepeatFilter(logging.Filter):
         if now - since < PAUSE_SECONDS:
             self._seen[kind] = since, left_out + 1
             return False
-        if len(self._seen) >= MOST_KINDS:
+        if len(self._seen) >= MAX_KINDS:
             self._seen.clear()
         self._seen[kind] = now, 0
         if left_out:
@@ -49,66 +49,66 @@ class RepeatFilter(logging.Filter):
 
 
 def limit_repeated_logs() -> None:
-    """Limit what the root logger's handlers write; a program calls it once, after it has set them up."""
+    """Filter the root logger's handlers; call it once, after they are set up."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(RepeatFilter())
 
 
 TICK_SECONDS = 1.0
 BLOCKED_TICKS = 10
-"""After so many ticks without a sign of life the event loop counts as blocked. Ticks, and no clock: while the whole
-machine sleeps, nothing ticks."""
-MOST_FRAMES = 30
-"""So many of the innermost calls are logged."""
+"""After this many ticks without a heartbeat the event loop counts as blocked. Ticks instead of a clock, because a clock
+continues while the machine sleeps."""
+MAX_FRAMES = 30
+"""The maximum number of logged stack frames."""
 
 _log = logging.getLogger("baton.worker")
 
 
 @contextmanager
 def event_loop_watchdog() -> Iterator[None]:
-    """Log where the running event loop stands when it is blocked for ten seconds, once each time."""
-    alive, ended = threading.Event(), threading.Event()
+    """Log the stack of the running event loop once each time it is blocked for ten seconds."""
+    alive, stopped = threading.Event(), threading.Event()
     beat = asyncio.get_running_loop().create_task(_beat(alive))
     thread = threading.Thread(
-        target=_watch, args=(threading.get_ident(), alive, ended), name="baton-watchdog", daemon=True
+        target=_watch, args=(threading.get_ident(), alive, stopped), name="baton-watchdog", daemon=True
     )
     thread.start()
     try:
         yield
     finally:
         beat.cancel()
-        ended.set()
+        stopped.set()
 
 
 async def _beat(alive: threading.Event) -> None:
-    """Show once a tick that the loop runs."""
+    """Signal at each tick that the loop runs."""
     while True:
         alive.set()
         await asyncio.sleep(TICK_SECONDS)
 
 
-def _watch(loop_thread: int, alive: threading.Event, ended: threading.Event) -> None:
-    """Count the ticks without a sign of life, in a thread of its own."""
+def _watch(loop_thread: int, alive: threading.Event, stopped: threading.Event) -> None:
+    """Count the ticks without a signal, in a separate thread."""
     missed = 0
-    while not ended.wait(TICK_SECONDS):
+    while not stopped.wait(TICK_SECONDS):
         missed = 0 if alive.is_set() else missed + 1
         alive.clear()
         if missed == BLOCKED_TICKS:
             _log.warning(
-                "the event loop has been blocked for %d s: no stage of this worker runs, and none sends a heartbeat. "
-                "Move what blocks into a thread: await asyncio.to_thread(...). It stands here, innermost last:\n%s",
+                "the event loop has been blocked for %d s: no stage of this worker runs or sends a heartbeat. Move "
+                "blocking code into a thread: await asyncio.to_thread(...). Stack, most recent call last:\n%s",
                 missed * TICK_SECONDS,
-                _stack(loop_thread),
+                _format_stack(loop_thread),
             )
 
 
-def _stack(thread: int) -> str:
-    """Return a thread's calls, a line each.
+def _format_stack(thread: int) -> str:
+    """Return the stack of a thread, one call per line.
 
-    Not by `faulthandler`, which reads running threads without the lock and may so crash the process.
+    `faulthandler` is not used, because it reads running threads without the lock and may crash the process.
     """
     frame = sys._current_frames().get(thread)
     if frame is None:
         return "  the thread has ended"
-    calls = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MOST_FRAMES, lookup_lines=False)
+    calls = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MAX_FRAMES, lookup_lines=False)
     return "\n".join(f"  {call.filename}:{call.lineno} {call.name}" for call in reversed(calls))

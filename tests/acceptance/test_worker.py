@@ -216,7 +216,7 @@ class TestWorker:
             pytest.param(
                 {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "5000"},
                 2,
-                "the OTEL_… variables cannot be used: max_export_batch_size",
+                "the OTEL_… variables are invalid: max_export_batch_size",
                 id="a batch of spans that is larger than what may wait",
             ),
             pytest.param({"TEMPORAL_NAMESPACE": "none"}, 2, "TEMPORAL_NAMESPACE", id="no namespace"),

@@ -2,7 +2,7 @@
 
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
 
-from baton.telemetry.metrics import LATENCY, LONGEST_LABEL, MOST_SERIES, OTHER, STAGE_SECONDS, Metrics, Transport
+from baton.telemetry.metrics import LATENCY, MAX_LABEL_LENGTH, MAX_SERIES, OTHER, STAGE_SECONDS, Metrics, Transport
 
 
 def told(buffer: MetricBuffer, name: str) -> list[BufferedMetricUpdate]:
@@ -24,19 +24,19 @@ class TestMetrics:
     def test_a_hostile_sender_cannot_make_endless_series(self) -> None:
         """Names from messages are labels; after the first thousand pairs, the rest are counted together."""
         metrics = self.metrics()
-        for number in range(MOST_SERIES + 50):
+        for number in range(MAX_SERIES + 50):
             metrics.handoff("SCHEMA_INVALID", f"agent-{number}", "gate")
         updates = told(self.BUFFER, "baton_handoff_rejections_total")
         senders = [str(update.attributes["sender"]) for update in updates]
 
-        assert len(updates) == MOST_SERIES + 50
-        assert len(set(senders)) == MOST_SERIES + 1
+        assert len(updates) == MAX_SERIES + 50
+        assert len(set(senders)) == MAX_SERIES + 1
         assert senders.count(OTHER) == 50
 
     def test_pairs_that_are_known_stay_themselves(self) -> None:
         """Only what comes too late is put together."""
         metrics = self.metrics()
-        for number in range(MOST_SERIES + 1):
+        for number in range(MAX_SERIES + 1):
             metrics.measure(LATENCY, 0.1, Transport.SIGNAL, f"agent-{number}", "gate")
         metrics.measure(LATENCY, 0.1, Transport.SIGNAL, "agent-0", "gate")
 
@@ -49,7 +49,7 @@ class TestMetrics:
         metrics.measure(STAGE_SECONDS, 0.1, "x" * 2_000_000)
         updates = told(self.BUFFER, "baton_stage_seconds")
 
-        assert [update.attributes["stage"] for update in updates] == ["x" * LONGEST_LABEL] * 2
+        assert [update.attributes["stage"] for update in updates] == ["x" * MAX_LABEL_LENGTH] * 2
 
     def test_clocks_that_disagree_measure_nothing_and_not_less(self) -> None:
         """Sender and receiver have a clock each; a negative latency would be an error of the meter."""

@@ -1,4 +1,4 @@
-"""Tests of `baton.telemetry.metering.tell_answer` on a meter that keeps what it is told."""
+"""Tests of `baton.telemetry.metering.record_answer` on a meter that keeps what it is told."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,7 +8,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from baton.core.verdict import Code, Verdict, rejected
 from baton.handoff.validation import Receipt
-from baton.telemetry.metering import UNKNOWN, tell_answer
+from baton.telemetry.metering import UNKNOWN, record_answer
 from baton.telemetry.metrics import Metrics, Transport
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, TASK_ID
 
@@ -30,7 +30,7 @@ class TestTellAnswer:
             at=SENT + timedelta(seconds=0.25),
             again=again,
         )
-        tell_answer(Metrics(self.RUNTIME.metric_meter), receipt, message, "score", Transport.SIGNAL)
+        record_answer(Metrics(self.RUNTIME.metric_meter), receipt, message, "score", Transport.SIGNAL)
         found: dict[str, list[Any]] = {}
         for update in self.BUFFER.retrieve_updates():
             labels = {name: value for name, value in update.attributes.items() if name != "service_name"}

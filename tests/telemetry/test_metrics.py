@@ -19,7 +19,7 @@ from temporalio.worker import Replayer, Worker
 from baton.codec.conversion import data_converter
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.telemetry.metering import MeteredWorker, dead_letter_depth, watch_runs, worker_metrics
+from baton.telemetry.metering import MeteredWorker, count_dead_letters, watch_runs, worker_metrics
 from baton.telemetry.metrics import (
     BUCKETS,
     CONTRACTS,
@@ -222,7 +222,7 @@ class TestDeadLetters:
             watching = asyncio.create_task(watch_runs(client, Metrics(MetricMeter.noop), timedelta(0)))
             for _ in range(5):
                 with pytest.raises(RPCError):
-                    await dead_letter_depth(client)
+                    await count_dead_letters(client)
             watching.cancel()
 
         assert [record.message for record in caplog.records if "is not known" in record.message][1:] == []

@@ -24,7 +24,7 @@ from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.trace import HandoffTrace, TraceContext, TraceparentError, task_traceparent
 from baton.telemetry.spans import OpenTelemetryTracing
-from baton.telemetry.tracing import handoff_answered, open_tracing, trace_of
+from baton.telemetry.tracing import extract_trace, open_tracing, record_verdict
 from tests.collector import Collector, attributes, collecting
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, PARENT_ID, RECEIVER, TASK_ID, TRACEPARENT
 
@@ -219,8 +219,10 @@ class TestStage:
         with collecting() as collector, recording(collector) as tracing:
             with tracing.stage("score", handoff, WHERE, attempt) as stage:
                 if verdict is not None:
-                    handoff_answered(verdict)
-                stage.returned(StageReturn(stage="score", seq=3, spend=Spend(micro_usd=80_000, prompt_tokens=4200)))
+                    record_verdict(verdict)
+                stage.record_result(
+                    StageReturn(stage="score", seq=3, spend=Spend(micro_usd=80_000, prompt_tokens=4200))
+                )
             tracing.close()
             return collector.spans
 
@@ -377,7 +379,7 @@ class TestStage:
 
     def test_without_tracing_an_answer_is_told_to_nobody(self) -> None:
         """The gate need not know whether traces are recorded."""
-        handoff_answered("ACCEPTED")
+        record_verdict("ACCEPTED")
 
 
 class TestTraceOf:
@@ -390,7 +392,7 @@ class TestTraceOf:
             Handoff.from_json_object(EXAMPLE),
         )
 
-        assert [trace_of(form) for form in forms] == [HandoffTrace.of(EXAMPLE)] * 3
+        assert [extract_trace(form) for form in forms] == [HandoffTrace.of(EXAMPLE)] * 3
 
     @pytest.mark.parametrize(
         "argument",
@@ -406,11 +408,11 @@ class TestTraceOf:
     )
     def test_what_is_no_handoff_has_no_trace(self, argument: object) -> None:
         """The gate says what is wrong with it; the trace says nothing."""
-        assert trace_of(argument) is None
+        assert extract_trace(argument) is None
 
     def test_the_sender_is_the_receiver_of_the_handoff_before(self) -> None:
         """S3-5.2-d: by the parent's id and the sender's name, the span of the handoff before is known."""
-        found = trace_of(UnverifiedHandoff(json.dumps(EXAMPLE).encode()))
+        found = extract_trace(UnverifiedHandoff(json.dumps(EXAMPLE).encode()))
 
         assert found is not None
         assert found.previous_id == PARENT_ID
