@@ -90,7 +90,7 @@ class TestPrompt:
         context = StageContext.for_test(Baton(goal="g", constraints=rules))
         context.window = 4_000
         with pytest.raises(
-            PromptTooLargeError, match=r"may have 3,200 tokens, .* takes 6,\d\d\d \(goal 1, constraints 6,"
+            PromptTooLargeError, match=r"may have 3,200 tokens, .* have 6,\d\d\d \(goal 1, constraints 6,"
         ):
             _ = context.prompt
         assert not Retries().allows(PromptTooLargeError.__name__)
@@ -153,7 +153,7 @@ class TestCharge:
 
     async def test_what_is_said_does_not_delay_a_bill(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a stage says may wait for more of it."""
-        monkeypatch.setattr(activity_context, "_STREAMED_WITHIN", 3_600.0)
+        monkeypatch.setattr(activity_context, "_STREAM_DELAY", 3_600.0)
         told = asyncio.Event()
         environment = ActivityEnvironment()
         environment.on_heartbeat = lambda *details: told.set()
