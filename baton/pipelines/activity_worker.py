@@ -1,4 +1,4 @@
-"""What a worker tells of a running stage: signs of life, what it raised, and what the worker lacks for it."""
+"""The worker's side of a running stage: heartbeats, failures, and parts that the worker lacks."""
 
 import asyncio
 import contextlib
@@ -23,73 +23,74 @@ from baton.wire.json_values import has_lone_surrogate
 from baton.wire.names import WAIT_FOR_WORKER
 
 T = TypeVar("T")
-_MOST_TOLD = 5
+_MAX_LISTED_ERRORS = 5
 _log = logging.getLogger("baton.worker")
 
 
-async def unwrap_group(answering: Awaitable[T]) -> T:
-    """Return what is awaited; of a group that holds a single exception, raise that one."""
+async def unwrap_group(awaitable: Awaitable[T]) -> T:
+    """Await and return the result; raise the exception in a group of one by itself."""
     try:
-        return await answering
+        return await awaitable
     except SystemExit as error:
-        raise RuntimeError(f"it asked its worker to end: SystemExit({error.code!r}); raise another error") from error
+        raise RuntimeError(f"it raised SystemExit({error.code!r}), which ends a worker; raise another error") from error
     except ExceptionGroup as group:
-        alone, *others = leaf_errors(group)
+        first, *others = leaf_errors(group)
         if others:
             raise
-        raise alone from None
+        raise first from None
 
 
 def leaf_errors(error: Exception) -> Iterator[Exception]:
-    """Yield the exceptions that a group holds, however deep; another exception as it is."""
+    """Yield the exceptions in a group at any depth, or the exception itself."""
     if not isinstance(error, ExceptionGroup):
         yield error
         return
-    for one in error.exceptions:
-        yield from leaf_errors(one)
+    for inner in error.exceptions:
+        yield from leaf_errors(inner)
 
 
 def error_text(error: Exception) -> str:
-    """Return what happened, for the history: of a group what its exceptions say, in characters that can be stored."""
+    """Return an error's text for the history, with the exceptions of a group, in storable characters."""
     text = str(error)
     if isinstance(error, ExceptionGroup):
-        said = [f"{type(one).__name__}: {one}" for one in leaf_errors(error)]
-        more = f"; (+{len(said) - _MOST_TOLD} more)" if len(said) > _MOST_TOLD else ""
-        text = f"{text}: {'; '.join(said[:_MOST_TOLD])}{more}"
+        texts = [f"{type(inner).__name__}: {inner}" for inner in leaf_errors(error)]
+        surplus = len(texts) - _MAX_LISTED_ERRORS
+        more = f"; (+{surplus} more)" if surplus > 0 else ""
+        text = f"{text}: {'; '.join(texts[:_MAX_LISTED_ERRORS])}{more}"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def as_failure(error: Exception, bill: Sequence[Any], *, never: bool) -> Exception:
-    """Return what a stage's run ends with that raised: it takes along the bill, after any details of its own."""
+def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) -> Exception:
+    """Return the error for Temporal, with the cost after its own details; ``never`` forbids a retry."""
     if isinstance(error, ApplicationError):
-        if not bill:
+        if not cost_details:
             return error
-        same = ApplicationError(
+        failure = ApplicationError(
             error.message,
             *error.details,
-            *bill,
+            *cost_details,
             type=error.type,
             non_retryable=error.non_retryable,
             next_retry_delay=error.next_retry_delay,
             category=error.category,
         )
-        same.__cause__ = error.__cause__
-        return same
+        failure.__cause__ = error.__cause__
+        return failure
     message = error_text(error)
-    if not (never or bill or message != str(error)):
+    if not (never or cost_details or message != str(error)):
         return error
-    failure = ApplicationError(message, *bill, type=type(error).__name__, non_retryable=never)
+    failure = ApplicationError(message, *cost_details, type=type(error).__name__, non_retryable=never)
     failure.__cause__ = error if is_storable(error) else None
     return failure
 
 
 def is_storable(error: Exception) -> bool:
-    """Return whether the texts of an exception, and of those that a group holds, are characters that can be stored."""
-    return not any(has_lone_surrogate(str(one)) for one in leaf_errors(error))
+    """Return whether the texts of an exception, or of a group's exceptions, can be stored."""
+    return not any(has_lone_surrogate(str(inner)) for inner in leaf_errors(error))
 
 
 def resend_heartbeat() -> None:
-    """Send a heartbeat that keeps what an earlier run said in its last one; for an activity that has said nothing."""
+    """Send the last heartbeat of an earlier run again, from an activity that has sent none."""
     activity.heartbeat(*activity.info().heartbeat_details)
 
 
@@ -118,78 +119,79 @@ def heartbeats(timeout: timedelta | None, send: Callable[[], None] = resend_hear
 
 
 def missing_part(error: BaseException) -> str | None:
-    """Return what the worker lacks and what to do, if that is why something was raised."""
-    for one in leaf_errors(error) if isinstance(error, Exception) else ():
-        cause: BaseException | None = one
+    """Return what the worker lacks and what to do, if that caused the error."""
+    for inner in leaf_errors(error) if isinstance(error, Exception) else ():
+        cause: BaseException | None = inner
         while cause is not None:
             if isinstance(cause, ConfigurationError):
                 return str(cause)
-            if isinstance(cause, ModuleNotFoundError) and _is_of_another_package(cause.name):
+            if isinstance(cause, ModuleNotFoundError) and _is_missing_package(cause.name):
                 return f"{cause}; install it on the workers"
             cause = cause.__cause__
     return None
 
 
-def _is_of_another_package(module: str | None) -> bool:
-    """Return whether a module is of a package that the worker lacks, and not a part that a package it has lacks."""
+def _is_missing_package(module: str | None) -> bool:
+    """Return whether a module belongs to a package that is not installed, rather than to an installed one."""
     if not module:  # raised by hand
         return False
     parent = sys.modules.get(module.rpartition(".")[0])
-    return getattr(parent, "__file__", None) is None  # nor has a namespace, which several packages share, a file
+    return getattr(parent, "__file__", None) is None  # a namespace package has no file either
 
 
 class MissingParts(worker.Interceptor):
-    """Reports what one worker lacks, and has its runs ask other workers.
+    """Reports what a worker lacks, so that its runs wait for other workers.
 
-    What a worker once lacked for a stage it lacks until it is started again: settings and packages come by a start.
+    A part once missing stays missing until the worker restarts, because settings and packages are loaded at the start.
 
     Args:
-        activities: The names of the activities that it has, and None for one that stands for all others.
+        activities: The names of the worker's activities, and None for a dynamic one.
     """
 
     def __init__(self, activities: Iterable[str | None]) -> None:
         self._activities = frozenset(activities)
-        self._lacked: dict[str, str] = {}
+        self._missing: dict[str, str] = {}
 
-    def of(self, stage: str) -> str | None:
-        """Return what the worker lacks for a stage, as far as it knows."""
+    def for_stage(self, stage: str) -> str | None:
+        """Return what the worker is known to lack for a stage, or None."""
         if self._activities.isdisjoint((stage, None)):
-            known = ", ".join(sorted(one for one in self._activities if one and not one.startswith("baton."))) or "none"
+            names = sorted(name for name in self._activities if name and not name.startswith("baton."))
+            known = ", ".join(names) or "none"
             return f"this worker has no stage {stage!r}, only {known}; start a worker that has it"
-        return self._lacked.get(stage)
+        return self._missing.get(stage)
 
     @property
     def activities(self) -> list[Callable[..., Any]]:
-        """The activities of its own: one by which runs wait, and one in place of each that the worker lacks."""
+        """Two activities: one that waits for a worker, and a dynamic one in place of missing stages."""
 
         @activity.defn(name=WAIT_FOR_WORKER)
         async def wait_for_worker(missing: Missing) -> None:
-            if text := self.of(missing.stage):
+            if text := self.for_stage(missing.stage):
                 raise _failure(text, non_retryable=False)
 
         @activity.defn(dynamic=True)
-        async def unknown(given: Sequence[RawValue]) -> None:
+        async def unknown(args: Sequence[RawValue]) -> None:
             name = activity.info().activity_type
-            text = self.of(name) or ""
-            if not any(map(_is_for_stage, given)):
+            text = self.for_stage(name) or ""
+            if not any(map(_is_stage_input, args)):
                 raise ApplicationError(f"activity {name!r} is not registered; {text}", type="NotFoundError")
             raise ConfigurationError(text)
 
         return [wait_for_worker, unknown]
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
-        """Return the worker's next interceptor with ours before it."""
-        return _Reporting(next, self._lacked)
+        """Report missing parts of the activities that ``next`` runs."""
+        return _ReportMissingParts(next, self._missing)
 
     def workflow_interceptor_class(
         self, input: worker.WorkflowInterceptorClassInput
     ) -> type[worker.WorkflowInboundInterceptor]:
-        """Return what keeps Temporal from starting a stage here, eagerly, that the worker cannot do."""
-        lacks = self.of
+        """Prevent the eager start of stages for which this worker lacks a part."""
+        missing = self.for_stage
 
         class Outbound(worker.WorkflowOutboundInterceptor):
             def start_activity(self, input: worker.StartActivityInput) -> Any:
-                input.disable_eager_execution = input.disable_eager_execution or lacks(input.activity) is not None
+                input.disable_eager_execution = input.disable_eager_execution or missing(input.activity) is not None
                 return super().start_activity(input)
 
         class Inbound(worker.WorkflowInboundInterceptor):
@@ -199,38 +201,38 @@ class MissingParts(worker.Interceptor):
         return Inbound
 
 
-class _Reporting(worker.ActivityInboundInterceptor):
-    def __init__(self, next: worker.ActivityInboundInterceptor, lacked: dict[str, str]) -> None:
+class _ReportMissingParts(worker.ActivityInboundInterceptor):
+    def __init__(self, next: worker.ActivityInboundInterceptor, missing: dict[str, str]) -> None:
         super().__init__(next)
-        self._lacked = lacked
+        self._missing = missing
 
     async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
         try:
             return await super().execute_activity(input)
         except Exception as error:
-            given = input.args[0] if input.args else None
-            for_stage = isinstance(given, StageInput | UnverifiedHandoff) or isinstance(error, ConfigurationError)
+            message = input.args[0] if input.args else None
+            for_stage = isinstance(message, StageInput | UnverifiedHandoff) or isinstance(error, ConfigurationError)
             if not for_stage or (text := missing_part(error)) is None:
                 raise
             info = activity.info()
-            self._lacked[info.activity_type] = text
-            _log.warning("stage %r waits for a worker that can do it: %s", info.activity_type, text)
-            bill = error.details if isinstance(error, ApplicationError) else ()
-            raise _failure(text, info.attempt - 1, *bill, non_retryable=True) from None
+            self._missing[info.activity_type] = text
+            _log.warning("stage %r waits for a worker that can run it: %s", info.activity_type, text)
+            details = error.details if isinstance(error, ApplicationError) else ()
+            raise _failure(text, info.attempt - 1, *details, non_retryable=True) from None
 
 
 def _failure(text: str, *details: Any, non_retryable: bool) -> ApplicationError:
-    """Return what tells Temporal of something missing: a line for people, and no traceback."""
+    """Return the error for a missing part, which Temporal logs without a traceback."""
     kind, benign = ConfigurationError.__name__, ApplicationErrorCategory.BENIGN
     return ApplicationError(text, *details, type=kind, non_retryable=non_retryable, category=benign)
 
 
-def _is_for_stage(given: RawValue) -> bool:
-    """Return whether an argument is what a stage is sent: a handoff, or its plain input."""
-    if given.payload.metadata.get("baton-record") == b"sealed-handoff":  # as `baton.codec` marks it
+def _is_stage_input(arg: RawValue) -> bool:
+    """Return whether an argument is a handoff or a plain stage input."""
+    if arg.payload.metadata.get("baton-record") == b"sealed-handoff":  # set by `baton.codec`
         return True
     try:
-        StageInput.model_validate_json(given.payload.data)
+        StageInput.model_validate_json(arg.payload.data)
     except ValidationError:
         return False
     return True
@@ -238,12 +240,12 @@ def _is_for_stage(given: RawValue) -> bool:
 
 @activity.defn(name=CHECK_DECISION)
 async def check_decision(check: DecisionCheck) -> str:
-    """Return why a person may not decide; "" if they may. The file is read each time, so that changes count at once."""
+    """Return why a person may not decide, or "". The file is read each time, so changes apply at once."""
     path = current_parts().deciders
     if path is None:
         return (
             f"approval {check.decision.approval!r} needs the workers' file of deciders, and this worker has none: set "
-            "BATON_DECIDERS, or WorkerParts(deciders=…)"
+            "BATON_DECIDERS or WorkerParts(deciders=…)"
         )
     try:
         deciders = await asyncio.to_thread(Deciders.from_file, path)

@@ -69,7 +69,7 @@ class TestCall:
         called = plan()  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="passed uncalled; found the coroutine"):
             spec_of(called)
-        with pytest.raises(TypeError, match="<stage plan> was called with nothing; a test gives it a baton"):
+        with pytest.raises(TypeError, match="<stage plan> was called without an argument; pass a baton"):
             await called
 
     async def test_a_context_can_be_made_for_a_test(self) -> None:
@@ -137,7 +137,7 @@ class TestRun:
 
         assert [one.split(":")[0] for one in found.findings] == ["current_state", "desicion_log"]
         assert found.findings[1].endswith(
-            "BatonPatch has no such member; return a patch type derived from it that has, or a dict"
+            "BatonPatch has no such member; return a derived patch type that has it, or a dict"
         )
         assert found.baton_patch == {}
 
