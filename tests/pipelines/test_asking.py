@@ -226,7 +226,7 @@ class TestPeople:
         late = (await answer_to(handle, "budget")).model_copy(update={"answer": {"amount": 1}})
         await office.operator("approve", handle.id, "--set", "amount=2", *WHY)
         await until_waiting(handle, "payment")
-        with pytest.raises(PipelineError, match=r"comes now changes nothing.* baton rollback RUN --to 1"):
+        with pytest.raises(PipelineError, match=r"later decision changes nothing.* baton rollback RUN --to 1"):
             await decide(office.worker.client, handle.id, late)
         await handle.terminate()
         told = await office.operator.refused("approve", handle.id, *WHY)

@@ -140,7 +140,7 @@ class TestDecide:
         GATES[handle.id, "g"].set()
         await until_waiting(handle, "security", "legal")
 
-        with pytest.raises(PipelineError, match=f"made on {(late.digest or '')[:19]}…, but what is shown is sha256:"):
+        with pytest.raises(PipelineError, match=f"made on {(late.digest or '')[:19]}…, but sha256:"):
             await decide(client, handle.id, late)
         await handle.signal(DECIDE, late)
         notes = (await until(handle, lambda now: bool(now.notes))).notes
