@@ -139,7 +139,7 @@ _ELSEWHERE = frozenset(
         *("LLM_URL", "LLM_KEY", "LLM_MODEL", "LLM_PROMPT_PRICE", "LLM_COMPLETION_PRICE"),  # the shipped pipelines
         *("DELIVERY_SANDBOX", "DELIVERY_READABLE"),
         *("CODEC_TOKEN", "CODEC_ORIGINS", "CODEC_PORT", "CONSOLE_PORT"),  # compose and the codec server
-        *("RETENTION", "METRICS_RETENTION", "SCRATCH"),
+        *("RETENTION", "METRICS_RETENTION", "SCRATCH", "SHARED_FOLDER"),
     ]
 )
 """The variables that others than a worker read, without `BATON_`."""
