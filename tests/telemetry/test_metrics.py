@@ -195,14 +195,14 @@ class TestMeteredWorker:
 
 
 class TestDeadLetters:
-    EVERY = timedelta(milliseconds=10)
+    INTERVAL = timedelta(milliseconds=10)
 
-    async def test_the_depth_is_how_many_runs_wait_for_a_person(self, rig: Rig) -> None:
+    async def test_the_depth_is_the_number_of_runs_that_wait_for_a_person(self, rig: Rig) -> None:
         """S3-8.1-e: it rises when a handoff is not accepted, and falls when a person has decided."""
         options = DevServerOptions(ui_port=None, search_attributes=SEARCH_ATTRIBUTES)
         async with DevServer(options) as server:
             client = await Client.connect(server.address)
-            watching = asyncio.create_task(watch_runs(client, rig.metrics, self.EVERY))
+            watching = asyncio.create_task(watch_runs(client, rig.metrics, self.INTERVAL))
             async with Worker(client, task_queue="pending", workflows=[Pending]):
                 handles = [
                     await client.start_workflow(Pending.run, id=f"p{number}", task_queue="pending")
@@ -213,10 +213,8 @@ class TestDeadLetters:
                 await shows(rig, 1)
             watching.cancel()
 
-    async def test_a_service_that_cannot_tell_is_asked_again_and_logged_once(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Without search attributes there is no number, and the log is not filled with that."""
+    async def test_a_failing_count_is_retried_and_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Without search attributes the count fails; the log has one warning."""
         async with DevServer(DevServerOptions(ui_port=None, search_attributes=())) as server:
             client = await Client.connect(server.address)
             watching = asyncio.create_task(watch_runs(client, Metrics(MetricMeter.noop), timedelta(0)))
@@ -225,8 +223,8 @@ class TestDeadLetters:
                     await count_dead_letters(client)
             watching.cancel()
 
-        assert [record.message for record in caplog.records if "is not known" in record.message][1:] == []
-        assert "is not known" in caplog.text
+        assert [record.message for record in caplog.records if "cannot be counted" in record.message][1:] == []
+        assert "cannot be counted" in caplog.text
 
 
 async def shows(rig: Rig, depth: int) -> None:
