@@ -1,4 +1,4 @@
-"""The test kit: a real server, whole runs, scripted and recorded agents, replays, and attacks on a ledger."""
+"""The test kit: a real server, pipeline runs, scripted and recorded agents, replays, attacks on a ledger."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,7 @@
-"""Cassettes: an agent's answers in a file, found again by the prompt that they answered.
+"""Cassettes: recorded answers of agents in a file, matched by prompt.
 
-A file is JSON for people: each prompt as lines, each answer as it is, so a review shows what an agent was asked and
-what it said. Nothing is recorded unless the test run says so; a prompt that is not in the file fails with a
-difference to the nearest one that is.
+A file is reviewable JSON: each prompt as lines, each answer unchanged. Answers are recorded only with
+`--baton-record`; otherwise a prompt without a recording fails with a diff to the most similar one.
 """
 
 import difflib
@@ -30,13 +29,13 @@ from baton.wire.text import quantity
 
 FORMAT = "baton.cassette/1"
 """The member `format` of every cassette file."""
-_SHOWN_LINES = 60
+_MAX_DIFF_LINES = 60
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-_SHORTEST_SECRET = 8
+_MIN_SECRET_LENGTH = 8
 
 
 class Rule(NamedTuple):
-    """What differs from one run to the next though it means the same."""
+    """A pattern for text that differs between equivalent prompts."""
 
     name: str
     pattern: re.Pattern[str]
@@ -47,15 +46,15 @@ RULES: Sequence[Rule] = (
     Rule("id", re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)),
     Rule("time", re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")),
 )
-"""The fence's random tag, UUIDs and times of day; digests stay, since they name contents."""
+"""The fence's random tag, UUIDs and timestamps. Digests stay, since they identify contents."""
 
 
 def normalised(prompt: str, rules: Iterable[Rule] = RULES) -> str:
-    """Return a prompt without what differs from run to run; the same id gets the same number throughout.
+    """Return a prompt with numbers in place of values that differ between runs; equal values get the same number.
 
     Args:
         prompt: The prompt.
-        rules: What differs.
+        rules: The patterns of such values.
 
     Example:
         >>> print(normalised("seen at 2026-11-21T10:00:00Z, again at 2026-11-21T10:05:00Z, first 2026-11-21T10:00:00Z"))
@@ -64,23 +63,23 @@ def normalised(prompt: str, rules: Iterable[Rule] = RULES) -> str:
     for rule in rules:
         numbers: dict[str, int] = {}
 
-        def placed(found: re.Match[str], rule: Rule = rule, numbers: dict[str, int] = numbers) -> str:
+        def number_match(match: re.Match[str], rule: Rule = rule, numbers: dict[str, int] = numbers) -> str:
             group = 1 if rule.pattern.groups else 0
-            number = numbers.setdefault(found[group], len(numbers) + 1)
-            start, end = found.start(group) - found.start(), found.end(group) - found.start()
-            return f"{found[0][:start]}<{rule.name} {number}>{found[0][end:]}"
+            number = numbers.setdefault(match[group], len(numbers) + 1)
+            start, end = match.start(group) - match.start(), match.end(group) - match.start()
+            return f"{match[0][:start]}<{rule.name} {number}>{match[0][end:]}"
 
-        prompt = rule.pattern.sub(placed, prompt)
+        prompt = rule.pattern.sub(number_match, prompt)
     return prompt
 
 
 class CassetteMissError(AssertionError):
-    """A cassette has no answer for a prompt; the message shows how it differs from the nearest one that it has."""
+    """A cassette has no answer for a prompt; the message has a diff to the most similar recorded prompt."""
 
 
 @dataclass
 class Recording:
-    """One answer of an agent."""
+    """One recorded answer of an agent."""
 
     agent: str
     prompt: str
@@ -88,7 +87,7 @@ class Recording:
     used: bool = False
 
     def to_json_object(self) -> dict[str, JsonValue]:
-        """Return it as the file has it."""
+        """Return the recording in the file's format."""
         return {"agent": self.agent, "prompt": [*self.prompt.split("\n")], "answer": self.answer}
 
 
@@ -96,18 +95,18 @@ class Recording:
 class Cassette:
     """The recorded answers of one test's agents.
 
-    Each recording is played once, in the order in which it was made; a prompt that is asked again needs another.
+    Each recording is played once, in order; a repeated prompt needs another recording.
 
     Attributes:
-        file: Where they are kept.
-        record: Whether to ask the real agent for what is not there, and keep its answer.
-        rules: What differs between prompts that are the same.
+        file: The file.
+        record: Whether to ask the real agent for missing answers and record them.
+        rules: The patterns of text that differs between equivalent prompts.
         recordings: The answers, in order.
-        misses: What was asked for and is not there.
+        misses: The messages for prompts without an answer.
         recorded: How many answers were recorded in this run.
 
     Raises:
-        ValueError: On making one: the file is not a cassette.
+        ValueError: The file is not a cassette.
 
     Example:
         >>> import asyncio
@@ -132,30 +131,30 @@ class Cassette:
 
     @property
     def unused(self) -> list[Recording]:
-        """The recordings that were not played: their prompts are no longer asked."""
-        return [one for one in self.recordings if not one.used]
+        """The recordings that were not played."""
+        return [recording for recording in self.recordings if not recording.used]
 
     async def answer(self, agent: str, prompt: str, ask: Callable[[], Awaitable[Json]]) -> Json:
-        """Return what is recorded for a prompt; when recording, ask the agent for what is not.
+        """Return the recorded answer to a prompt, or ask the agent and record it if ``record`` is set.
 
         Args:
             agent: The agent's name.
-            prompt: All that it is asked.
-            ask: Asks the real agent; not called unless the answer has to be recorded.
+            prompt: The complete prompt.
+            ask: Asks the real agent; called only to record.
 
         Raises:
-            CassetteMissError: The prompt has no answer here. In an activity it is an `ApplicationError` that
+            CassetteMissError: There is no recording for the prompt. In an activity it is an `ApplicationError` that
                 is not retried.
-            ValueError: Prompt or answer hold a secret of the environment; nothing is recorded, and no agent is asked
-                such a prompt. In an activity it is an `ApplicationError` that is not retried: the agent may cost money.
+            ValueError: The prompt or the answer contains a secret of the environment; nothing is recorded, and such a
+                prompt is not sent to the agent. In an activity it is an `ApplicationError` that is not retried.
         """
         text = normalised(prompt, self.rules)
-        for one in self.recordings:
-            if not one.used and (one.agent, one.prompt) == (agent, text):
-                one.used = True
-                return one.answer
+        for recording in self.recordings:
+            if not recording.used and (recording.agent, recording.prompt) == (agent, text):
+                recording.used = True
+                return recording.answer
         if not self.record:
-            raise self._missed(agent, text)
+            raise self._record_miss(agent, text)
         _refuse_secrets(agent, text)
         answer = await ask()
         _refuse_secrets(agent, json.dumps(answer, ensure_ascii=False))
@@ -165,15 +164,15 @@ class Cassette:
         return answer
 
     def save(self, *, prune: bool = False) -> None:
-        """Write the file, whole or not at all.
+        """Write the file atomically.
 
         Args:
-            prune: Leave out what was not played in this run.
+            prune: Omit recordings that were not played in this run.
         """
         if prune:
-            self.recordings = [one for one in self.recordings if one.used]
-        content = {"format": FORMAT, "answers": [one.to_json_object() for one in self.recordings]}
-        # Half a character, which UTF-8 has no bytes for, is escaped: JSON reads it back as it was.
+            self.recordings = [recording for recording in self.recordings if recording.used]
+        content = {"format": FORMAT, "answers": [recording.to_json_object() for recording in self.recordings]}
+        # A lone surrogate has no UTF-8 encoding; its escape is valid JSON.
         data = json.dumps(content, indent=2, ensure_ascii=False).encode(errors="backslashreplace")
         self.file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".new-", dir=self.file.parent)
@@ -183,67 +182,62 @@ class Cassette:
         os.replace(name, self.file)
 
     def assert_no_misses(self) -> None:
-        """Assert that every prompt had its answer.
+        """Assert that every prompt had an answer.
 
         Raises:
-            CassetteMissError: One had not, whatever became of that in the pipeline.
+            CassetteMissError: A prompt had none, even if the pipeline handled that failure.
         """
         if self.misses:
             raise CassetteMissError("\n\n".join(self.misses))
 
-    def _missed(self, agent: str, prompt: str) -> Exception:
-        """Note a miss, and return what to raise."""
-        reason = self._reason(agent, prompt)
+    def _record_miss(self, agent: str, prompt: str) -> Exception:
+        """Record a miss and return the error to raise."""
+        reason = self._miss_message(agent, prompt)
         self.misses.append(reason)
         return not_again(CassetteMissError(reason))
 
-    def _reason(self, agent: str, prompt: str) -> str:
-        """Return why an answer is missing, with the nearest prompt that has one."""
-        remedy = "look at the difference; if it is meant, record again with `pytest --baton-record`"
-        mine = [one for one in self.recordings if one.agent == agent]
-        if not mine:
-            agents = ", ".join(sorted({repr(one.agent) for one in self.recordings})) or "none"
-            return (
-                f"{str(self.file)!r} has no answer of {agent!r} (agents recorded: {agents}); "
-                "record it with `pytest --baton-record`"
-            )
-        same = sum(one.prompt == prompt for one in mine)
-        if same:
-            has = f"{str(self.file)!r} has {quantity(same, 'answer')}"
-            return f"{agent!r} was asked the same {quantity(same + 1, 'time')}; {has}; {remedy}"
-        nearest = max(mine, key=lambda one: _likeness(one.prompt, prompt))
+    def _miss_message(self, agent: str, prompt: str) -> str:
+        """Return why an answer is missing, with a diff to the most similar prompt."""
+        remedy = "check the difference; if it is intended, record again with `pytest --baton-record`"
+        own = [recording for recording in self.recordings if recording.agent == agent]
+        if not own:
+            agents = ", ".join(sorted({repr(recording.agent) for recording in self.recordings})) or "none"
+            reason = f"{str(self.file)!r} has no answer of {agent!r} (agents recorded: {agents})"
+            return f"{reason}; record it with `pytest --baton-record`"
+        repeats = sum(recording.prompt == prompt for recording in own)
+        if repeats:
+            answers = f"{str(self.file)!r} has {quantity(repeats, 'answer')}"
+            return f"{agent!r} was asked the same {quantity(repeats + 1, 'time')}; {answers}; {remedy}"
+        nearest = max(own, key=lambda recording: _similarity(recording.prompt, prompt))
         lines = list(
             difflib.unified_diff(
                 nearest.prompt.split("\n"), prompt.split("\n"), "recorded", "asked now", lineterm="", n=2
             )
         )
-        more = [f"(+{len(lines) - _SHOWN_LINES} more lines)"] if len(lines) > _SHOWN_LINES else []
-        shown = "\n".join([*lines[:_SHOWN_LINES], *more])
-        return f"{str(self.file)!r} has no answer of {agent!r} for this prompt; {remedy}.\n{shown}"
+        more = [f"(+{len(lines) - _MAX_DIFF_LINES} more lines)"] if len(lines) > _MAX_DIFF_LINES else []
+        diff = "\n".join([*lines[:_MAX_DIFF_LINES], *more])
+        return f"{str(self.file)!r} has no answer of {agent!r} for this prompt; {remedy}.\n{diff}"
 
 
 def _refuse_secrets(agent: str, text: str) -> None:
-    """Raise if a recording would hold what an environment variable with the name of a secret holds."""
+    """Raise if a recording would contain the value of a secret environment variable."""
     for name, value in os.environ.items():
-        if not _SECRET_NAME.search(name) or len(value.strip()) < _SHORTEST_SECRET:
+        if not _SECRET_NAME.search(name) or len(value.strip()) < _MIN_SECRET_LENGTH:
             continue
-        if any(one in text for one in json_spellings(value)):  # an answer is looked at as JSON
-            reason = (
-                f"what {agent!r} was asked or answered holds the value of the environment variable {name!r}, so it is "
-                "not recorded; keep keys out of prompts and answers"
-            )
-            raise not_again(ValueError(reason))
+        if any(spelling in text for spelling in json_spellings(value)):  # the answer is JSON text
+            reason = f"the prompt or answer of {agent!r} contains the value of the environment variable {name!r}"
+            raise not_again(ValueError(f"{reason}; it is not recorded. Keep keys out of prompts and answers"))
 
 
-def _likeness(one: str, other: str) -> float:
-    """Return how alike two prompts are, from 0 to 1, by their lines and then by their words."""
-    by_lines = difflib.SequenceMatcher(None, one.split("\n"), other.split("\n"), autojunk=False).ratio()
-    words = set(one.split()), set(other.split())
+def _similarity(first: str, second: str) -> float:
+    """Return the similarity of two prompts, from 0 to 1.1, by lines and, with a tenth of the weight, by words."""
+    by_lines = difflib.SequenceMatcher(None, first.split("\n"), second.split("\n"), autojunk=False).ratio()
+    words = set(first.split()), set(second.split())
     return by_lines + len(words[0] & words[1]) / (1 + len(words[0] | words[1])) / 10
 
 
 def _read(file: Path) -> list[Recording]:
-    """Return the recordings of a file; none if it is not there."""
+    """Return the recordings of a file, or none if it does not exist."""
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -254,7 +248,7 @@ def _read(file: Path) -> list[Recording]:
             raise ValueError(f"its format is {content['format']!r}")
         if not isinstance(content["answers"], list):
             raise TypeError("its answers are not a list")
-        return [_recording(one) for one in content["answers"]]
+        return [_parse_recording(entry) for entry in content["answers"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{str(file)!r} is not a cassette of the format {FORMAT!r}: {type(error).__name__}: {error}; "
@@ -262,22 +256,21 @@ def _read(file: Path) -> list[Recording]:
         ) from error
 
 
-def _recording(one: dict[str, Any]) -> Recording:
-    """Return what a file has of an answer."""
-    if not isinstance(one["agent"], str) or not isinstance(one["prompt"], list):
-        raise TypeError("an answer's agent is a text, and its prompt a list of lines")
-    return Recording(one["agent"], "\n".join(one["prompt"]), one["answer"])
+def _parse_recording(entry: dict[str, Any]) -> Recording:
+    if not isinstance(entry["agent"], str) or not isinstance(entry["prompt"], list):
+        raise TypeError("an answer's agent must be a string, and its prompt a list of lines")
+    return Recording(entry["agent"], "\n".join(entry["prompt"]), entry["answer"])
 
 
 class RecordedAgent:
-    """An agent whose answers are kept in a cassette, so that a test asks no model.
+    """An agent whose answers come from a cassette, so that a test calls no model.
 
-    With the answer it keeps what the agent charged and what it recorded in the session, so that the contracts of the
-    stages after it come out as they did. Tools are not called again; what they returned is as old as it was then.
+    The spend and the session events of the agent are recorded too, so that later contracts are compiled alike. Tools
+    are not called again; their results keep their age.
 
     Args:
-        agent: The real agent; it is run only while recording.
-        cassette: Where the answers are.
+        agent: The real agent; it runs only while recording.
+        cassette: The cassette.
 
     Example:
         ```python
@@ -297,58 +290,58 @@ class RecordedAgent:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The names of the tools that the real agent brings."""
+        """The names of the real agent's own tools."""
         return self._agent.tool_names if isinstance(self._agent, BringsTools) else frozenset()
 
     @property
     def window(self) -> int | None:
-        """The window of the real agent's model."""
+        """The context window of the real agent's model."""
         return self._agent.window if isinstance(self._agent, KnowsWindow) else None
 
     @property
     def reads(self) -> Reads | None:
-        """How the real agent reads what its prompt names."""
+        """How the real agent reads artifacts."""
         return self._agent.reads if isinstance(self._agent, ReadsArtifacts) else "tool"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Answer as recorded for all that the agent is asked: instructions, tools, prompt and the form of the answer.
+        """Return the recorded answer for the agent's instructions, tools, prompt and answer schema.
 
         Raises:
-            CassetteMissError: Nothing is recorded for it; see `Cassette.answer`.
-            ValueError: What is recorded is not an answer of an agent.
+            CassetteMissError: There is no recording for them; see `Cassette.answer`.
+            ValueError: The recording is not an agent's answer.
         """
-        asked = False
+        was_asked = False
 
         async def ask() -> JsonValue:
-            nonlocal asked
-            asked = True
-            return await _recorded(self._agent, work)
+            nonlocal was_asked
+            was_asked = True
+            return await _run_and_record(self._agent, work)
 
-        answer = await self._cassette.answer(self.name, _question(work), ask)
+        answer = await self._cassette.answer(self.name, _render_prompt(work), ask)
         where = f"the answer of {self.name!r} in {str(self._cassette.file)!r}"
         if not isinstance(answer, dict):
             raise not_again(ValueError(f"{where} is not an object; record it again"))
         try:
-            if not asked:
-                _replay(answer, work)
-            return _answer(answer)
-        except (KeyError, TypeError, ValueError) as error:  # somebody has written in the file
+            if not was_asked:
+                _repeat_effects(answer, work)
+            return _parse_answer(answer)
+        except (KeyError, TypeError, ValueError) as error:  # the file was edited by hand
             reason = f"{where} cannot be read ({type(error).__name__}: {error}); record it again"
             raise not_again(ValueError(reason)) from error
 
 
-def _question(work: AgentWork) -> str:
-    """Return all that an agent is asked."""
+def _render_prompt(work: AgentWork) -> str:
+    """Return an agent's complete prompt."""
     tools = "\n".join(f"- {tool.name}: {tool.description}" for tool in work.tools)
     form = "" if work.schema is None else json.dumps(work.schema, indent=1, ensure_ascii=False)
     parts = {"Instructions": work.instructions, "Tools": tools, "User turn": work.user_turn(), "Schema": form}
     return "\n".join(f"# {heading}\n{text}" for heading, text in parts.items() if text)
 
 
-async def _recorded(agent: Agent, work: AgentWork) -> JsonValue:
-    """Run the real agent, and return its answer with what it charged and recorded on the way."""
+async def _run_and_record(agent: Agent, work: AgentWork) -> JsonValue:
+    """Run the real agent, and return its answer with its spend and session events."""
     context = work.context
-    charged, told = context.charged, len(context.session.events)
+    charged_before, event_count = context.charged, len(context.session.events)
     answer = as_json(await agent.run(work), work, agent.name)
     work.charge(answer.spend)
     patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else answer.patch
@@ -359,13 +352,12 @@ async def _recorded(agent: Agent, work: AgentWork) -> JsonValue:
         "report": answer.report,
         "said": list(answer.said),
         "turns": [dict(turn) for turn in answer.turns],
-        "spend": context.charged.beyond(charged).model_dump(mode="json"),
-        "session": [_kept(event, now) for event in context.session.events[told:]],
+        "spend": context.charged.beyond(charged_before).model_dump(mode="json"),
+        "session": [_session_entry(event, now) for event in context.session.events[event_count:]],
     }
 
 
-def _answer(recorded: Mapping[str, Any]) -> AgentAnswer:
-    """Return the answer as it was."""
+def _parse_answer(recorded: Mapping[str, Any]) -> AgentAnswer:
     return AgentAnswer(
         patch=recorded["patch"],
         output=recorded["output"],
@@ -375,8 +367,8 @@ def _answer(recorded: Mapping[str, Any]) -> AgentAnswer:
     )
 
 
-def _kept(event: SessionEvent, now: datetime) -> JsonValue:
-    """Return an event of a session as a cassette keeps it: as old as it was, and not from when it was."""
+def _session_entry(event: SessionEvent, now: datetime) -> JsonValue:
+    """Return a session event in the file's format, with its age instead of its timestamp."""
     age = (now - (event.at or now)).total_seconds()
     return {
         "age_seconds": round(age),
@@ -384,8 +376,8 @@ def _kept(event: SessionEvent, now: datetime) -> JsonValue:
     }
 
 
-def _replay(recorded: Mapping[str, Any], work: AgentWork) -> None:
-    """Charge what was charged, and record what was recorded, as if it happened now."""
+def _repeat_effects(recorded: Mapping[str, Any], work: AgentWork) -> None:
+    """Charge the recorded spend and add the recorded session events, as if they happened now."""
     work.charge(Spend.model_validate(recorded["spend"]))
     session, now = work.context.session, datetime.now(UTC)
     texts = {
@@ -399,7 +391,7 @@ def _replay(recorded: Mapping[str, Any], work: AgentWork) -> None:
     calls: dict[str | None, str] = {}
     for members in recorded["session"]:
         age = timedelta(seconds=members["age_seconds"])
-        event = SessionEvent.from_json_object({name: one for name, one in members.items() if name != "age_seconds"})
+        event = SessionEvent.from_json_object({name: value for name, value in members.items() if name != "age_seconds"})
         text, exclude = event.content, event.exclude_from_handoff
         if event.type is EventType.TOOL_CALL:
             calls[event.id] = session.tool_call(

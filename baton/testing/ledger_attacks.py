@@ -1,4 +1,4 @@
-"""Attacks on a ledger's file by plain SQL, and what each command makes of them."""
+"""Attacks on a ledger's file by plain SQL, and the verdict of each command on them."""
 
 import asyncio
 import os
@@ -22,12 +22,12 @@ from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_schema import StoredRecord, insert
 
 COMMANDS = ("verify --all", "verify --all --anchors", "verify TASK", "checkpoint", "bundle", "append")
-"""The columns of the table: what is asked after an attack. `append` is a worker that continues the task."""
+"""The checks after an attack, which are the columns of the table. `append` is a worker that continues the task."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What an attack is about."""
+    """The ledger's file and the record to attack."""
 
     file: Path
     record: AuditRecord
@@ -39,7 +39,7 @@ class Target:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The record's task, and its number there."""
+        """The record's task and sequence number."""
         return self.record.link.task_id, self.record.link.sequence
 
 
@@ -48,10 +48,10 @@ Attack = Callable[[Target], None]
 
 @contextmanager
 def opened_past_guards(ledger: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger's file as its owner can: the triggers that refuse changes are dropped for good.
+    """Open a ledger's file as its owner can: drop the triggers that refuse changes.
 
     Args:
-        ledger: The SQLite file. Close the ledger first, and take a copy if you need it whole.
+        ledger: The SQLite file. Close the ledger first, and work on a copy if you still need it.
 
     Yields:
         A connection, committed when the block ends without an exception.
@@ -71,19 +71,19 @@ def opened_past_guards(ledger: Path) -> Iterator[sqlite3.Connection]:
 
 def forge_the_next_record(target: Target) -> None:
     """Add a record that continues the chain, under the real key's id, with 64 random bytes as its signature."""
-    _add(target.file, _forged(target.record.link, target.key_id, os.urandom(64)))
+    _add(target.file, _forge(target.record.link, target.key_id, os.urandom(64)))
 
 
 def forge_two_records(target: Target) -> None:
-    """Add two of them: the second one continues the first."""
-    first = _forged(target.record.link, target.key_id, os.urandom(64))
+    """Add two such records, the second of which continues the first."""
+    first = _forge(target.record.link, target.key_id, os.urandom(64))
     _add(target.file, first)
-    _add(target.file, _forged(first.link, target.key_id, os.urandom(64), event="forged-2"))
+    _add(target.file, _forge(first.link, target.key_id, os.urandom(64), event="forged-2"))
 
 
 def forge_with_an_own_key(target: Target) -> None:
-    """Add a record that a key of the attacker's own signed, under the real key's id."""
-    record = _forged(target.record.link, target.key_id, b"")
+    """Add a record signed with the attacker's own key, under the real key's id."""
+    record = _forge(target.record.link, target.key_id, b"")
     key = Ed25519PrivateKey.generate()
     link = target.record.link
     statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, target.key_id)
@@ -91,50 +91,50 @@ def forge_with_an_own_key(target: Target) -> None:
 
 
 def forge_with_an_old_signature(target: Target) -> None:
-    """Add a record with the genuine signature of the one before it."""
-    _add(target.file, _forged(target.record.link, target.key_id, target.record.signature))
+    """Add a record with the genuine signature of the previous record."""
+    _add(target.file, _forge(target.record.link, target.key_id, target.record.signature))
 
 
 def forge_without_a_signature(target: Target) -> None:
-    """Add a record that claims no key."""
-    _add(target.file, _forged(target.record.link, None, None))
+    """Add a record without a key id."""
+    _add(target.file, _forge(target.record.link, None, None))
 
 
 def forge_a_task(target: Target) -> None:
-    """Add the first record of a task that there is not, under the real key's id."""
+    """Add the first record of a nonexistent task, under the real key's id."""
     genesis = ChainLink.genesis(target.record.link.ledger, "forged")
-    _add(target.file, _forged(genesis, target.key_id, os.urandom(64)))
+    _add(target.file, _forge(genesis, target.key_id, os.urandom(64)))
 
 
 def cut_the_last_record(target: Target) -> None:
-    """Delete the last record, and checkpoints that know of it."""
+    """Delete the last record, and the checkpoints."""
     _delete(target.file, "task_id = ? AND sequence = ?", *target.place)
 
 
 def cut_the_task(target: Target) -> None:
-    """Delete all records of the task, and checkpoints that know of them."""
+    """Delete all records of the task, and the checkpoints."""
     _delete(target.file, "task_id = ?", target.place[0])
 
 
 def edit_a_message(target: Target) -> None:
-    """Write another message for the last record, and leave the rest as it is."""
+    """Replace the last record's message only."""
     _change(target, replace(target.record, message=b'{"edited":true}'))
 
 
 def edit_a_record(target: Target) -> None:
-    """Write the last record again with another status, and its hash; the signature stays."""
+    """Replace the last record's status, with a matching hash and the old signature."""
     header = target.record.header.replace(b'"status":"', b'"status":"X', 1)
     _change(target, AuditRecord(header, target.record.message, target.record.signature))
 
 
 def drop_the_signature(target: Target) -> None:
-    """Take the last record's signature away."""
+    """Remove the last record's signature."""
     with opened_past_guards(target.file) as database:
         database.execute("UPDATE handoff_audit SET signature = NULL WHERE task_id = ? AND sequence = ?", target.place)
 
 
 def drop_the_signature_and_the_key(target: Target) -> None:
-    """Write the last record again as one that claims no key."""
+    """Remove the last record's signature and key id."""
     header = target.record.header.replace(f'"keyId":"{target.key_id}",'.encode(), b"", 1)
     _change(target, AuditRecord(header, target.record.message))
 
@@ -156,13 +156,13 @@ LEDGER_ATTACKS: Mapping[str, Attack] = {
         drop_the_signature_and_the_key,
     )
 }
-"""Every attack on a ledger's file, by its name."""
+"""Every attack on a ledger's file, by name."""
 
 
 async def verdicts(
     file: Path, keyring: Keyring, attack: Attack | None = None, *, name: str = "baton", task_id: str | None = None
 ) -> dict[str, str]:
-    """Return what each command makes of a ledger after an attack on a copy; it reads all records at once."""
+    """Attack a copy of a ledger and return the verdict of each command. All records are read into memory."""
     with tempfile.TemporaryDirectory(prefix="baton-attack-") as folder:
         copy = Path(folder) / "ledger.db"
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
@@ -170,41 +170,42 @@ async def verdicts(
         options = LedgerOptions(name=name, signer=keyring.signer())
         async with Ledger(copy, options) as ledger:
             records = await ledger.newest(2**31)
-        chosen = [one for one in records if task_id in (None, one.members["taskId"])]
-        if not chosen:
+        candidates = [item for item in records if task_id in (None, item.members["taskId"])]
+        if not candidates:
             raise ValueError(f"the ledger {str(file)!r} has no records to attack")
-        record = chosen[-1]
-        # The heads of all chains, as somebody who kept them outside has them.
-        heads = [ChainHead.of(one) for one in {one.members["taskId"]: one for one in records}.values()]
+        record = candidates[-1]
+        # The heads of all chains, as kept outside the ledger.
+        heads = [ChainHead.of(newest) for newest in {item.members["taskId"]: item for item in records}.values()]
         if attack is not None:
             attack(Target(copy, record))
         async with Ledger(copy, options) as ledger:
-            return await _asked(ledger, keyring, str(record.members["taskId"]), heads, Path(folder) / "bundle.zst")
+            attacked_task = str(record.members["taskId"])
+            return await _run_commands(ledger, keyring, attacked_task, heads, Path(folder) / "bundle.zst")
 
 
-async def _asked(
+async def _run_commands(
     ledger: Ledger, keyring: Keyring, task_id: str, heads: Sequence[ChainHead], bundle: Path
 ) -> dict[str, str]:
     public = keyring.public()
 
-    async def bundled() -> str:
+    async def export_bundle() -> str:
         if await ledger.head(task_id) is None:
             return "refused"
         await ledger.export(bundle, [task_id])
         return verify_bundle(bundle, verifier=public).verdict.value
 
-    async def appended() -> str:
+    async def append() -> str:
         entry = AuditEntry(
             kind="handoff", task_id=task_id, event_id="next", status="ACCEPTED", timestamp=datetime.now(UTC), message={}
         )
         await ledger.append(entry)
         return "recorded"
 
-    async def checked() -> str:
+    async def make_checkpoint() -> str:
         await ledger.checkpoint()
         return "made"
 
-    async def asked(command: str) -> str:
+    async def run(command: str) -> str:
         match command:
             case "verify --all":
                 return (await ledger.verify_all(verifier=public)).verdict.value
@@ -213,31 +214,31 @@ async def _asked(
             case "verify TASK":
                 return (await ledger.verify(task_id, verifier=public)).verdict.value
             case "checkpoint":
-                return await checked()
+                return await make_checkpoint()
             case "bundle":
-                return await bundled()
+                return await export_bundle()
             case _:
-                return await appended()
+                return await append()
 
-    found = {}
+    results = {}
     for command in COMMANDS:
         try:
-            found[command] = await asked(command)
+            results[command] = await run(command)
         except LedgerError:
-            found[command] = "refused"
-    return found
+            results[command] = "refused"
+    return results
 
 
 async def table(file: Path, keyring: Keyring, *, name: str = "baton") -> str:
-    """Return what each command makes of each attack, as a table in Markdown."""
+    """Return the verdict of each command on each attack, as a Markdown table."""
     lines = [["attack", *(f"`{command}`" for command in COMMANDS)], ["---"] * (len(COMMANDS) + 1)]
-    for said, attack in {"none": None, **LEDGER_ATTACKS}.items():
-        found = await verdicts(file, keyring, attack, name=name)
-        lines.append([said.replace("_", " "), *found.values()])
+    for attack_name, attack in {"none": None, **LEDGER_ATTACKS}.items():
+        results = await verdicts(file, keyring, attack, name=name)
+        lines.append([attack_name.replace("_", " "), *results.values()])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _forged(link: ChainLink, key_id: str | None, signature: bytes | None, *, event: str = "forged") -> AuditRecord:
+def _forge(link: ChainLink, key_id: str | None, signature: bytes | None, *, event: str = "forged") -> AuditRecord:
     entry = AuditEntry(
         kind="handoff",
         task_id=link.task_id,
@@ -251,7 +252,7 @@ def _forged(link: ChainLink, key_id: str | None, signature: bytes | None, *, eve
 
 
 def _add(file: Path, record: AuditRecord) -> None:
-    """Insert a record as a worker can, with every trigger in force."""
+    """Insert a record as a worker can, with all triggers active."""
     with closing(sqlite3.connect(file, isolation_level=None)) as database:
         database.row_factory = sqlite3.Row
         insert(SqliteConnection(database), [StoredRecord.of(record)])
@@ -259,14 +260,14 @@ def _add(file: Path, record: AuditRecord) -> None:
 
 def _delete(file: Path, condition: str, *values: object) -> None:
     with opened_past_guards(file) as database:
-        chosen = f"SELECT position FROM handoff_audit WHERE {condition}"  # noqa: S608 - our own conditions
-        database.execute(f"DELETE FROM handoff_audit_content WHERE position IN ({chosen})", values)  # noqa: S608
+        positions = f"SELECT position FROM handoff_audit WHERE {condition}"  # noqa: S608 - our own conditions
+        database.execute(f"DELETE FROM handoff_audit_content WHERE position IN ({positions})", values)  # noqa: S608
         database.execute(f"DELETE FROM handoff_audit WHERE {condition}", values)  # noqa: S608
         database.execute("DELETE FROM handoff_audit_checkpoint")
 
 
 def _change(target: Target, changed: AuditRecord) -> None:
-    """Write another record in the place of the last one, with an index that fits its header."""
+    """Replace the last record, with an index that matches its header."""
     stored = StoredRecord.of(changed)
     with opened_past_guards(target.file) as database:
         database.execute(
@@ -274,12 +275,12 @@ def _change(target: Target, changed: AuditRecord) -> None:
             "WHERE task_id = ? AND sequence = ?",
             (changed.hash, stored.index[4], stored.index[7], changed.signature, *target.place),
         )
-        where = (*stored.content[2:], target.record.position)
-        database.execute("UPDATE handoff_audit_content SET codec = ?, bytes = ? WHERE position = ?", where)
+        parameters = (*stored.content[2:], target.record.position)
+        database.execute("UPDATE handoff_audit_content SET codec = ?, bytes = ? WHERE position = ?", parameters)
 
 
 def main() -> None:
-    """Print the table for the ledger that the command line names."""
+    """Print the table for the ledger named on the command line."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m baton.testing.ledger_attacks LEDGER")
     name = os.environ.get("BATON_LEDGER_NAME") or "baton"

@@ -1,7 +1,7 @@
-"""The pytest plugin: a server, clients, workers, scripts and cassettes as fixtures; pytest loads it by itself.
+"""The pytest plugin: fixtures for a server, clients, workers, scripts and cassettes. pytest loads it by itself.
 
-No fixture is asynchronous, so it works with pytest-asyncio, with anyio's plugin, and with `asyncio.run` in a plain
-test. The server is started when a test first asks for it; under pytest-xdist each process has its own.
+No fixture is asynchronous, so it works with pytest-asyncio, with anyio's plugin, and with `asyncio.run`. The server
+starts when a test first uses it; under pytest-xdist each process has its own.
 """
 
 import gc
@@ -20,7 +20,7 @@ import pytest
 
 import baton.testing as kit
 
-if TYPE_CHECKING:  # pytest loads this module at every start, so the rest is loaded by the fixtures (see baton.testing)
+if TYPE_CHECKING:  # pytest loads this module at every start, so fixtures import the rest lazily
     from temporalio.client import Client
     from temporalio.testing import TimeSkipper
     from temporalio.worker import Worker
@@ -30,39 +30,39 @@ if TYPE_CHECKING:  # pytest loads this module at every start, so the rest is loa
     from baton.testing import BackgroundLoop, Cassette, Scripts
 
 RECORD_VARIABLE = "BATON_RECORD"
-"""Set to 1, it records as `--baton-record` does."""
+"""Set it to 1 to record, as with `--baton-record`."""
 
 _PASSED = pytest.StashKey[bool]()
 _SERVER = pytest.StashKey["DevServer"]()
 _RECORDED = "baton recorded"
 _SETTLE_SECONDS = 0.3
-_LONGEST_NAME = 100
-_PLAIN_NAME = re.compile(rf"(?=.{{1,{_LONGEST_NAME}}}$)[\w.]+(?:\[\w(?:[\w.-]*\w)?\])?")
+_MAX_NAME_LENGTH = 100
+_PLAIN_NAME = re.compile(rf"(?=.{{1,{_MAX_NAME_LENGTH}}}$)[\w.]+(?:\[\w(?:[\w.-]*\w)?\])?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the option `--baton-record`."""
     group = parser.getgroup("baton", "durable pipelines (temporal-baton)")
     group.addoption(
         "--baton-record",
         action="store_true",
-        help=f"ask the real agents for answers that the cassettes do not have, and keep them (or {RECORD_VARIABLE}=1); "
-        "refused where CI is set",
+        help=f"ask the real agents for answers missing from the cassettes and record them (or {RECORD_VARIABLE}=1); "
+        "refused in CI",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to record in CI, where a recording would not be reviewed."""
-    if _records(config) and _is_set("CI"):
+    if _is_recording(config) and _is_set("CI"):
         raise pytest.UsageError(
             f"--baton-record ({RECORD_VARIABLE}) asks real agents and writes cassettes, and CI is set; record on your "
-            "own machine, look at the files, and commit them"
+            "own machine, review the files, and commit them"
         )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note whether a test passed, for what it leaves; end the session if its server has ended."""
+    """Note whether a test passed; stop the session if its server has exited."""
     report = yield
     if report.when == "call" and not report.skipped:
         item.stash[_PASSED] = report.passed
@@ -73,21 +73,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Tell what was recorded, so that nothing is recorded unseen."""
+    """List the recorded answers, so that somebody reviews them."""
     files: dict[str, int] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", None) == "teardown":
-                files.update(told for name, told in report.user_properties if name == _RECORDED)
+                files.update(value for name, value in report.user_properties if name == _RECORDED)
     if files:
-        terminalreporter.section("baton recorded answers: look at them before you commit them")
+        terminalreporter.section("baton recorded answers: review them before you commit them")
         for file, count in sorted(files.items()):
             terminalreporter.line(f"{count} in {file}")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """Let the Temporal SDK's threads end before the interpreter does."""
+    """Let the Temporal SDK's threads end before the interpreter exits."""
     if {"baton.devserver", "baton.plugin"} & sys.modules.keys():
         gc.collect()
         time.sleep(_SETTLE_SECONDS)
@@ -95,14 +95,14 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def baton_loop() -> "Iterator[BackgroundLoop]":
-    """Return an event loop in a thread of its own, on which the session's server and clients are made."""
+    """Return an event loop in a thread, for the session's server and clients."""
     with kit.BackgroundLoop() as loop:
         yield loop
 
 
 @pytest.fixture(scope="session")
 def baton_server_options() -> "DevServerOptions | None":
-    """Return what the server is started with; define a fixture of this name in your conftest.py to change it."""
+    """Return the server's options; override this fixture in your conftest.py to change them."""
     return None
 
 
@@ -113,7 +113,7 @@ def baton_server(
     baton_server_options: "DevServerOptions | None",
     tmp_path_factory: pytest.TempPathFactory,
 ) -> "Iterator[DevServer]":
-    """Return a real Temporal server in memory, at ``baton_server.address``."""
+    """Return a real in-memory Temporal server, at ``baton_server.address``."""
     options = baton_server_options or kit.TEST_OPTIONS
     log = options.log_file or tmp_path_factory.mktemp("server") / "temporal.log"
     server = kit.local_server(replace(options, log=log))
@@ -125,7 +125,7 @@ def baton_server(
 
 @pytest.fixture(scope="session")
 def baton_plugin() -> "BatonPlugin | None":
-    """Return the plugin of the session's client; define a fixture of this name in your conftest.py to change it."""
+    """Return the plugin of the session's client; override this fixture in your conftest.py to change it."""
     return None
 
 
@@ -133,13 +133,13 @@ def baton_plugin() -> "BatonPlugin | None":
 def baton_client(
     baton_loop: "BackgroundLoop", baton_server: "DevServer", baton_plugin: "BatonPlugin | None"
 ) -> "Client":
-    """Return a client of the server that speaks Baton; it can be used on any event loop."""
+    """Return a client of the server, with `BatonPlugin`; it can be used on any event loop."""
     return baton_loop.run(kit.connected(baton_server.address, baton_plugin))
 
 
 @pytest.fixture(scope="session")
 def baton_time(baton_client: "Client") -> "TimeSkipper":
-    """Return the SDK's `TimeSkipper` for the client: runs that its `.client` starts skip the time they wait."""
+    """Return the SDK's `TimeSkipper` for the client: runs started by its `.client` skip waiting time."""
     return kit.TimeSkipper(baton_client)
 
 
@@ -147,7 +147,7 @@ def baton_time(baton_client: "Client") -> "TimeSkipper":
 def baton_worker(
     baton_client: "Client",
 ) -> "Callable[..., AbstractAsyncContextManager[Worker]]":
-    """Return what makes a worker that runs inside an `async with` block."""
+    """Return a function that runs a worker inside an `async with` block."""
 
     def worker(
         workflows: Sequence[type], stages: Sequence[Callable[..., Any]], *, client: "Client | None" = None, **more: Any
@@ -159,44 +159,44 @@ def baton_worker(
 
 @pytest.fixture
 def baton_scripts(request: pytest.FixtureRequest) -> "Iterator[Scripts]":
-    """Return what makes scripted agents and stages; when the test ends they must be used up."""
+    """Return a factory of scripted agents and stages, which must be used up when the test ends."""
     scripts = kit.Scripts()
     yield scripts
-    if _came_to_an_end(request.node):
+    if _has_finished(request.node):
         scripts.assert_used_up()
 
 
 @pytest.fixture
 def baton_cassette(request: pytest.FixtureRequest) -> "Iterator[Cassette]":
     """Return the test's cassette: `cassettes/<module>/<test>.json` beside the test's file."""
-    records = _records(request.config)
+    records = _is_recording(request.config)
     cassette = kit.Cassette(_cassette_file(request.node), record=records)
     yield cassette
     if records and cassette.unused and request.node.stash.get(_PASSED, False):
         cassette.save(prune=True)
     if cassette.recorded:
-        shown = os.path.relpath(cassette.file, request.config.rootpath)
-        request.node.user_properties.append((_RECORDED, (shown, cassette.recorded)))
-    if _came_to_an_end(request.node):
+        path = os.path.relpath(cassette.file, request.config.rootpath)
+        request.node.user_properties.append((_RECORDED, (path, cassette.recorded)))
+    if _has_finished(request.node):
         cassette.assert_no_misses()
 
 
-def _came_to_an_end(node: pytest.Item) -> bool:
-    """Return whether a test passed or failed; one that was skipped or interrupted has not done what it would have."""
+def _has_finished(node: pytest.Item) -> bool:
+    """Return whether a test passed or failed, and was not skipped or interrupted."""
     return _PASSED in node.stash
 
 
 def _cassette_file(node: pytest.Item) -> Path:
-    """Return where the cassette of a test is; two tests never have the same."""
+    """Return the file of a test's cassette, which differs for any two tests."""
     test, bracket, parameters = node.nodeid.partition("::")[2].partition("[")
-    name = f"{test.replace('::', '.')}{bracket}{parameters}"  # a parameter keeps its colons, which tell it from others
+    name = f"{test.replace('::', '.')}{bracket}{parameters}"  # parameters keep their colons, which may distinguish them
     plain = re.sub(r"[^\w.-]+", "-", name).strip("-")
-    if not _PLAIN_NAME.fullmatch(name):  # what is left out of a parameter, or too long, may tell two tests apart
-        plain = f"{plain[:_LONGEST_NAME].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    if not _PLAIN_NAME.fullmatch(name):  # replaced or cut characters may distinguish two tests
+        plain = f"{plain[:_MAX_NAME_LENGTH].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return node.path.parent / "cassettes" / node.path.stem / f"{plain}.json"
 
 
-def _records(config: pytest.Config) -> bool:
+def _is_recording(config: pytest.Config) -> bool:
     return bool(config.getoption("--baton-record")) or _is_set(RECORD_VARIABLE)
 
 

@@ -1,7 +1,7 @@
-"""Whole runs in a test: servers, a worker for pipelines and stages, a pipeline from start to end, and replays.
+"""Pipeline runs in tests: a server, a worker, a run from start to end, and replays.
 
-The real server is that of `baton.devserver`, so what holds in a test holds there; timers of milliseconds take
-milliseconds, and with the SDK's `TimeSkipper` (fixture `baton_time`) a run of thirty days takes a blink.
+The server is the real one of `baton.devserver`. Timers take real time, except with the SDK's `TimeSkipper` (fixture
+`baton_time`), with which a run of thirty days takes milliseconds.
 """
 
 import asyncio
@@ -49,29 +49,29 @@ __all__ = [
 ]
 
 TEST_SETTINGS: Mapping[str, object] = {"frontend.WorkflowTimeSkippingEnabled": True}
-"""Server settings that tests want beyond those of `DevServer`: a run can skip time."""
+"""Server settings beyond those of `DevServer`: runs can skip time."""
 
 TEST_OPTIONS = DevServerOptions(ui_port=None, settings=TEST_SETTINGS)
-"""What tests' servers are started with: in memory, without the web UI, on a free port of this machine."""
+"""The options of a test server: in memory, without the web UI, on a free local port."""
 
-_AHEAD = timedelta(days=36_500)  # so far ahead of a worker's clock a run may be that skips time
+_MAX_CLOCK_SKEW = timedelta(days=36_500)  # how far a run that skips time may be ahead of its worker's clock
 
 
 @asynccontextmanager
 async def local_server(options: DevServerOptions | None = None) -> AsyncIterator[DevServer]:
     """Run a Temporal server for the tests inside the `async with` block.
 
-    It is in memory, without the web UI, with Baton's search attributes, on a free port of this machine. One for
-    the whole session is enough: give every workflow an id and every worker a task queue of its own.
+    The server is in memory, without the web UI, with Baton's search attributes, on a free local port. One server
+    per session is enough: give each workflow its own id and each worker its own task queue.
 
     Args:
-        options: Other options, for example a database file to restart the server on.
+        options: Other options, for example a database file that survives a restart.
 
     Yields:
-        The server, serving at its `address`.
+        The running server; its `address` is `host:port`.
 
     Raises:
-        ServerError: There is no `temporal` program, or it does not start.
+        ServerError: There is no `temporal` program, or the server does not start.
 
     Example:
         ```python
@@ -84,26 +84,26 @@ async def local_server(options: DevServerOptions | None = None) -> AsyncIterator
 
 
 def ended_too_soon(server: DevServer) -> str | None:
-    """Say how a server ended by itself, with the end of its log if it has one; None if it runs.
+    """Return how a server's process ended, with the end of its log, or None if it runs.
 
     Args:
-        server: One that was started, and is needed still.
+        server: A started server.
     """
     code, log = server.process.returncode, server.options.log_file
     if code is None:
         return None
-    said = f"; the end of {str(log)!r}:\n{log_tail(log.read_text(encoding='utf-8', errors='replace'))}" if log else ""
-    return f"the Temporal server of these tests, at {server.address!r}, ended with code {code} while they ran{said}"
+    tail = f"; the end of {str(log)!r}:\n{log_tail(log.read_text(encoding='utf-8', errors='replace'))}" if log else ""
+    return f"the Temporal server of these tests, at {server.address!r}, exited with code {code} while they ran{tail}"
 
 
 def temporary_plugin(parts: WorkerParts | None = None, *, searchable: bool = True) -> BatonPlugin:
-    """Return the plugin of a test's client: with safeguards, as in production, and nothing of it stays.
+    """Return a plugin for a test's client, with the safeguards of production in a temporary folder.
 
-    Keys, ledger and vault are in a temporary folder until the plugin is no longer used, or the process ends.
+    Keys, ledger and vault are deleted once the plugin is garbage-collected, or the process ends.
 
     Args:
-        parts: What stages are provided with; by default an artifact store in memory.
-        searchable: As of `BatonPlugin`.
+        parts: The parts for stages; by default an in-memory artifact store.
+        searchable: As in `BatonPlugin`.
 
     Example:
         ```python
@@ -111,30 +111,30 @@ def temporary_plugin(parts: WorkerParts | None = None, *, searchable: bool = Tru
         ```
     """
     folder = Path(tempfile.mkdtemp(prefix="baton-test-"))
-    # Runs that skip time are ahead of the clock by which their workers judge handoffs and contracts.
-    safeguards = replace(Safeguards.development(folder), freshness=Freshness(tolerance=_AHEAD))
+    # A run that skips time is ahead of the clock with which its worker checks handoffs and contracts.
+    safeguards = replace(Safeguards.development(folder), freshness=Freshness(tolerance=_MAX_CLOCK_SKEW))
     parts = parts or WorkerParts(artifacts=MemoryArtifactStore())
     if parts.clock is now_utc:
-        parts = replace(parts, clock=_time_of_the_run)
+        parts = replace(parts, clock=_run_time)
     plugin = BatonPlugin(parts, safeguards=safeguards, searchable=searchable)
     weakref.finalize(plugin, shutil.rmtree, folder, ignore_errors=True)
     return plugin
 
 
-def _time_of_the_run() -> datetime:
-    """Return the time, that of a run which skips time where one asks."""
+def _run_time() -> datetime:
+    """Return the time, or that of the current run if it is ahead because it skips time."""
     return max(now_utc(), activity.info().started_time) if activity.in_activity() else now_utc()
 
 
 async def connected(address: str, plugin: BatonPlugin | None = None) -> Client:
-    """Return a client of a server that speaks Baton.
+    """Return a client with `BatonPlugin`.
 
     Args:
-        address: The server, `host:port`.
+        address: The server's `host:port`.
         plugin: The client's plugin; a `temporary_plugin` by default.
 
     Raises:
-        RuntimeError: Nothing serves there.
+        RuntimeError: No server answers.
     """
     return await Client.connect(address, plugins=[plugin or temporary_plugin()])
 
@@ -143,10 +143,10 @@ ResultT = TypeVar("ResultT")
 
 
 class BackgroundLoop:
-    """An event loop that runs in a thread inside the `with` block.
+    """An event loop in a thread, running inside the `with` block.
 
-    A server's process and a Temporal client that are made on it can be used from any other loop: the client calls
-    back into the loop that awaits it. Workers cannot; they belong to the loop of the test.
+    A server and a Temporal client that are created on it can be used from other loops. Workers cannot: they belong
+    to the loop of the test.
 
     Example:
         >>> with BackgroundLoop() as loop:
@@ -159,7 +159,7 @@ class BackgroundLoop:
         self._thread = threading.Thread(target=self._loop.run_forever, name="baton-test-loop", daemon=True)
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine to its end on the loop, and return what it returned; call it from another thread."""
+        """Run a coroutine on the loop and return its result. Call this from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def __enter__(self) -> Self:
@@ -176,18 +176,18 @@ class BackgroundLoop:
         self._loop.close()
 
 
-_UNDECIDED = "; undecided: run_pipeline(…, decisions={…}) takes its title"
-_LOOKS_EVERY = 0.05  # seconds
+_UNDECIDED = "; no decision: pass decisions={title: True or False} to run_pipeline"
+_POLL_SECONDS = 0.05  # seconds
 
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """A pipeline that ran to its end.
+    """A completed pipeline run.
 
     Attributes:
         handle: The run's handle, for queries, its history and `assert_replays`.
-        result: What the pipeline returned.
-        record: The run as its event history tells it: steps, attempts, the baton after each.
+        result: The pipeline's result.
+        record: The run read from its history: steps, attempts, the baton after each.
     """
 
     handle: WorkflowHandle[Any, PipelineResult]
@@ -196,7 +196,7 @@ class PipelineRun:
 
     @property
     def baton(self) -> Baton:
-        """The final baton; of a type of your own, `result.final_baton(YourBaton)` has it typed."""
+        """The final baton. For your own type use `result.final_baton(YourBaton)`."""
         return self.record.baton
 
 
@@ -211,16 +211,16 @@ async def pipeline_worker(
 ) -> AsyncIterator[Worker]:
     """Run a worker for the tests inside the `async with` block.
 
-    Stages that still run when the block ends are cancelled. A run that this worker leaves behind is taken up by
-    the next worker of the queue within a second.
+    Stages that still run when the block ends are cancelled. The next worker of the queue continues open runs
+    within a second.
 
     Args:
         client: A client with `BatonPlugin`.
-        workflows: The pipelines it runs.
+        workflows: The pipelines.
         stages: Their stages.
-        task_queue: The queue it works for; one of its own by default, in the worker's `task_queue`.
-        replay_every_task: Run the pipeline's code again from its beginning at every step, which shows code that
-            does not answer alike each time. Slower.
+        task_queue: The task queue; a new one by default, in the worker's `task_queue`.
+        replay_every_task: Replay the pipeline from its beginning at every step, which reveals nondeterministic
+            code. Slower.
 
     Yields:
         The running worker.
@@ -257,19 +257,19 @@ async def run_pipeline(
     """Run a pipeline from start to end.
 
     Args:
-        worker: The worker whose queue it is started on, as `pipeline_worker` yields it.
+        worker: The worker, as from `pipeline_worker`; its task queue is used.
         pipeline: The workflow's `run` method, or the name of its type.
-        start: Its input.
-        id: The workflow's id; one of its own by default.
-        within: After how long the server ends a run that does not come to an end.
-        decisions: What a person decides meanwhile: yes or no by the title of the approval, each time it is open.
+        start: The pipeline's input.
+        id: The workflow's id; a new one by default.
+        within: The execution timeout.
+        decisions: Decisions by approval title, sent each time the approval is open.
 
     Returns:
-        The run.
+        The completed run.
 
     Raises:
-        temporalio.client.WorkflowFailureError: The pipeline failed, or did not end in time; a note says why, and how
-            each of its steps stood.
+        temporalio.client.WorkflowFailureError: The pipeline failed or timed out; a note has the reason and the
+            status of each step.
 
     Example:
         ```python
@@ -277,8 +277,8 @@ async def run_pipeline(
         assert run.result.steps == 2
         ```
     """
-    definition: Any = pipeline  # the client's overloads take either form, but no union of them
-    started: WorkflowHandle[Any, PipelineResult] = await worker.client.start_workflow(
+    definition: Any = pipeline  # the client's overloads accept either type, but not their union
+    handle: WorkflowHandle[Any, PipelineResult] = await worker.client.start_workflow(
         definition,
         start,
         id=id or f"test-{uuid4()}",
@@ -286,40 +286,40 @@ async def run_pipeline(
         execution_timeout=within,
         result_type=PipelineResult,
     )
-    person = asyncio.create_task(_decide(worker.client, started.id, decisions or {}))
+    decider = asyncio.create_task(_decide(worker.client, handle.id, decisions or {}))
     try:
-        result = await started.result()
+        result = await handle.result()
     except WorkflowFailureError as error:
-        with suppress(BatonError, RPCError):  # what it is to be told with is not worth more than the error
-            error.add_note(_course(await read_run(worker.client, started.id)))
+        with suppress(BatonError, RPCError):  # the note must not hide the error
+            error.add_note(_describe_course(await read_run(worker.client, handle.id)))
         raise
     finally:
-        person.cancel()
-    return PipelineRun(started, result, await read_run(worker.client, started.id))
+        decider.cancel()
+    return PipelineRun(handle, result, await read_run(worker.client, handle.id))
 
 
-def _course(run: RunRecord) -> str:
-    """Return why a run came to no end of its own, and how its steps stood."""
+def _describe_course(run: RunRecord) -> str:
+    """Return why a run failed, and the status of each step."""
     steps = [
-        f"- step {one.seq} {one.name!r} ({one.kind}): {one.status}"
-        + (f", {one.failure.splitlines()[0]}" if one.failure else "")
-        + (_UNDECIDED if one.kind is StepKind.APPROVAL and one.approved is None and not one.failure else "")
-        for one in run.steps
+        f"- step {step.seq} {step.name!r} ({step.kind}): {step.status}"
+        + (f", {step.failure.splitlines()[0]}" if step.failure else "")
+        + (_UNDECIDED if step.kind is StepKind.APPROVAL and step.approved is None and not step.failure else "")
+        for step in run.steps
     ]
-    return "\n".join([f"{run.workflow_id!r} {run.status}: {run.failure}", *(steps or ["- no step was begun"])])
+    return "\n".join([f"{run.workflow_id!r} {run.status}: {run.failure}", *(steps or ["- no step was started"])])
 
 
 async def _decide(client: Client, workflow_id: str, decisions: Mapping[str, bool]) -> None:
-    """Decide about a run's approvals, each time one is open, until it is cancelled."""
+    """Send decisions whenever one of a run's approvals is open, until cancelled."""
     handle = client.get_workflow_handle(workflow_id)
     while decisions:
-        with suppress(RPCError, PipelineError):  # nothing can be asked yet, or the baton changed just then
-            now: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
-            for one in now.waiting_for:
-                if one.kind == "approval" and one.name in decisions:
-                    decision = Decision(approval=one.name, approved=decisions[one.name], who="tester", why="a test")
-                    await decide(client, workflow_id, decision)
-        await asyncio.sleep(_LOOKS_EVERY)
+        with suppress(RPCError, PipelineError):  # the run cannot answer yet, or the baton has just changed
+            overview: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
+            titles = [waiting.name for waiting in overview.waiting_for if waiting.kind == "approval"]
+            for title in decisions.keys() & titles:
+                decision = Decision(approval=title, approved=decisions[title], who="tester", why="a test")
+                await decide(client, workflow_id, decision)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def assert_replays(
@@ -329,20 +329,19 @@ async def assert_replays(
     plugin: BatonPlugin | None = None,
     further: Sequence[Plugin] = (),
 ) -> None:
-    """Assert that the pipelines' code, as it is now, fits what a run has recorded.
+    """Assert that the pipelines' current code replays a recorded run.
 
-    Do this with committed histories of your released pipelines: code that does not fit them suspends every run
-    in progress that is older.
+    Use it with committed histories of released pipelines: code that does not replay them suspends older open runs.
 
     Args:
         run: A recorded history (`WorkflowHistory.from_json`), or the handle of a run, open or closed.
-        workflows: The pipelines, at least the one that ran.
-        plugin: The plugin to decode the history with; by default that of the handle's client. A recorded history needs
-            it if it is encrypted, or if payloads of it are in an artifact store that the environment does not name.
-        further: The other plugins of the worker, as of durable agents: `[DurableAgentsPlugin()]`.
+        workflows: The pipelines, at least that of the run.
+        plugin: The plugin that decodes the history; by default that of the handle's client. A recorded history needs
+            it if it is encrypted, or if payloads are in an artifact store that the environment does not name.
+        further: Other plugins of the worker, such as `[DurableAgentsPlugin()]`.
 
     Raises:
-        AssertionError: The code asks for something else than was recorded; the message says what.
+        AssertionError: The code does not replay the history; the message has the difference.
 
     Example:
         ```python
@@ -358,13 +357,13 @@ async def assert_replays(
     replay = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     if replay.replay_failure is not None:
         raise AssertionError(
-            f"the code does not fit the history of {history.workflow_id!r}: {replay.replay_failure}"
+            f"the code does not replay the history of {history.workflow_id!r}: {replay.replay_failure}"
         ) from replay.replay_failure
 
 
 def _plugin_of(handle: WorkflowHandle[Any, Any]) -> BatonPlugin | None:
     plugins = handle._client.config(active_config=True)["plugins"]
-    return next((one for one in plugins if isinstance(one, BatonPlugin)), None)
+    return next((plugin for plugin in plugins if isinstance(plugin, BatonPlugin)), None)
 
 
 async def assert_replays_folder(
@@ -374,58 +373,58 @@ async def assert_replays_folder(
     plugin: BatonPlugin | None = None,
     further: Sequence[Plugin] = (),
 ) -> int:
-    """Assert that the pipelines' code fits every history in a folder; the error names all that do not fit.
+    """Assert that the pipelines' code replays every history in a folder; the error lists all that fail.
 
-    Put a history there for each released pipeline and each way through it: `baton export RUN FILE` writes one.
+    Add a history for each path through each released pipeline; `baton export RUN FILE` writes one.
 
     Args:
-        folder: Searched with its sub-folders for `*.json`, each a history as `WorkflowHistory.to_json` writes it.
-        workflows: The pipelines, at least those that ran.
-        plugin: The plugin to decode the histories with; needed if they name an artifact store or are encrypted.
-        further: The other plugins of the worker, as of durable agents: `[DurableAgentsPlugin()]`.
+        folder: The folder, searched recursively for `*.json` as written by `WorkflowHistory.to_json`.
+        workflows: The pipelines, at least those of the histories.
+        plugin: The plugin that decodes the histories; needed if they use an artifact store or are encrypted.
+        further: Other plugins of the worker, such as `[DurableAgentsPlugin()]`.
 
     Returns:
-        How many histories there are.
+        The number of histories.
 
     Raises:
-        AssertionError: The folder has none; or some do not fit, are not histories, or belong to other pipelines.
+        AssertionError: There is no history, or some do not replay, are invalid, or belong to other pipelines.
 
     Example:
         ```python
-        async def test_released_runs_can_go_on():
+        async def test_released_runs_can_continue():
             assert await assert_replays_folder(Path("tests/histories"), [Delivery, Review]) >= 2
         ```
     """
-    files = _histories(folder)
+    files = _read_histories(folder)
     if not files:
         raise AssertionError(f"{str(folder)!r} has no history; write one with `baton export RUN FILE.json`")
     mismatches = []
     for name, text in files.items():
-        mismatch = await _mismatch(name, text, workflows, plugin, further)
+        mismatch = await _find_mismatch(name, text, workflows, plugin, further)
         mismatches += [mismatch] if mismatch is not None else []
     if mismatches:
-        listed = "\n".join(f"- {text}" for text in mismatches)
-        raise AssertionError(f"{len(mismatches)} of {len(files)} histories do not replay:\n{listed}")
+        lines = "\n".join(f"- {text}" for text in mismatches)
+        raise AssertionError(f"{len(mismatches)} of {len(files)} histories do not replay:\n{lines}")
     return len(files)
 
 
-def _histories(folder: Path) -> dict[str, str]:
-    """Return the texts of all histories below a folder, by their paths in it."""
+def _read_histories(folder: Path) -> dict[str, str]:
+    """Return the text of each history in a folder, by relative path."""
     files = sorted(folder.rglob("*.json"))
     return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
-async def _mismatch(
+async def _find_mismatch(
     name: str, text: str, workflows: Sequence[type], plugin: BatonPlugin | None, further: Sequence[Plugin]
 ) -> str | None:
-    """Return why a history does not replay, or None if it does."""
+    """Return why a history does not replay, or None."""
     try:
         history = WorkflowHistory.from_json(name.removesuffix(".json"), text)
         started = history.events[0].workflow_execution_started_event_attributes
-    except Exception as error:  # as many kinds as there are ways of not being a history
+    except Exception as error:  # an invalid history raises many kinds of errors
         return f"{name} is not a history: {type(error).__name__}: {error}"
-    if started.workflow_type.name not in {workflow_type(one) for one in workflows}:
-        return f"{name} is of the pipeline {started.workflow_type.name!r}, which is not among those given"
+    if started.workflow_type.name not in {workflow_type(workflow) for workflow in workflows}:
+        return f"{name} belongs to pipeline {started.workflow_type.name!r}, which was not passed"
     try:
         await assert_replays(history, workflows, plugin=plugin, further=further)
     except AssertionError as error:

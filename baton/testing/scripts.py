@@ -1,7 +1,7 @@
-"""Scripts: what agents and stages of a test answer, call by call, and whether all calls came as expected.
+"""Scripts: the answers of a test's agents and stages, call by call, and the calls that they expect.
 
-A script that is asked for more than it has, or with another prompt than it expects, ends the run at once with the
-reason, and tells it again when the test ends: in a pipeline the first one would be a failure among others.
+An unexpected call or prompt fails the run at once, and is reported again when the test ends, since a pipeline may
+hide the first failure.
 """
 
 import inspect
@@ -23,27 +23,26 @@ from baton.wire.text import quantity
 
 
 def not_again(error: Exception) -> Exception:
-    """Return what to raise where another run would do no better: in an activity what Temporal does not try again."""
+    """Return the error, in an activity as one that Temporal does not retry."""
     if activity.in_activity():
         return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
     return error
 
 
 class ScriptError(AssertionError):
-    """A script was not followed: the prompt was another than expected, or the calls were more or fewer."""
+    """A script was not followed: another prompt than expected, or too many or too few calls."""
 
 
 @dataclass(frozen=True)
 class Expect:
-    """One call of a scripted agent: what it answers, and what it must have been asked.
+    """One expected call of a scripted agent, and its answer.
 
     Attributes:
-        answer: What the call answers: a value; an exception, which is raised; or a function, async or not, of
-            whatever the agent was given (a `StageContext`, an `AgentWork`) that returns either. An assertion in it
-            that does not hold fails the script.
-        sees: Texts that the prompt must have.
-        lacks: Texts that it must not have.
-        check: A check of the whole prompt, which raises AssertionError.
+        answer: The answer: a value; an exception, which is raised; or a function of the `StageContext` or `AgentWork`,
+            async or not, that returns either. A failed assertion in it fails the script.
+        sees: Texts that the prompt must contain.
+        lacks: Texts that the prompt must not contain.
+        check: A function that raises AssertionError for a wrong prompt.
 
     Example:
         >>> Expect({"current_state": ["Planned"]}, sees=["Add login"]).refusal("## Baton: Add logout")
@@ -56,7 +55,7 @@ class Expect:
     check: Callable[[str], None] | None = None
 
     def refusal(self, prompt: str) -> str | None:
-        """Return what is wrong with a prompt, or None."""
+        """Return why a prompt is not the expected one, or None."""
         faults = [f"the prompt lacks {text!r}" for text in self.sees if text not in prompt]
         faults += [f"the prompt has {text!r}" for text in self.lacks if text in prompt]
         if not faults and self.check is not None:
@@ -68,12 +67,12 @@ class Expect:
 
 
 class Script:
-    """A list of calls to come, in order; use it as a context manager, or call `assert_used_up` at the end.
+    """The expected calls of an agent, in order. Use it as a context manager, or call `assert_used_up` at the end.
 
     Attributes:
-        name: Whose script it is, for messages.
+        name: The agent's or stage's name, for messages.
         prompts: The prompts so far.
-        failures: What went wrong so far.
+        failures: The failures so far.
 
     Example:
         >>> with Script("planner", ["plan A", Expect("plan B", sees=["too slow"])]) as script:
@@ -82,86 +81,86 @@ class Script:
     """
 
     def __init__(self, name: str, calls: Iterable[Any]) -> None:
-        """Set up a script.
+        """Create a script.
 
         Args:
-            name: Whose it is.
-            calls: The calls; what is no `Expect` is an answer to any prompt.
+            name: The agent's or stage's name.
+            calls: The calls: each an `Expect`, or an answer to any prompt.
         """
         self.name = name
         self.prompts: list[str] = []
         self.failures: list[str] = []
-        self._raised = ""
-        self._calls = [one if isinstance(one, Expect) else Expect(one) for one in calls]
+        self._last_error = ""
+        self._calls = [call if isinstance(call, Expect) else Expect(call) for call in calls]
 
     @property
     def left(self) -> int:
-        """How many calls have not come yet."""
+        """The number of calls that have not come yet."""
         return max(0, len(self._calls) - len(self.prompts))
 
-    def next(self, prompt: str, given: object = None) -> Any:
+    def next(self, prompt: str, argument: object = None) -> Any:
         """Return the answer to the next call, or raise it.
 
         Args:
-            prompt: What the agent is asked.
-            given: What an answer that is a function is called with; the prompt by default.
+            prompt: The agent's prompt.
+            argument: The argument of an answer that is a function; the prompt by default.
 
         Raises:
-            ScriptError: The script has no next call, or it expects another prompt. In an activity it is an
+            ScriptError: The script has no next call, or expects another prompt. In an activity it is an
                 `ApplicationError` that is not retried.
         """
         number = len(self.prompts)
         self.prompts.append(prompt)
         if number >= len(self._calls):
-            raise self._failed(f"{self._called}{self._raised}. The prompt was:\n{prompt}")
+            raise self._fail(f"{self._call_count}{self._last_error}. The prompt was:\n{prompt}")
         expected = self._calls[number]
         if refusal := expected.refusal(prompt):
-            raise self._failed(f"call {number + 1} of {self.name!r}: {refusal}. The prompt was:\n{prompt}")
+            raise self._fail(f"call {number + 1} of {self.name!r}: {refusal}. The prompt was:\n{prompt}")
         answer = expected.answer
         if callable(answer) and not isinstance(answer, type):
-            with self._asked(number + 1):
-                answer = answer(prompt if given is None else given)
-        return self._answered(answer, number + 1)
+            with self._report_errors(number + 1):
+                answer = answer(prompt if argument is None else argument)
+        return self._return_or_raise(answer, number + 1)
 
-    async def answer(self, prompt: str, given: object = None) -> Any:
-        """Return the answer to the next call as `next` does, that of an async function too, or raise it."""
-        answer = self.next(prompt, given)
+    async def answer(self, prompt: str, argument: object = None) -> Any:
+        """Like `next`, but await an answer that is an async function."""
+        answer = self.next(prompt, argument)
         number = len(self.prompts)
         if not inspect.isawaitable(answer):
             return answer
-        with self._asked(number):
+        with self._report_errors(number):
             answer = await answer
-        return self._answered(answer, number)
+        return self._return_or_raise(answer, number)
 
     @contextmanager
-    def _asked(self, number: int) -> Iterator[None]:
-        """Fail for an assertion of a function that does not hold, and keep what else it raises."""
+    def _report_errors(self, number: int) -> Iterator[None]:
+        """Turn a failed assertion in an answer's function into a failure; remember other errors."""
         try:
             yield
         except AssertionError as error:
-            raise self._failed(f"call {number} of {self.name!r}: {error or 'its assertion failed'}") from error
+            raise self._fail(f"call {number} of {self.name!r}: {error or 'its assertion failed'}") from error
         except Exception as error:
-            self._raised = f"; call {number} raised {type(error).__name__}: {error}"
+            self._last_error = f"; call {number} raised {type(error).__name__}: {error}"
             raise
 
-    def _answered(self, answer: Any, number: int) -> Any:
-        """Return an answer; raise it if it is an exception, and keep that for a call too many, which may follow."""
+    def _return_or_raise(self, answer: Any, number: int) -> Any:
+        """Return the answer, or raise and remember it if it is an exception."""
         if isinstance(answer, BaseException):
-            self._raised = f"; call {number} raised {type(answer).__name__}: {answer}"
+            self._last_error = f"; call {number} raised {type(answer).__name__}: {answer}"
             raise answer
         return answer
 
     @property
-    def _called(self) -> str:
-        """How often it was called, and how often it expects to be."""
-        called, has = quantity(len(self.prompts), "time"), quantity(len(self._calls), "call")
-        return f"{self.name!r} was called {called}; its script has {has}"
+    def _call_count(self) -> str:
+        """The number of calls so far and of expected calls, as a sentence."""
+        calls, expected = quantity(len(self.prompts), "time"), quantity(len(self._calls), "call")
+        return f"{self.name!r} was called {calls}; its script has {expected}"
 
     def fault(self) -> str | None:
-        """Return what is wrong with the calls so far if no more come, or None."""
+        """Return the failures, assuming that no more calls come, or None."""
         faults = list(self.failures)
         if self.left:
-            faults.append(self._called)
+            faults.append(self._call_count)
         return "\n".join(faults) or None
 
     def assert_used_up(self) -> None:
@@ -173,8 +172,8 @@ class Script:
         if (fault := self.fault()) is not None:
             raise ScriptError(fault)
 
-    def _failed(self, reason: str) -> Exception:
-        """Note a failure, and return what to raise."""
+    def _fail(self, reason: str) -> Exception:
+        """Record a failure and return the error to raise."""
         self.failures.append(reason)
         return not_again(ScriptError(reason))
 
@@ -185,7 +184,7 @@ class Script:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Assert that it was used up; if the block raised, what the script knows of it is said with that."""
+        """Assert that the script was used up; add its failures as a note to an error of the block."""
         if error is None:
             self.assert_used_up()
         elif self.failures:
@@ -193,12 +192,12 @@ class Script:
 
 
 class Scripted:
-    """Anyone who answers by a script: at the end of a `with` block it has been asked for all of it."""
+    """Base class for what answers from a script, as a context manager that asserts that the script was used up."""
 
     script: Script
 
     def __enter__(self) -> Self:
-        """Return it."""
+        """Return the agent or stage."""
         return self
 
     def __exit__(
@@ -209,10 +208,10 @@ class Scripted:
 
 
 class ScriptedStage(Scripted, Stage[StageContext[Any], Any]):
-    """A stage of another's name and terms, which answers by a script; `scripted_stage` makes it.
+    """A stand-in for a stage that answers from a script; see `scripted_stage`.
 
     Attributes:
-        script: The script; its `prompts` are what the stage's agent would have been asked.
+        script: The script; its `prompts` are those that the stage's agent would have got.
     """
 
     def __init__(self, stage: Stage[Any, Any], calls: Iterable[Any]) -> None:
@@ -221,20 +220,20 @@ class ScriptedStage(Scripted, Stage[StageContext[Any], Any]):
         async def answer(context: StageContext[Any]) -> Any:
             return await script.answer(await context.prompt_with_inputs(), context)
 
-        answer.__annotations__["context"] = StageContext[stage.baton_type]  # type: ignore[name-defined]  # made here
+        answer.__annotations__["context"] = StageContext[stage.baton_type]  # type: ignore[name-defined]  # a type at run time
         super().__init__(answer, stage.spec)
         self.script = script
 
 
 def scripted_stage(stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:
-    """Return a stand-in for a stage, of its name and terms, that answers by a script.
+    """Return a stand-in for a stage, with its name and options, that answers from a script.
 
-    The pipeline's code stays as it is: give the stand-in to the worker in the stage's place. Its prompt is rendered
-    at every call, as for an agent.
+    Pass it to the worker instead of the stage; the pipeline's code does not change. Its prompt is rendered at every
+    call, as for an agent.
 
     Args:
-        stage: The stage that it stands for.
-        calls: Its answers in order, each a patch, a `StageResult`, an exception, a function of the `StageContext`,
+        stage: The stage to replace.
+        calls: The answers in order: each a patch, a `StageResult`, an exception, a function of the `StageContext`,
             async or not, or an `Expect` with one of these.
 
     Example:
@@ -248,15 +247,15 @@ def scripted_stage(stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:
 
 
 class ScriptedAgent(Scripted):
-    """An agent that answers by a script, and knows whether it was asked for all of it.
+    """An agent that answers from a script.
 
-    Its calls are answers in order: an `AgentAnswer`; a patch; a text, which is read as a model's last word; an
-    exception; a function of the `AgentWork`, async if it calls its tools; or an `Expect` with one of these. What is
-    expected of the prompt is searched in the instructions and the whole user turn.
+    Its calls are answers in order: an `AgentAnswer`; a patch; a text, which is parsed as a model's final answer; an
+    exception; a function of the `AgentWork`, async if it calls tools; or an `Expect` with one of these. Expected
+    texts are searched in the instructions and the user turn.
 
     Args:
         name: The agent's name.
-        calls: Its calls.
+        calls: The calls.
 
     Attributes:
         script: The script, with the prompts so far.
@@ -280,7 +279,7 @@ class ScriptedAgent(Scripted):
         """Answer the next call.
 
         Raises:
-            ScriptError: The script has no such call; see `Script.next`.
+            ScriptError: The call was not expected; see `Script.next`.
         """
         answer = await self.script.answer(f"{work.instructions}\n{work.user_turn()}", work)
         if isinstance(answer, AgentAnswer):
@@ -290,8 +289,8 @@ class ScriptedAgent(Scripted):
         if answer is None or isinstance(answer, BatonPatch | Mapping):
             return AgentAnswer(patch=answer)
         raise TypeError(
-            f"the script of {self.name!r} answers with {type(answer).__name__}; an agent answers with an AgentAnswer, "
-            "a patch, a text or nothing"
+            f"the script of {self.name!r} answers with {type(answer).__name__}; expected an AgentAnswer, a patch, "
+            "a text or None"
         )
 
     def assert_used_up(self) -> None:
@@ -300,7 +299,7 @@ class ScriptedAgent(Scripted):
 
 
 class Scripts:
-    """Makes scripted agents and stages, and knows whether all their calls came; the fixture `baton_scripts`.
+    """Creates scripted agents and stages and checks that all their calls came; the fixture `baton_scripts`.
 
     Example:
         >>> scripts = Scripts()
@@ -312,34 +311,34 @@ class Scripts:
     """
 
     def __init__(self) -> None:
-        self._made: list[Script] = []
+        self._scripts: list[Script] = []
 
     def agent(self, name: str, *calls: Any) -> ScriptedAgent:
-        """Return an agent that answers by a script; see `ScriptedAgent`."""
-        made = ScriptedAgent(name, *calls)
-        self._made.append(made.script)
-        return made
+        """Return an agent that answers from a script; see `ScriptedAgent`."""
+        agent = ScriptedAgent(name, *calls)
+        self._scripts.append(agent.script)
+        return agent
 
     def stage(self, stage: Stage[Any, Any], *calls: Any) -> ScriptedStage:
-        """Return a stand-in for a stage that answers by a script; see `scripted_stage`."""
-        made = scripted_stage(stage, *calls)
-        self._made.append(made.script)
-        return made
+        """Return a stand-in for a stage; see `scripted_stage`."""
+        scripted = scripted_stage(stage, *calls)
+        self._scripts.append(scripted.script)
+        return scripted
 
     @property
     def prompts(self) -> dict[str, list[str]]:
-        """What each of them was shown so far."""
-        shown: dict[str, list[str]] = {}
-        for one in self._made:
-            shown.setdefault(one.name, []).extend(one.prompts)
-        return shown
+        """The prompts so far, by name."""
+        prompts: dict[str, list[str]] = {}
+        for script in self._scripts:
+            prompts.setdefault(script.name, []).extend(script.prompts)
+        return prompts
 
     def assert_used_up(self) -> None:
         """Assert that every call of every script came, and as expected.
 
         Raises:
-            ScriptError: Some did not; the message has all mistakes.
+            ScriptError: Some did not; the message lists all failures.
         """
-        faults = [fault for one in self._made if (fault := one.fault()) is not None]
+        faults = [fault for script in self._scripts if (fault := script.fault()) is not None]
         if faults:
             raise ScriptError("\n".join(faults))

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-INI = re.compile(r"^```ini\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^```python\n# (?P<name>[\w/]+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 CASSETTE = """
@@ -89,62 +87,34 @@ def run_pytest(folder: Path, *arguments: str, **variables: str) -> subprocess.Co
     plain.pop("CI", None)
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *arguments]
     command += ["-p", "no:langsmith_plugin"]  # not this project's, and Python 3.14 warns about it
-    if not (folder / "pytest.ini").exists():
-        command += ["-p", "no:asyncio"]
+    command += ["-p", "no:asyncio"]
     return subprocess.run(
         command, cwd=folder, env={**plain, **variables}, capture_output=True, text=True, timeout=300, check=False
     )
 
 
-@pytest.fixture(scope="module")
-def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files of docs/testing.md."""
-    folder = tmp_path_factory.mktemp("testing")
-    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    for block in FILE.finditer(text):
-        (folder / block["name"]).write_text(block["text"], encoding="utf-8")
-    [settings] = INI.findall(text)
-    (folder / "pytest.ini").write_text(settings, encoding="utf-8")
-    return folder
+class TestServer:
+    def test_no_asyncio_plugin_is_needed(self, tmp_path: Path) -> None:
+        """No fixture is asynchronous, so a plain test can call `asyncio.run`."""
+        guide = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+        for block in FILE.finditer(guide):
+            if block["name"] in ("stages.py", "pipeline.py"):
+                (tmp_path / block["name"]).write_text(block["text"], encoding="utf-8")
+        (tmp_path / "test_plain.py").write_text(NO_ASYNC_PLUGIN, encoding="utf-8")
 
+        result = run_pytest(tmp_path)
 
-@pytest.fixture
-def plain(guide: Path, tmp_path: Path) -> Path:
-    """Return a folder with the guide's pipeline and a test that is no coroutine."""
-    for name in ("stages.py", "pipeline.py"):
-        shutil.copy(guide / name, tmp_path)
-    (tmp_path / "test_plain.py").write_text(NO_ASYNC_PLUGIN, encoding="utf-8")
-    return tmp_path
+        assert result.returncode == 0, result.stdout + result.stderr
 
-
-class TestGuide:
-    def test_its_tests_pass(self, guide: Path) -> None:
-        """In a new folder, on a server that the plugin starts; what it says to record is recorded first."""
-        recorded = run_pytest(guide, "--baton-record")
-        played = run_pytest(guide)
-
-        for ended in (recorded, played):
-            assert ended.returncode == 0, ended.stdout + ended.stderr
-            assert " passed" in ended.stdout
-        assert "baton recorded answers: look at them before you commit them" in recorded.stdout
-        assert "baton recorded" not in played.stdout
-        assert list((guide / "cassettes").rglob("*.json"))
-
-    def test_no_asyncio_plugin_is_needed(self, plain: Path) -> None:
-        """The fixtures are plain ones, so `asyncio.run` in a plain test will do."""
-        ended = run_pytest(plain)
-
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-
-    def test_a_server_that_ends_by_itself_ends_the_session(self, tmp_path: Path) -> None:
-        """One test fails, and not each that follows; what the server said last is told."""
+    def test_a_server_that_exits_ends_the_session(self, tmp_path: Path) -> None:
+        """Only one test fails, with the end of the server's log."""
         (tmp_path / "test_it.py").write_text(DEAD_SERVER, encoding="utf-8")
-        for more in ((), ("-n", "1")):
-            ended = run_pytest(tmp_path, "-p", "no:asyncio", *more)
-            assert "1 failed" in ended.stdout, ended.stdout
-            assert re.search(r"the Temporal server .* ended with code -?\d+ while they ran; the end of", ended.stdout)
-            assert "Temporal Server:" in ended.stdout
-            assert "2 failed" not in ended.stdout
+        for arguments in ((), ("-n", "1")):
+            result = run_pytest(tmp_path, *arguments)
+            assert "1 failed" in result.stdout, result.stdout
+            assert re.search(r"the Temporal server .* exited with code -?\d+ while they ran; the end of", result.stdout)
+            assert "Temporal Server:" in result.stdout
+            assert "2 failed" not in result.stdout
 
 
 class TestRecording:
@@ -166,7 +136,9 @@ class TestRecording:
         assert [one.returncode for one in (unrecorded, recorded, played, missed, again)] == [1, 0, 0, 1, 0]
         assert "has no answer of 'planner'" in unrecorded.stdout
         file = folder / "cassettes" / "test_model" / "test_the_model_is_asked.json"
+        assert "baton recorded answers: review them before you commit them" in recorded.stdout
         assert f"1 in {file.relative_to(folder)}" in recorded.stdout
+        assert "baton recorded" not in played.stdout
         assert "-No new service" in missed.stdout
         assert "+No new dependency" in missed.stdout
         [answer] = json.loads(file.read_text(encoding="utf-8"))["answers"]

@@ -75,7 +75,7 @@ class TestScriptedAgent:
 
     async def test_what_no_agent_answers_is_a_mistake_in_the_script(self) -> None:
         """The message names the types that will do."""
-        with pytest.raises(TypeError, match="answers with int; an agent answers with an AgentAnswer"):
+        with pytest.raises(TypeError, match="answers with int; expected an AgentAnswer"):
             await agent_stage(ScriptedAgent("plan", 7))(context())
 
 

@@ -185,7 +185,7 @@ class TestCassette:
         monkeypatch.setenv("MODEL_PASSWORD", '"Tür"\n1234\n')
 
         model = Model(answer)
-        with pytest.raises(ValueError, match=r"'MODEL_(API_KEY|PASSWORD)', so it is not recorded") as raised:
+        with pytest.raises(ValueError, match=r"'MODEL_(API_KEY|PASSWORD)'; it is not recorded") as raised:
             await Cassette(file, record=True).answer("planner", prompt, model)
         assert "sk-123456789" not in str(raised.value)
         assert Cassette(file).recordings == []

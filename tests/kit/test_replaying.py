@@ -35,11 +35,9 @@ class TestAssertReplaysFolder:
 
         told = str(raised.value).splitlines()
         assert told[0] == "3 of 3 histories do not replay:"
-        assert "linear.json: the code does not fit" in told[1]
+        assert "linear.json: the code does not replay" in told[1]
         assert told[2].startswith("- notes.json is not a history: ")
-        assert any(
-            "old/approval.json is of the pipeline 'Gated', which is not among those given" in one for one in told
-        )
+        assert any("old/approval.json belongs to pipeline 'Gated', which was not passed" in one for one in told)
 
     async def test_an_empty_folder_is_no_success(self, tmp_path: Path) -> None:
         """Nothing was replayed, and the message says how to get a history."""

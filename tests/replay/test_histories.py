@@ -96,7 +96,7 @@ class TestMutants:
     @pytest.mark.parametrize(("mutant", "name"), MUTANTS)
     async def test_a_mutant_is_caught(self, mutant: type, name: str) -> None:
         """By replaying, in milliseconds, with what was found and what was expected."""
-        with pytest.raises(AssertionError, match=rf"does not fit the history of '{name}': .*Nondeterminism"):
+        with pytest.raises(AssertionError, match=rf"does not replay the history of '{name}': .*Nondeterminism"):
             await assert_replays(history(HISTORIES / f"{name}.json"), [mutant])
 
     async def test_temporals_own_replayer_catches_it_too(self) -> None:
