@@ -223,7 +223,7 @@ class BatonPlugin(SimplePlugin):
             stack.enter_context(event_loop_watchdog())
             runner = worker.config(active_config=True).get("workflow_runner")
             if isinstance(runner, GuardedRunner | PipelineRunner) and runner.cache is not None:
-                runner.cache.belongs_to(worker)
+                runner.cache.attach(worker)
             await next(worker)
 
 

@@ -47,7 +47,7 @@ from baton.runs.client_waiting import (
     find_unchosen,
     pinned_build,
     polling_builds,
-    recent_pollers,
+    recent_identities,
 )
 from baton.wire.names import SEARCH_ATTRIBUTES, WAIT_FOR_WORKER
 from baton.wire.text import host_of, is_loopback, quantity
@@ -295,7 +295,7 @@ async def check_workers(client: Client, task_queue: str) -> Finding:
     queue = await describe_queue(client, task_queue)
     if finding := _check_routing(queue, task_queue) or await _check_pinned_runs(client, task_queue):
         return finding
-    if pollers := recent_pollers(queue):
+    if pollers := recent_identities(queue):
         return Finding("workers", Mark.OK, f"{quantity(len(pollers), 'worker')} recently polled {task_queue!r}")
     found = f"no worker polls task queue {task_queue!r}"
     quoted = task_queue.replace("'", "''")
@@ -312,7 +312,7 @@ async def check_routing(client: Client, task_queue: str) -> Finding | None:
 
 
 def _check_routing(queue: DescribeTaskQueueResponse, task_queue: str) -> Finding | None:
-    pollers = recent_pollers(queue)
+    pollers = recent_identities(queue)
     unchosen = find_unchosen(queue)
     if unchosen is None:
         return None

@@ -131,19 +131,19 @@ class DevServer:
     @property
     def address(self) -> str:
         """The address for Temporal clients."""
-        self._started()
+        self._require_process()
         return f"{HOST}:{self._port}"
 
     @property
     def ui_url(self) -> str | None:
         """The web UI's URL, or None if there is none."""
-        self._started()
+        self._require_process()
         return None if self._ui_port is None else f"http://{HOST}:{self._ui_port}"
 
     @property
     def process(self) -> asyncio.subprocess.Process:
         """The server's process."""
-        return self._started()
+        return self._require_process()
 
     async def start(self) -> Self:
         """Start the server and return once it serves, with its namespace and search attributes."""
@@ -159,10 +159,10 @@ class DevServer:
                     self._port, self._ui_port = _reserve_ports(self.options.port, self.options.ui_port, ports)
                     try:
                         self._process = await self._launch(program, log, lock)
-                        await self._serving(self._process, output)
+                        await self._wait_until_serving(self._process, output)
                         break
                     except BaseException as error:
-                        await self._end(grace=0)
+                        await self._end_process(grace=0)
                         # Another process may have taken an inner port, or one of these if none can be held.
                         if not (may_retry and isinstance(error, ServerError) and _PORT_IN_USE in output.text()):
                             raise
@@ -170,7 +170,7 @@ class DevServer:
 
     async def stop(self) -> None:
         """Stop the server: ask it to end, and kill it after ten seconds, or at once if this is cancelled."""
-        await self._end(grace=0 if self.options.database is None else _STOP_SECONDS)
+        await self._end_process(grace=0 if self.options.database is None else _STOP_SECONDS)
 
     async def __aenter__(self) -> Self:
         """Start the server."""
@@ -182,7 +182,7 @@ class DevServer:
         """Stop the server."""
         await self.stop()
 
-    def _started(self) -> asyncio.subprocess.Process:
+    def _require_process(self) -> asyncio.subprocess.Process:
         if self._process is None:
             raise RuntimeError("the server was not started; use it as an 'async with' context, or await start()")
         return self._process
@@ -192,7 +192,7 @@ class DevServer:
         if database is None:
             return ChildLock()
         lock_file = database.with_name(f"{database.name}.lock")
-        with _folder_of(lock_file):
+        with _make_folder(lock_file):
             return await ChildLock.take(lock_file, _LOCK_SECONDS)
 
     def _open_log(self) -> IO[bytes]:
@@ -200,7 +200,7 @@ class DevServer:
         if file is None:
             # Windows cannot delete a file that the server still has open.
             return tempfile.NamedTemporaryFile(delete=sys.platform != "win32")
-        with _folder_of(file):
+        with _make_folder(file):
             return file.open("a+b")
 
     async def _launch(self, program: Path, log: IO[bytes], lock: ChildLock) -> asyncio.subprocess.Process:
@@ -224,9 +224,9 @@ class DevServer:
         memory = _TUNED_MEMORY if self.options.tuned and self.options.database is not None else {}
         return {**memory, **inherited}
 
-    async def _serving(self, process: asyncio.subprocess.Process, output: "_Output") -> None:
+    async def _wait_until_serving(self, process: asyncio.subprocess.Process, output: "_Output") -> None:
         """Wait until the server answers and has its search attributes."""
-        ready, exited = asyncio.create_task(self._until_it_serves(output)), asyncio.create_task(process.wait())
+        ready, exited = asyncio.create_task(self._wait_for_services(output)), asyncio.create_task(process.wait())
         try:
             await asyncio.wait((ready, exited), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if ready.done() and process.returncode is None:
@@ -241,16 +241,16 @@ class DevServer:
             problem = f"ended with code {process.returncode} before it served"
         raise ServerError(f"the Temporal server {problem}; its last output:\n{log_tail(output.text())}")
 
-    async def _until_it_serves(self, output: "_Output") -> None:
+    async def _wait_for_services(self, output: "_Output") -> None:
         """Wait for an answer, and for the line that the process writes once all its services have started."""
-        while not await self._answers():  # noqa: ASYNC110 - a server gives no event
+        while not await self._is_answering():  # noqa: ASYNC110 - a server gives no event
             await asyncio.sleep(_POLL_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_SECONDS):
                 while not re.search(_SERVES_LINE % self._port, output.text(), re.MULTILINE):  # noqa: ASYNC110 - nor a log
                     await asyncio.sleep(_POLL_SECONDS)
 
-    async def _answers(self) -> bool:
+    async def _is_answering(self) -> bool:
         request = ListSearchAttributesRequest(namespace=self.options.namespace)
         try:
             client = await Client.connect(self.address, namespace=self.options.namespace)
@@ -259,7 +259,7 @@ class DevServer:
             return False
         return set(self.options.search_attributes) <= set(response.custom_attributes)
 
-    async def _end(self, grace: float) -> None:
+    async def _end_process(self, grace: float) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -277,7 +277,7 @@ class DevServer:
 
 
 @contextlib.contextmanager
-def _folder_of(file: Path) -> Iterator[None]:
+def _make_folder(file: Path) -> Iterator[None]:
     """Make the folder of ``file``; an OSError in the block becomes a `ServerError`."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

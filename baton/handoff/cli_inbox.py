@@ -49,7 +49,7 @@ from baton.handoff.cli_inbox_pages import (
 )
 from baton.handoff.client_inbox import open_approvals, run_approvals
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
-from baton.runs.cli_show import asked_rows
+from baton.runs.cli_show import approval_rows
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.runs.client_waiting import answer_of, must_be_answerable, no_worker_error
@@ -98,7 +98,7 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
                 plain(approval.name, "bold yellow"),
                 (f"  since {format_time(approval.since)}", "dim"),
             ),
-            *asked_rows(workflow_id, approval),
+            *approval_rows(workflow_id, approval),
             Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(approval.name)} --why '…'"),
         )
     if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:

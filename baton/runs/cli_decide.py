@@ -37,7 +37,7 @@ from baton.core.history import StepKind
 from baton.core.messages import Decided, Waiting
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
-from baton.runs.cli_show import asked_rows, baton_card, form_fields
+from baton.runs.cli_show import approval_rows, baton_card, form_fields
 from baton.runs.cli_watch import news_lines
 from baton.runs.client_follow import follow
 from baton.runs.client_waiting import answer_of, must_be_answerable
@@ -213,7 +213,7 @@ async def approval_card(store: ArtifactStore | None, target: Target, open_approv
         baton_card(AnyBaton.model_validate(open_approval.baton)),
         "",
         Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
-        *asked_rows(target.workflow_id, await _with_contents(store, waiting)),
+        *approval_rows(target.workflow_id, await _with_contents(store, waiting)),
         plain(f"  step {waiting.seq}, since {format_time(waiting.since)}{until}", "dim"),
         plain(f"  baton {digest(open_approval.baton)[:19]}…", "dim"),
     )
@@ -260,8 +260,8 @@ class LiveView:
     store: ArtifactStore | None = None
     asks: bool = False
     _pending_lines: list[Text] = field(default_factory=list)
-    _open: dict[tuple[str, int], str] = field(default_factory=dict)  # the titles of open approvals by run and step
-    _asked: list[tuple[str, int]] = field(default_factory=list)
+    _open_titles: dict[tuple[str, int], str] = field(default_factory=dict)  # of open approvals, by run and step
+    _asked_steps: list[tuple[str, int]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
     _is_sent: bool = False
 
@@ -273,20 +273,20 @@ class LiveView:
                     for line in news_lines(update.news, update.run):
                         self._write(line)
                     if self.asks:
-                        await self._look(update.run)
+                        await self._update_questions(update.run)
         finally:
             await self._withdraw()
 
-    async def _look(self, run: RunRecord) -> None:
+    async def _update_questions(self, run: RunRecord) -> None:
         """Ask about open approvals; stop asking about decided ones."""
-        self._open = {
+        self._open_titles = {
             (run.run_id, step.seq): step.name
             for step in run.steps
             if step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING
         }
-        if self._is_asking and self._asked[-1] not in self._open:
+        if self._is_asking and self._asked_steps[-1] not in self._open_titles:
             if not self._is_sent:
-                self._say("\ndecided elsewhere")
+                self._remark("\ndecided elsewhere")
             await self._withdraw()
         if not self._is_asking:
             self._asking = asyncio.create_task(self._ask(run.workflow_id))
@@ -302,7 +302,7 @@ class LiveView:
                 self._asking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._asking
-            self._release()
+            self._flush()
 
     def _write(self, line: Text) -> None:
         if self._is_asking:
@@ -310,53 +310,53 @@ class LiveView:
         else:
             self.console.print(line, soft_wrap=True)
 
-    def _release(self) -> None:
+    def _flush(self) -> None:
         while self._pending_lines:
             self.console.print(self._pending_lines.pop(0), soft_wrap=True)
 
     async def _ask(self, workflow_id: str) -> None:
         """Ask a person about each open approval, until a decision counts or they leave it open."""
         target = Target(workflow_id, None)
-        while unasked := [key for key in self._open if key not in self._asked]:
-            self._asked.append(unasked[0])
-            title = self._open[unasked[0]]
+        while unasked := [key for key in self._open_titles if key not in self._asked_steps]:
+            self._asked_steps.append(unasked[0])
+            title = self._open_titles[unasked[0]]
             try:
-                while not await self._is_decided(target, title):
+                while not await self._try_to_decide(target, title):
                     pass
             except EOFError:
                 quoted_id, quoted_title = shlex.quote(workflow_id), shlex.quote(title)
-                self._say(f"\nleft open; decide later: baton approve {quoted_id} {quoted_title} --why '…'")
+                self._remark(f"\nleft open; decide later: baton approve {quoted_id} {quoted_title} --why '…'")
             except BatonError as error:  # it is no longer open
-                self._say(str(error))
-            self._release()
+                self._remark(str(error))
+            self._flush()
 
-    async def _is_decided(self, target: Target, title: str) -> bool:
+    async def _try_to_decide(self, target: Target, title: str) -> bool:
         """Show an approval, ask, and decide; return False if the decision was refused."""
         open_approval = await answer_of(self.client, target.workflow_id, read_open_approval(self.client, target, title))
         self.console.print(await approval_card(self.store, target, open_approval))
         if open_approval.waiting.proof:
             raise EOFError  # it needs a key
         approved = (
-            await self._typed(f"approve {title!r}? [y/n, Ctrl-D leaves it open]", "y", "yes", "n", "no")
+            await self._prompt(f"approve {title!r}? [y/n, Ctrl-D leaves it open]", "y", "yes", "n", "no")
         ).startswith("y")
-        answer = await fill_form(open_approval.waiting, {}, self._typed) if approved else None
-        why = await self._typed("why")
+        answer = await fill_form(open_approval.waiting, {}, self._prompt) if approved else None
+        why = await self._prompt("why")
         decision = open_approval.decision(approved=approved, who=current_user(), why=why, answer=answer)
         self._is_sent = True
         try:
             result = await answer_of(self.client, target.workflow_id, decide(self.client, target.workflow_id, decision))
         except BatonError as error:
-            self._say(str(error))
+            self._remark(str(error))
             return False
         finally:
             self._is_sent = False
         self.console.print(render_outcome(result))
         return True
 
-    def _say(self, text: str) -> None:
+    def _remark(self, text: str) -> None:
         self.console.print(block(text, "yellow"), soft_wrap=True)
 
-    async def _typed(self, question: str, *choices: str) -> str:
+    async def _prompt(self, question: str, *choices: str) -> str:
         """Return a non-empty line from the person, one of the choices if there are any.
 
         The event loop reads the terminal, so the run continues meanwhile. Input typed before the question is dropped.

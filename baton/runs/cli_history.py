@@ -38,7 +38,7 @@ async def history(session: Session, run: RunArgument) -> None:
         return
     session.show(heading(record), "", history_table(record))
     for at, decision in record.decided:
-        session.show(_handoff_decision(at, decision, record))
+        session.show(_decision_line(at, decision, record))
     if hints := repair_hints(record):
         session.show("", *hints)
 
@@ -48,15 +48,15 @@ def history_table(record: RunRecord) -> Any:
     table = make_table("", "#", "step", "when", "took", "what changed", right=("#", "took"), whole=("when", "took"))
     steps = {step.seq: step for step in record.steps}
     shown: set[int] = set()
-    for entry, before in _pairs_merges_first(record):
+    for entry, before in _with_merges_first(record):
         step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
         is_branch = entry.kind is StepKind.BRANCH
         shown.add(entry.seq)
         table.add_row(
             "" if step is None or is_branch else glyph(step),
             "" if is_branch or step is None else str(entry.seq),
-            stack(_name(entry), _kind(entry, step)),
-            "" if is_branch else format_time(_ended(entry, step), record.began),
+            stack(_name_cell(entry), _kind_cell(entry, step)),
+            "" if is_branch else format_time(_end_time(entry, step), record.began),
             "" if step is None or is_branch else format_duration(_duration(step)),
             _hanging(_entry_lines(entry, before)),
         )
@@ -66,7 +66,7 @@ def history_table(record: RunRecord) -> Any:
     return table
 
 
-def _pairs_merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Before]]:
+def _with_merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Before]]:
     """Return the entries with the old values of their fields; a merge comes before its branches."""
     pairs = [*with_before(record)]
     merges = {entry.seq: index for index, (entry, _) in enumerate(pairs) if entry.kind is StepKind.MERGE}
@@ -78,13 +78,13 @@ def _pairs_merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Before]]:
     return [pairs[index] for index in sorted(range(len(pairs)), key=order)]
 
 
-def _name(entry: HistoryEntry) -> Text:
+def _name_cell(entry: HistoryEntry) -> Text:
     attempts = f" ×{entry.attempt}" if entry.attempt > 1 else ""
     indent = "  " if entry.kind is StepKind.BRANCH else ""
     return Text.assemble(indent, plain(entry.stage_id, "" if indent else "bold"), (attempts, "yellow"))
 
 
-def _kind(entry: HistoryEntry, step: Step | None) -> Text | None:
+def _kind_cell(entry: HistoryEntry, step: Step | None) -> Text | None:
     """Return the kind of step, or the decision and who made it; None for an ordinary stage."""
     by = f" by {entry.by}" if entry.by else ""
     if step is not None and step.approved is not None:
@@ -106,7 +106,7 @@ def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
     return lines
 
 
-def _handoff_decision(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text:
+def _decision_line(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text:
     amount = f" by {format_usd(decision.micro_usd)}" if decision.micro_usd else ""
     why = f": “{decision.why}”" if decision.why else ""
     summary = f"{format_time(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
@@ -133,7 +133,7 @@ def _unfinished_row(step: Step, record: RunRecord) -> list[Any]:
     ]
 
 
-def _ended(entry: HistoryEntry, step: Step | None) -> datetime:
+def _end_time(entry: HistoryEntry, step: Step | None) -> datetime:
     return step.ended if step is not None and step.ended is not None else entry.timestamp
 
 
@@ -154,7 +154,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "stage_id": entry.stage_id,
                 "kind": entry.kind.value,
                 "status": step.status.value if step else StepStatus.DONE.value,
-                "timestamp": _ended(entry, step).isoformat(),
+                "timestamp": _end_time(entry, step).isoformat(),
                 "seconds": None if took is None else took.total_seconds(),
                 "attempt": entry.attempt,
                 "by": entry.by,

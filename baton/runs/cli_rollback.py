@@ -31,7 +31,7 @@ from baton.cli.session import (
 from baton.client import RollbackPoint, RolledBackRun, Step, find_point, roll_back
 from baton.errors import HistoryError, PipelineError
 from baton.runs.cli_list import parse_status
-from baton.runs.cli_show import heading, spent
+from baton.runs.cli_show import format_spend, heading
 from baton.runs.client_list import ListedRun, RunFilter, list_runs
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunStatus
@@ -166,7 +166,7 @@ def _preview_of_all(points: list[RollbackPoint]) -> RenderableType:
             plain(point.newest.status.value),
             plain(f"{point.step.seq} {point.step.name}"),
             str(len(point.again)),
-            plain(" · ".join(spent(point.spent)) or "nothing"),
+            plain(" · ".join(format_spend(point.spent)) or "nothing"),
         )
     return table
 
@@ -175,7 +175,7 @@ def _preview(point: RollbackPoint) -> RenderableType:
     """Return what a roll-back will do: steps that run again, children that stop, spend that stays charged."""
     again, newest = point.again, point.newest
     remaining = len(again) - _MAX_SHOWN_STEPS
-    cost = " · ".join(spent(point.spent))
+    cost = " · ".join(format_spend(point.spent))
     return stack(
         Text.assemble(
             plain(newest.workflow_id, "bold cyan"),

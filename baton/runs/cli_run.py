@@ -79,7 +79,7 @@ class StartOptions(OptionGroup):
     ] = None
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US format_usd, such as 0.50."),
+        typer.Option("--budget", metavar="AMOUNT", help="What the run may cost in US dollars, such as 0.50."),
     ] = None
     task_queue: Annotated[
         str,
@@ -95,7 +95,7 @@ class StartOptions(OptionGroup):
         start = _make_input(
             goal,
             members,
-            {name: _json_or_text(text) for name, text in params.items()},
+            {name: _parse_json_or_text(text) for name, text in params.items()},
             {name: _read_text(Path(text[1:])) if text.startswith("@") else text for name, text in inputs.items()},
         )
         if self.budget is None:
@@ -272,7 +272,7 @@ def _parse_pairs(pairs: list[str], option: str, form: str) -> dict[str, str]:
     return values
 
 
-def _json_or_text(text: str) -> Any:
+def _parse_json_or_text(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -323,7 +323,7 @@ async def add(
     name = id or slug(pipeline)
     with session.progress("making the schedule"):
         spec = ScheduleSpec(cron_expressions=cron, time_zone_name=timezone)
-        await _create(client, name, pipeline, start, spec, options.task_queue)
+        await _create_schedule(client, name, pipeline, start, spec, options.task_queue)
         next_times = (await client.get_schedule_handle(name).describe()).info.next_action_times
     if session.json:
         session.write_json({"schedule": name, "next": next_times[0].isoformat() if next_times else None})
@@ -337,7 +337,7 @@ async def add(
 async def list_(session: Session) -> None:
     """List the schedules, with their next and last runs."""
     client = await session.client()
-    rows = [await _row(schedule) async for schedule in await client.list_schedules()]
+    rows = [await _schedule_row(schedule) async for schedule in await client.list_schedules()]
     if session.json:
         session.write_json(rows)
         return
@@ -348,7 +348,7 @@ async def list_(session: Session) -> None:
     for row in rows:
         next_run = "paused" if row["paused"] else _local_time(row["next"])
         table.add_row(
-            plain(row["schedule"], "bold"), plain(row["pipeline"]), plain(row["cron"]), next_run, _last_run(row)
+            plain(row["schedule"], "bold"), plain(row["pipeline"]), plain(row["cron"]), next_run, _last_run_cell(row)
         )
     session.show(table)
 
@@ -371,7 +371,7 @@ async def delete(
         session.show(plain(f"deleted {schedule}"))
 
 
-async def _create(
+async def _create_schedule(
     client: Client, name: str, pipeline: str, start: PipelineInput, spec: ScheduleSpec, task_queue: str
 ) -> None:
     action = ScheduleActionStartWorkflow(pipeline, start, id=name, task_queue=task_queue)
@@ -388,7 +388,7 @@ async def _create(
         raise
 
 
-async def _row(schedule: ScheduleListDescription) -> dict[str, Any]:
+async def _schedule_row(schedule: ScheduleListDescription) -> dict[str, Any]:
     action = schedule.schedule.action if schedule.schedule else None
     recent = schedule.info.recent_actions if schedule.info else []
     last = recent[-1] if recent else None
@@ -407,7 +407,7 @@ def _local_time(at: datetime | None) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M}" if at else ""
 
 
-def _last_run(row: dict[str, Any]) -> Text:
+def _last_run_cell(row: dict[str, Any]) -> Text:
     if row["last"] is None:
         return Text("none yet", style="dim")
     return Text.assemble(plain(row["last"]), "  ", format_age(row["last_at"], datetime.now(UTC)))

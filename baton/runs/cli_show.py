@@ -54,7 +54,7 @@ async def show(
         record = await read_run(client, target.workflow_id, target.run_id)
         pending = await waits(client, record)
     if asked:
-        await _show_asked(session, client, record, pending)
+        await _show_approvals(session, client, record, pending)
         return
     step = record.step(at) if at else None
     baton = record.baton_after(step) if step else record.baton
@@ -66,7 +66,7 @@ async def show(
         _print(session, record, pending, step)
 
 
-async def _show_asked(session: Session, client: Client, record: RunRecord, waits: Waits | None) -> None:
+async def _show_approvals(session: Session, client: Client, record: RunRecord, waits: Waits | None) -> None:
     handle = client.get_workflow_handle(record.workflow_id)
     pending = waits.pending if waits else []
     approvals = [await read_whole_texts(handle, entry.asked) for entry in pending if entry.asked]
@@ -75,7 +75,7 @@ async def _show_asked(session: Session, client: Client, record: RunRecord, waits
     elif not approvals:
         session.note("no approval is open, or no worker answers")
     for approval in [] if session.json else approvals:
-        session.show(plain(approval.name, "bold yellow"), *asked_rows(record.workflow_id, approval))
+        session.show(plain(approval.name, "bold yellow"), *approval_rows(record.workflow_id, approval))
 
 
 def _print(session: Session, record: RunRecord, waits: Waits | None, step: Step | None) -> None:
@@ -153,7 +153,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         *([f"reset {format_time(run.reset, run.began)}"] if run.reset else []),
         f"for {took}" if run.ended is None else f"took {took}",
         quantity(len(run.steps), "step"),
-        *(spent(run.billed) or ["$0.00 spent"]),
+        *(format_spend(run.billed) or ["$0.00 spent"]),
         *budget_left(run),
     ]
     title = Text.assemble(
@@ -171,7 +171,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     )
 
 
-def spent(spend: Spend) -> list[str]:
+def format_spend(spend: Spend) -> list[str]:
     """Return the parts of a spend that are not zero, as texts."""
     parts = [format_usd(spend.micro_usd)] if spend.micro_usd else []
     if spend.prompt_tokens or spend.completion_tokens:
@@ -232,12 +232,12 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType:
     for entry in standings(run, waits, format_time):
         if entry.status != SUSPENDED:
             rows.append(plain(entry.sentence, "yellow" if entry.needs_you else ""))
-            rows += asked_rows(run.workflow_id, entry.asked) if entry.asked else []
+            rows += approval_rows(run.workflow_id, entry.asked) if entry.asked else []
             rows += [Command(f"  {command}") for command in entry.commands]
     return stack(*rows)
 
 
-def asked_rows(workflow_id: str, approval: Waiting) -> list[RenderableType]:
+def approval_rows(workflow_id: str, approval: Waiting) -> list[RenderableType]:
     """Return an approval's texts and question, and the commands for longer texts."""
     rows: list[RenderableType] = []
     for shown in approval.shows:

@@ -59,11 +59,11 @@ async def follow_to_the_end(session: Session, client: Client, target: Target, si
     """Follow a run to its end, in the form that suits the output."""
     updates = follow(client, target.workflow_id, target.run_id, cursor=since)
     if session.json:
-        last = await _as_json(session, updates)
+        last = await _write_json(session, updates)
     elif session.out.is_terminal:
-        last = await _as_page(session, client, updates)
+        last = await _show_page(session, client, updates)
     else:
-        last = await _as_lines(session, updates)
+        last = await _write_lines(session, updates)
     if last is None or last.status is not RunStatus.COMPLETED:
         raise typer.Exit(1)
     output = last.result.output if last.result else None
@@ -71,7 +71,7 @@ async def follow_to_the_end(session: Session, client: Client, target: Target, si
         session.show("", plain(output if isinstance(output, str) else json_text(output, lines=True)))
 
 
-async def _as_json(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
+async def _write_json(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
     """Write an object for each piece of news, all pieces of an update at once."""
     run: RunRecord | None = None
     async for update in updates:
@@ -90,7 +90,7 @@ def _output(run: RunRecord, news: News) -> dict[str, Any]:
     return {"output": run.result.output} if run.result and news.kind is NewsKind.RUN_ENDED else {}
 
 
-async def _as_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
+async def _write_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
     run: RunRecord | None = None
     is_lost = False
     async for update in updates:
@@ -104,11 +104,11 @@ async def _as_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRe
     return run
 
 
-async def _as_page(session: Session, client: Client, updates: AsyncIterator[Followed]) -> RunRecord | None:
+async def _show_page(session: Session, client: Client, updates: AsyncIterator[Followed]) -> RunRecord | None:
     """Update a page while the run is open, and print it whole at the end."""
     page = Page(session.out)
     with Live(page, console=session.out, refresh_per_second=_REFRESH_PER_SECOND, transient=True):
-        polling = asyncio.create_task(page.look(client))
+        polling = asyncio.create_task(page.poll_waits(client))
         try:
             async for update in updates:
                 page.take(update)
@@ -233,11 +233,11 @@ class Page:
         if update.run is not None and update.run is not self.run:
             self.run, self._changes = update.run, _changes_by_step(update.run)
         for piece in update.news:
-            self._hear(piece)
+            self._collect_output(piece)
         if update.news:
             self._changed.set()
 
-    def _hear(self, news: News) -> None:
+    def _collect_output(self, news: News) -> None:
         """Collect the output of a step while it streams."""
         seq = news.step.seq if news.step else 0
         match news.kind:
@@ -249,7 +249,7 @@ class Page:
             case NewsKind.STEP_DONE | NewsKind.STEP_FAILED | NewsKind.STEP_REFUSED | NewsKind.STREAM_RESTARTED:
                 self._streamed.pop(seq, None)
 
-    async def look(self, client: Client) -> None:
+    async def poll_waits(self, client: Client) -> None:
         """Poll the server for what the run waits for: failed tries of a stage are not in its history."""
         while True:
             if self.run is not None:
@@ -264,13 +264,13 @@ class Page:
         """Return the page, cut to the height of the terminal."""
         if self.run is None:
             return plain(f"the server is out of reach ({self._lost})" if self._lost else "reading the history …", "dim")
-        return FoldedPage(self._page(self.run, self._room(self.run)))
+        return FoldedPage(self._page(self.run, self._max_rows(self.run)))
 
     def whole(self) -> RenderableType:
         """Return the page with all steps."""
         return self._page(self.run, None) if self.run else Group()
 
-    def _room(self, run: RunRecord) -> int:
+    def _max_rows(self, run: RunRecord) -> int:
         """Return how many steps fit on the terminal beside the rest of the page."""
         frame = self._console.render_lines(FoldedPage(self._page(run, 0)), pad=False)
         return max(_MIN_ROWS, self._console.size.height - len(frame) - 2)
@@ -318,11 +318,11 @@ def _steps_table(run: RunRecord, all_changes: Changes, limit: int | None) -> Ite
         took = "" if step.status is StepStatus.TAKEN_OVER else format_duration(elapsed(step.began, end))
         attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
         name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
-        table.add_row(glyph(step), str(step.seq), name, took, _summary(step, all_changes.get(step.seq, [])))
+        table.add_row(glyph(step), str(step.seq), name, took, _summarise(step, all_changes.get(step.seq, [])))
     yield table
 
 
-def _summary(step: Step, entries: list[tuple[HistoryEntry, Before]]) -> Text:
+def _summarise(step: Step, entries: list[tuple[HistoryEntry, Before]]) -> Text:
     """Return a step's changes on one line, additions first."""
     if step.failure and step.status is not StepStatus.DONE:
         return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")

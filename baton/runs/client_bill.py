@@ -103,7 +103,7 @@ def sum_charges(charges: Iterable[Charged], by: GroupBy) -> dict[str, Spend]:
 def read_export(file: Path, by: GroupBy) -> dict[str, Spend]:
     """Return the sums of a provider's usage export, by model or day.
 
-    The file is CSV with a header, in the spelling of the large providers: `model` or `date`, a cost in US format_usd,
+    The file is CSV with a header, in the spelling of the large providers: `model` or `date`, a cost in US dollars,
     input and output tokens. Missing columns count as zero.
     """
     try:

@@ -36,7 +36,7 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 async def decode_payloads(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
     """Return the decoded payload of each event that may contain one of Baton's records, by event id."""
-    payloads = {event.event_id: payload for event in events if (payload := _payload(event)) is not None}
+    payloads = {event.event_id: payload for event in events if (payload := _find_payload(event)) is not None}
     try:
         return dict(zip(payloads, await _decode(list(payloads.values()), converter), strict=True))
     except Exception:  # find the event; codecs and stores raise errors of any type
@@ -60,7 +60,7 @@ async def _decode(payloads: list[Payload], converter: DataConverter) -> list[byt
     return [value.payload.data for value in values]
 
 
-def _payload(event: HistoryEvent) -> Payload | None:
+def _find_payload(event: HistoryEvent) -> Payload | None:
     attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
     match event.WhichOneof("attributes"):
         case "timer_started_event_attributes":
@@ -143,7 +143,7 @@ def is_resolved_handoff(event: HistoryEvent) -> bool:
     return event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == RESOLVE_HANDOFF
 
 
-def step_of_summary(text: bytes | None) -> int:
+def parse_step_number(text: bytes | None) -> int:
     """Return the step's number from an activity's summary; 0 if it has none."""
     match = _STEP.match((text or b"").decode(errors="replace"))
     return int(match[1]) if match else 0
@@ -252,7 +252,7 @@ def find_handoff_tasks(events: Iterable[HistoryEvent], texts: Mapping[int, bytes
             match = _HANDOFF_TIMER.fullmatch(timer_name(text))
             seq = int(match[1]) if match else 0
         elif event.HasField("activity_task_scheduled_event_attributes") and is_compression(event):
-            seq = step_of_summary(text)
+            seq = parse_step_number(text)
         if seq:
             tasks.setdefault(seq, attributes.workflow_task_completed_event_id)
     return tasks
@@ -264,16 +264,16 @@ async def decode_failures(events: Iterable[HistoryEvent], converter: DataConvert
 
 
 async def _with_decoded_failures(event: HistoryEvent, converter: DataConverter) -> HistoryEvent:
-    if not any(_is_encoded(failure) for failure in _failures(event)):
+    if not any(_is_encoded(failure) for failure in _find_failures(event)):
         return event
     copy = HistoryEvent()
     copy.CopyFrom(event)
-    for failure in _failures(copy):
+    for failure in _find_failures(copy):
         await _decode_failure(failure, converter)
     return copy
 
 
-def _failures(event: HistoryEvent) -> list[Failure]:
+def _find_failures(event: HistoryEvent) -> list[Failure]:
     kind = event.WhichOneof("attributes")
     attributes: Any = getattr(event, kind) if kind else None
     return [

@@ -65,7 +65,7 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     texts = await decode_payloads(events, client.data_converter)
     reader = _HandoffReader(texts, await _read_signalled(events, client.data_converter))
     for event in events:
-        reader.take(event)
+        reader.process(event)
     return RunHandoffs(run, [reader.pending(deadline) for deadline in run.pending_handoffs], reader.messages)
 
 
@@ -92,42 +92,36 @@ class _HandoffReader:
     def __init__(self, texts: dict[int, bytes], signalled: dict[int, Message]) -> None:
         self._texts = texts
         self._signalled = signalled
-        self._sent: dict[int, str] = {}
-        self._refused: dict[str, Verdict] = {}
+        self._handoff_ids: dict[int, str] = {}
+        self._verdicts: dict[str, Verdict] = {}
         self.messages: dict[str, Message] = {}
 
-    def take(self, event: HistoryEvent) -> None:
+    def process(self, event: HistoryEvent) -> None:
         attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
         text = self._texts.get(event.event_id)
+        handoff_id = self._handoff_ids.get(getattr(attributes, "scheduled_event_id", 0))
         match event.WhichOneof("attributes"):
             case "activity_task_scheduled_event_attributes":
-                self._send(event.event_id, _parse_message(text))
+                self._record_sent(event.event_id, _parse_message(text))
             case "signal_external_workflow_execution_initiated_event_attributes":
-                self._send(event.event_id, self._signalled.get(event.event_id))
-            case "activity_task_failed_event_attributes" if is_refusal(event):
-                self._answer(self._sent.get(attributes.scheduled_event_id), parse_record(StageReturn, text))
-            case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
-                self._fail(
-                    self._sent.get(attributes.scheduled_event_id), innermost_message(attributes.failure) or "timed out"
-                )
+                self._record_sent(event.event_id, self._signalled.get(event.event_id))
+            case "activity_task_failed_event_attributes" if handoff_id and is_refusal(event):
+                result = parse_record(StageReturn, text)
+                if result is not None and result.verdict is not None:
+                    self._verdicts[handoff_id] = result.verdict
+            case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes" if handoff_id:
+                reason = innermost_message(attributes.failure) or "timed out"
+                self._verdicts[handoff_id] = Verdict(valid=False, details=reason)
 
-    def _send(self, event_id: int, message: Message | None) -> None:
+    def _record_sent(self, event_id: int, message: Message | None) -> None:
         if message is not None:
             handoff_id = str(message["handoffId"])
-            self._sent[event_id] = handoff_id
+            self._handoff_ids[event_id] = handoff_id
             self.messages[handoff_id] = message
-
-    def _answer(self, handoff_id: str | None, result: StageReturn | None) -> None:
-        if handoff_id is not None and result is not None and result.verdict is not None:
-            self._refused[handoff_id] = result.verdict
-
-    def _fail(self, handoff_id: str | None, reason: str) -> None:
-        if handoff_id is not None:
-            self._refused[handoff_id] = Verdict(valid=False, details=reason)
 
     def pending(self, deadline: HandoffDeadline) -> PendingHandoff:
         message = self.messages.get(deadline.handoff_id, {})
-        verdict = self._refused.get(deadline.handoff_id)
+        verdict = self._verdicts.get(deadline.handoff_id)
         if verdict is None:  # it was never sent, for example for lack of budget: its timer has the code
             code = next((code for code in Code if deadline.why.endswith(code.value)), None)
             verdict = Verdict(valid=False, reason=code)
@@ -140,7 +134,7 @@ class _HandoffReader:
             fate=Disposition.ESCALATE if verdict.reason is None else disposition_of(verdict.reason, MAX_ATTEMPTS),
             details=verdict.details or UNKNOWN_REASON,
             findings=verdict.findings,
-            attempts=_attempt(message),
+            attempts=_attempt_of(message),
             since=deadline.since,
             until=deadline.until,
         )
@@ -159,7 +153,7 @@ async def _read_signalled(events: Sequence[HistoryEvent], converter: DataConvert
     return messages
 
 
-def _attempt(message: Message) -> int:
+def _attempt_of(message: Message) -> int:
     step = message.get("step")
     attempt = step.get("attempt") if isinstance(step, dict) else None
     return attempt if isinstance(attempt, int) and attempt > 0 else 1

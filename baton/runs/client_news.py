@@ -143,7 +143,7 @@ class _EarlierReading:
             yield News(NewsKind.RUN_STARTED, current.began or self._now, current.start.goal)
         elif previous.run_id != current.run_id:
             how = "continued as new" if previous.next_run_id else "rolled back"
-            yield News(NewsKind.RUN_GOES_ON, self._left_at(current), f"{how}; continues as run {current.run_id}")
+            yield News(NewsKind.RUN_GOES_ON, self._replaced_at(current), f"{how}; continues as run {current.run_id}")
 
     def suspended(self, current: RunRecord) -> Iterator[News]:
         known_reason = self._previous.suspended if self._previous and self._previous.run_id == current.run_id else None
@@ -156,10 +156,10 @@ class _EarlierReading:
 
     def undone(self, current: RunRecord) -> Iterator[News]:
         removed = sorted(self._entries.keys() - _entries_by_step(current).keys())
-        at = self._left_at(current)
+        at = self._replaced_at(current)
         yield from (News(NewsKind.STEP_UNDONE, at, step=self._steps[seq]) for seq, _ in removed if seq in self._steps)
 
-    def _left_at(self, current: RunRecord) -> datetime:
+    def _replaced_at(self, current: RunRecord) -> datetime:
         """Return when a run replaced the earlier run: at its reset, or when the earlier run ended."""
         ended = self._previous.ended if self._previous else None
         return current.reset or ended or self._now
@@ -171,12 +171,12 @@ class _EarlierReading:
             names = ", ".join(f"{step.seq} {step.name}" for step in taken_over)
             yield News(NewsKind.TAKEN_OVER, current.began or self._now, names)
         for key, edits in entries.items():
-            if key[1] and not self._knows(key, edits):
+            if key[1] and not self._has_entries(key, edits):
                 yield News(NewsKind.EDITED, edits[-1].timestamp, entries=edits)
         for step in current.steps:
-            yield from self._step(step, entries.get((step.seq, False), []))
+            yield from self._step_news(step, entries.get((step.seq, False), []))
 
-    def _step(self, step: Step, entries: list[HistoryEntry]) -> Iterator[News]:
+    def _step_news(self, step: Step, entries: list[HistoryEntry]) -> Iterator[News]:
         old = self._steps.get(step.seq)
         old_status = old.status if old else None
         match step.status:
@@ -185,12 +185,12 @@ class _EarlierReading:
                     yield News(NewsKind.STEP_STARTED, step.began or self._now, step=step)
                 if step.attempts > (old.attempts if old and old_status is StepStatus.RUNNING else 1):
                     yield News(NewsKind.STEP_REFUSED, step.ended or self._now, step.failure or "", step)
-            case StepStatus.DONE if not self._knows((step.seq, False), entries) or self._is_again(old, step):
+            case StepStatus.DONE if not self._has_entries((step.seq, False), entries) or self._was_repeated(old, step):
                 yield News(NewsKind.STEP_DONE, step.ended or self._now, step=step, entries=entries)
             case StepStatus.FAILED if not (old and old_status is step.status and _same_failure(old, step)):
                 yield News(NewsKind.STEP_FAILED, step.ended or self._now, step.failure or "", step)
 
-    def _is_again(self, old: Step | None, step: Step) -> bool:
+    def _was_repeated(self, old: Step | None, step: Step) -> bool:
         """Return whether a step was executed again; a taken-over step has only its end."""
         if old is None or old.began == step.began:
             return False
@@ -206,7 +206,7 @@ class _EarlierReading:
                 reason = (step.failure if step else None) or deadline.why
                 yield News(NewsKind.HANDOFF_WAITS, deadline.since, reason, step)
 
-    def _knows(self, key: tuple[int, bool], entries: list[HistoryEntry]) -> bool:
+    def _has_entries(self, key: tuple[int, bool], entries: list[HistoryEntry]) -> bool:
         """Return whether a step's entries are known; times are ignored, because a reset changes the last step's."""
         return _without_times(self._entries.get(key, [])) == _without_times(entries)
 

@@ -34,12 +34,12 @@ from baton.runs.client_events import (
     parse_details,
     parse_record,
     parse_stage_input,
-    step_of_summary,
+    parse_step_number,
     time_of,
     timer_name,
 )
 from baton.runs.client_executions import describe, history
-from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, streams_of
+from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, find_streams
 from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK, WAIT_FOR_WORKER
 
 
@@ -131,8 +131,8 @@ class _Fold:
         self._stage_returns: dict[int, StageReturn] = {}
         self._findings: dict[tuple[int, int], list[str]] = {}
         self._batons: list[Baton] = [run.state.baton]
-        self._arrived: list[StageReturn] = []
-        self._due: list[tuple[StageReturn, datetime]] = []
+        self._arrived_returns: list[StageReturn] = []
+        self._due_returns: list[tuple[StageReturn, datetime]] = []
         self._children: dict[int, Step] = {}
         self._clock = run.began or _EPOCH
         self._branches: dict[tuple[int, str], StageReturn] = {}
@@ -140,21 +140,21 @@ class _Fold:
         self._cancelled_by = ""
         self._child_ends: dict[int, HistoryEvent] = {}
         self._settlements: set[int] = set()
-        self._waits_for: dict[int, str] = {}
+        self._wait_reasons: dict[int, str] = {}
         self._missing: dict[int, str] = {}
 
     def process(self, events: Sequence[HistoryEvent]) -> None:
         for outcome in self._run.start.outcomes:
-            self._take(outcome, StepStatus.TAKEN_OVER)
+            self._restore(outcome, StepStatus.TAKEN_OVER)
         self._run.billed = billed_before(self._run.start)
         self._parse(events)
-        self._run.streams = streams_of(events, self._stage_inputs, self._stage_returns)
+        self._run.streams = find_streams(events, self._stage_inputs, self._stage_returns)
         for event in events:
             if handler := _HANDLERS.get(event.WhichOneof("attributes") or ""):
                 handler(self, event)
         self._settle()
         if self._run.status is RunStatus.RUNNING:
-            self._make_due(time_of(events[-1]))
+            self._mark_due(time_of(events[-1]))
             self._settle()
             self._run.missing = [*dict.fromkeys(self._missing.values())]
         self._run.steps = [self._steps[seq] for seq in sorted(self._steps)]
@@ -170,11 +170,11 @@ class _Fold:
                 case "activity_task_scheduled_event_attributes":
                     self._parse_scheduled(event)
                 case "activity_task_failed_event_attributes" if is_refusal(event):
-                    if (result := parse_record(StageReturn, self._text(event))) and self._is_of_a_stage(event):
+                    if (result := parse_record(StageReturn, self._text(event))) and self._is_from_stage(event):
                         self._stage_returns[event.event_id] = result
                 case "activity_task_completed_event_attributes":
                     result = parse_record(StageReturn, self._text(event))
-                    if result is not None and self._is_of_a_stage(event):
+                    if result is not None and self._is_from_stage(event):
                         self._bill(event, result.seq, result.stage, result.spend, models=result.models)
                         self._stage_returns[event.event_id] = result
                         self._findings.setdefault((result.seq, result.attempt), [])
@@ -186,17 +186,17 @@ class _Fold:
         """Parse the input of a stage, or of one of Baton's own activities."""
         name, text = event.activity_task_scheduled_event_attributes.activity_type.name, self._text(event)
         if name == COMPRESS:
-            self._compressions[event.event_id] = step_of_summary(text)
+            self._compressions[event.event_id] = parse_step_number(text)
         elif name == ROLLED_BACK:
             self._settlements.add(event.event_id)
         elif name == WAIT_FOR_WORKER:
             if missing := parse_record(Missing, text):
-                self._waits_for[event.event_id] = missing.text
+                self._wait_reasons[event.event_id] = missing.text
         elif stage_input := parse_stage_input(text):
             self._stage_inputs[event.event_id] = stage_input
             self._findings[stage_input.seq, stage_input.attempt] = stage_input.findings
 
-    def _is_of_a_stage(self, event: HistoryEvent) -> bool:
+    def _is_from_stage(self, event: HistoryEvent) -> bool:
         """Return whether the activity had a stage's input: any activity may return what looks like a patch."""
         return getattr(event, event.WhichOneof("attributes") or "").scheduled_event_id in self._stage_inputs
 
@@ -220,13 +220,13 @@ class _Fold:
 
     def _settle(self, order: int | None = None) -> None:
         """Apply the due returns, all of them or up to an outcome's order."""
-        while self._due and (order is None or len(self._run.state.outcomes) < order):
-            self._apply(*self._due.pop(0))
+        while self._due_returns and (order is None or len(self._run.state.outcomes) < order):
+            self._apply(*self._due_returns.pop(0))
 
-    def _make_due(self, at: datetime) -> None:
+    def _mark_due(self, at: datetime) -> None:
         """Mark the arrived returns as due, at the time of the workflow's task."""
-        self._due += [(result, at) for result in self._arrived]
-        self._arrived = []
+        self._due_returns += [(result, at) for result in self._arrived_returns]
+        self._arrived_returns = []
 
     def _apply(self, result: StageReturn, at: datetime) -> None:
         """Apply a stage's return, unless the workflow refused it."""
@@ -248,7 +248,7 @@ class _Fold:
             self._run.accepted.append((len(self._run.state.outcomes) - 1, result))
             step.status, step.failure = StepStatus.DONE, None
 
-    def _take(self, outcome: Outcome, status: StepStatus) -> None:
+    def _restore(self, outcome: Outcome, status: StepStatus) -> None:
         self._run.state.restore(outcome)
         self._batons.append(self._run.state.baton)
         if outcome.kind is StepKind.EDIT:
@@ -272,7 +272,7 @@ class _Fold:
 
     def task_completed(self, event: HistoryEvent) -> None:
         self._run.suspended = None
-        self._make_due(self._clock)
+        self._mark_due(self._clock)
 
     def task_failed(self, event: HistoryEvent) -> None:
         failure_attributes = event.workflow_task_failed_event_attributes
@@ -282,15 +282,15 @@ class _Fold:
                 Reset(event.event_id, failure_attributes.base_run_id, failure_attributes.failure.message)
             )
             self._note(event, f"reset from run {failure_attributes.base_run_id}: {failure_attributes.failure.message}")
-        elif failure_attributes.cause != _OVERTAKEN:
+        elif failure_attributes.cause != _UNHANDLED_COMMAND:
             self._run.suspended = innermost_message(failure_attributes.failure)
 
     def _note(self, event: HistoryEvent, text: str) -> None:
         self._run.notes.append(Note(time_of(event), text))
 
     def stage_scheduled(self, event: HistoryEvent) -> None:
-        if event.event_id in self._waits_for:
-            self._missing[event.event_id] = self._waits_for[event.event_id]
+        if event.event_id in self._wait_reasons:
+            self._missing[event.event_id] = self._wait_reasons[event.event_id]
         stage_input = self._stage_inputs.get(event.event_id)
         if stage_input is None:
             return
@@ -347,7 +347,7 @@ class _Fold:
         if result.branch:
             self._branches[result.seq, result.stage] = result
             return
-        self._arrived.append(result)
+        self._arrived_returns.append(result)
 
     def _bill_abandoned(self, event: HistoryEvent) -> None:
         """Charge the spend that roll-backs abandoned."""
@@ -367,7 +367,7 @@ class _Fold:
                     self._note(event, compensation.by_hand)
             return
         if outcome.failure is not None:  # then the stage's return was not applied
-            self._due = [(result, at) for result, at in self._due if result.seq != outcome.seq]
+            self._due_returns = [(result, at) for result, at in self._due_returns if result.seq != outcome.seq]
         self._settle(outcome.order)
         if outcome.kind is StepKind.CHILD and outcome.failure is None:
             child_result = PipelineResult.model_validate(outcome.value)
@@ -379,7 +379,7 @@ class _Fold:
         branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
         self._run.accepted += [(outcome.order, branch) for branch in branches]
         events = [event for branch in branches for event in branch.events]
-        self._take(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
+        self._restore(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
 
     def timer_started(self, event: HistoryEvent) -> None:
         name = timer_name(self._text(event))
@@ -387,7 +387,7 @@ class _Fold:
             if match := pattern.fullmatch(name):
                 timer = event.timer_started_event_attributes
                 task = timer.workflow_task_completed_event_id
-                step = self._begin(int(match[1]), match[2], kind, event, task)
+                step = self._begin_step(int(match[1]), match[2], kind, event, task)
                 step.until = time_of(event) + timer.start_to_fire_timeout.ToTimedelta()
 
     def child_initiated(self, event: HistoryEvent) -> None:
@@ -395,10 +395,10 @@ class _Fold:
         match = CHILD_ID.match(attributes.workflow_id)
         if match:
             task = attributes.workflow_task_completed_event_id
-            step = self._begin(int(match[2]), match[1], StepKind.CHILD, event, task)
+            step = self._begin_step(int(match[2]), match[1], StepKind.CHILD, event, task)
             self._children[event.event_id] = step
 
-    def _begin(self, seq: int, name: str, kind: StepKind, event: HistoryEvent, task: int) -> Step:
+    def _begin_step(self, seq: int, name: str, kind: StepKind, event: HistoryEvent, task: int) -> Step:
         self._steps[seq] = Step(seq, name, kind, began=time_of(event), reset_event=task)
         return self._steps[seq]
 
@@ -477,7 +477,7 @@ class _Fold:
         self._run.suspended = None
 
 
-_OVERTAKEN = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal came in between
+_UNHANDLED_COMMAND = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal arrived meanwhile
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {

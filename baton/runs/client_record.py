@@ -41,7 +41,7 @@ class StepStream:
     content: Streamed | None = None
 
 
-def streams_of(
+def find_streams(
     events: Sequence[HistoryEvent], stage_inputs: Mapping[int, StageInput], stage_returns: Mapping[int, StageReturn]
 ) -> list[StepStream]:
     """Return the streams in a history, in the order in which their activities were scheduled."""

@@ -118,10 +118,10 @@ async def find_point(client: Client, workflow_id: str, to: str, run_id: str | No
             )
         run = await read_run(client, workflow_id, run.previous_run_id)
         step = run.step(str(step.seq))
-    return RollbackPoint(run, step, _before_lost_children(run, step.reset_event), await read_run(client, workflow_id))
+    return RollbackPoint(run, step, _find_safe_event(run, step.reset_event), await read_run(client, workflow_id))
 
 
-def _before_lost_children(run: RunRecord, event: int) -> int:
+def _find_safe_event(run: RunRecord, event: int) -> int:
     """Return an event early enough that every child whose end would be lost runs again."""
     is_closed = run.status is not RunStatus.RUNNING
     while True:
@@ -265,7 +265,7 @@ async def _settle(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
     base = await read_run(client, run.workflow_id, reset.base_run_id)
     newest, known_spend = await _find_newest(client, base, run.run_id), base.billed_by(reset.event)
     # Each of these runs has settled the resets before it, or has spent nothing.
-    newest = max([newest, *await _list_between(client, base, run.run_id)], key=lambda run: _amount(run.billed))
+    newest = max([newest, *await _list_between(client, base, run.run_id)], key=lambda run: _spend_order(run.billed))
     abandoned, stopped_children = newest.billed.beyond(known_spend), []
     shares_history = newest is base or any(later.base_run_id == base.run_id for later in newest.resets)
     last_event = reset.event if shares_history else 0
@@ -305,7 +305,7 @@ async def _find_newest(client: Client, base: RunRecord, run_id: str) -> RunRecor
         newest = await read_run(client, newest.workflow_id, next_run_id)
 
 
-def _amount(spend: Spend) -> tuple[int, int]:
+def _spend_order(spend: Spend) -> tuple[int, int]:
     return spend.micro_usd, spend.prompt_tokens + spend.completion_tokens
 
 

@@ -140,9 +140,9 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     pending = []
     for step in open_steps:
         if step.kind in (StepKind.STAGE, StepKind.MERGE):
-            pending += _stages(step, description)
+            pending += _pending_stages(step, description)
         elif step.kind is StepKind.CHILD:
-            pending.append(await _child(client, run, step, description))
+            pending.append(await _pending_child(client, run, step, description))
         else:
             waiting = asks.get(step.name)
             pending.append(
@@ -168,7 +168,7 @@ def pinned_build(description: Execution) -> Build | None:
         pinned = override.pinned.version if override.HasField("pinned") else None
     else:
         pinned = versions.deployment_version if versions.behavior == _PINNED else None
-    return _build(pinned) if pinned and pinned.build_id else None
+    return _to_build(pinned) if pinned and pinned.build_id else None
 
 
 async def describe_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
@@ -197,11 +197,13 @@ async def polling_builds(client: Client, task_queue: str) -> set[Build | None]:
 def find_unchosen(queue: DescribeTaskQueueResponse) -> Unchosen | None:
     """Return the workers of a task queue if none of their builds receives runs, or None."""
     builds, versions = _builds_of(queue), queue.versioning_info
-    current = _build(versions.current_deployment_version) if versions.HasField("current_deployment_version") else None
+    current = (
+        _to_build(versions.current_deployment_version) if versions.HasField("current_deployment_version") else None
+    )
     eligible = {current}
     if versions.ramping_version_percentage:
         ramps = versions.HasField("ramping_deployment_version")
-        eligible.add(_build(versions.ramping_deployment_version) if ramps else None)
+        eligible.add(_to_build(versions.ramping_deployment_version) if ramps else None)
     if not builds or builds & eligible:
         return None
     newest = max(filter(None, builds), default=None)
@@ -209,7 +211,7 @@ def find_unchosen(queue: DescribeTaskQueueResponse) -> Unchosen | None:
     return Unchosen(deployment, newest.id if newest else None, current.id if current else None)
 
 
-def recent_pollers(queue: DescribeTaskQueueResponse) -> set[str]:
+def recent_identities(queue: DescribeTaskQueueResponse) -> set[str]:
     """Return the identities of the workers that polled lately; the server lists them for minutes after they ended."""
     return {poller.identity for poller in _recent_pollers(queue)}
 
@@ -221,24 +223,24 @@ def _recent_pollers(queue: DescribeTaskQueueResponse) -> list[PollerInfo]:
 
 def _builds_of(queue: DescribeTaskQueueResponse) -> set[Build | None]:
     return {
-        _build(poller.deployment_options) if poller.deployment_options.worker_versioning_mode == _VERSIONED else None
+        _to_build(poller.deployment_options) if poller.deployment_options.worker_versioning_mode == _VERSIONED else None
         for poller in _recent_pollers(queue)
     }
 
 
-def _build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
+def _to_build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Build:
     return Build(version.deployment_name, version.build_id)
 
 
-def _stages(step: Step, description: Execution) -> list[Pending]:
+def _pending_stages(step: Step, description: Execution) -> list[Pending]:
     """Return the pending activities of a stage, or of a fan-out's stages."""
     names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
     activities = description.details.pending_activities
-    pending = [_stage(step, activity) for activity in activities if activity.activity_type.name in names]
+    pending = [_pending_stage(step, activity) for activity in activities if activity.activity_type.name in names]
     return pending or [Pending(step.seq, step.name, step.kind, step.began)]
 
 
-def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
+def _pending_stage(step: Step, activity: PendingActivityInfo) -> Pending:
     return Pending(
         seq=step.seq,
         name=activity.activity_type.name,
@@ -247,11 +249,11 @@ def _stage(step: Step, activity: PendingActivityInfo) -> Pending:
         at_work=activity.state == _AT_WORK,
         tries=activity.attempt,
         failure=failure_reason(activity.last_failure) if activity.HasField("last_failure") else None,
-        next_try=_set_time(activity.next_attempt_schedule_time),
+        next_try=_time_or_none(activity.next_attempt_schedule_time),
     )
 
 
-async def _child(client: Client, run: RunRecord, step: Step, description: Execution) -> Pending:
+async def _pending_child(client: Client, run: RunRecord, step: Step, description: Execution) -> Pending:
     ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
     child_ids = [child.workflow_id for child in description.details.pending_children]
     workflow_id = next((child_id for child_id in child_ids if ending.search(child_id)), None)
@@ -272,7 +274,7 @@ def failure_reason(failure: Failure) -> str:
     return failure_text(failure)
 
 
-def _set_time(at: Timestamp) -> datetime | None:
+def _time_or_none(at: Timestamp) -> datetime | None:
     return at.ToDatetime(tzinfo=UTC) if at.seconds else None
 
 

@@ -28,7 +28,7 @@ class RunCache:
         self._worker: Worker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def belongs_to(self, worker: Worker) -> None:
+    def attach(self, worker: Worker) -> None:
         """Set the worker; called in its event loop."""
         self._worker, self._loop = worker, asyncio.get_running_loop()
 
@@ -61,15 +61,15 @@ class GuardedInstance(WorkflowInstance):
     def __init__(self, inner: WorkflowInstance, cache: RunCache | None) -> None:
         self._inner = inner
         self._cache = cache
-        self._at = 0  # the time of its last task
+        self._last_task_time = 0
         self._is_ahead: bool | None = False  # None: unknown, because the worker's own task may look the same
 
     def activate(self, act: Any) -> Any:
         """Forward, and drop the run if a query without a task brought the events just before it."""
         query_ids = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
         if not query_ids:
-            last_time, self._at = self._at, act.timestamp.ToNanoseconds()
-            self._is_ahead = False if act.is_replaying else self._at == last_time or None
+            last_time, self._last_task_time = self._last_task_time, act.timestamp.ToNanoseconds()
+            self._is_ahead = False if act.is_replaying else self._last_task_time == last_time or None
         elif self._cache is not None and _LEGACY_QUERY in query_ids:
             if self._is_ahead is None:
                 self._is_ahead = self._cache.has_task(self._inner.get_info().workflow_id, act.run_id)

@@ -16,7 +16,7 @@ from baton.core.exhibits import Exhibit
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, Waiting
 from baton.core.state import PipelineState
-from baton.runs.cli_show import asked_rows, baton_rows, heading, output_rows, repair_hints, waits_card
+from baton.runs.cli_show import approval_rows, baton_rows, heading, output_rows, repair_hints, waits_card
 from baton.runs.client_events import Timer
 from baton.runs.client_standing import standing
 from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
@@ -199,7 +199,7 @@ def test_the_question_stands_apart_from_what_is_shown() -> None:
         kind="approval", name="boss", seq=3, since=BEGAN, asks="Send it?", shows=[Exhibit.of("Dear Acme", "letter")]
     )
 
-    assert [shown(row) for row in asked_rows("r-1", asked)] == [
+    assert [shown(row) for row in approval_rows("r-1", asked)] == [
         ["letter:"],
         ["│ Dear Acme"],
         ["the question:"],

@@ -88,7 +88,7 @@ async def work(address: str, guarded: bool) -> None:
         workflow_runner=GuardedRunner(plain, kept_in) if guarded else plain,
         max_cached_workflows=3,
     )
-    kept_in.belongs_to(worker)
+    kept_in.attach(worker)
     async with worker:
         print("up", flush=True)
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the SDK logs there too, and nobody reads more of it
