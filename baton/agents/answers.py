@@ -1,7 +1,7 @@
-"""What an agent is asked to answer, and how its answer is read: a patch as JSON, or a report as markdown.
+"""How an agent is asked to answer, and how its answer is read: a patch as JSON, or a report as Markdown.
 
-A model that may answer `null` for what it did not change would clear the field, so the schema that a
-model is given has no null: a field that stays as it is, is left out, and a list is emptied by `[]`.
+A model that may answer `null` for an unchanged field would clear the field, so the schema for models has no
+`null`: unchanged fields are left out, and `[]` empties a list.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
-from baton.agents.schema_embedding import spelled_out
+from baton.agents.schema_embedding import inline_refs
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.patching import shorten_findings
@@ -24,8 +24,8 @@ from baton.handoff.store_gate import SchemaGate
 from baton.report.rendering import FORMAT
 from baton.wire.json_values import Json, json_kind, loads_strict
 
-GivenT = TypeVar("GivenT")
-MadeT = TypeVar("MadeT")
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _MEMBERS: Mapping[str, dict[str, Any]] = {
     "goal": {"type": "string", "description": "The objective in one sentence; only if it has to change."},
@@ -36,16 +36,16 @@ _MEMBERS: Mapping[str, dict[str, Any]] = {
     "open_questions": {**_TEXTS, "description": "What later stages must resolve; replaces the list."},
     "acceptance": {**_TEXTS, "description": "Tests and checks that must pass; replaces the list."},
 }
-_FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*)```", re.DOTALL)
+_CODE_FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*)```", re.DOTALL)
 
 
 class AnswerForm(StrEnum):
-    """In which form an agent answers.
+    """The form of an agent's answer.
 
     Attributes:
         PATCH: A JSON object: `{"baton_patch": {…}}`, with `output` where the stage has an output.
         REPORT: A handoff report in markdown.
-        TEXT: A text, which is the stage's output, such as an article; the baton stays as it is.
+        TEXT: A text, such as an article. It is the stage's output; the baton stays unchanged.
     """
 
     PATCH = "patch"
@@ -55,16 +55,16 @@ class AnswerForm(StrEnum):
 
 @dataclass(frozen=True)
 class AgentAnswer:
-    """What an agent answers to its work.
+    """An agent's answer.
 
     Attributes:
         patch: The change to the baton.
-        output: What the pipeline's code is to have, as JSON.
-        report: A handoff report in markdown, instead of a patch.
-        spend: What the run cost beyond what it has charged already (`AgentWork.charge`).
-        said: What its model said beside the answer, for the session; empty if that is recorded already.
-        turns: What the next stages are to read of the conversation, word for word; usually nothing.
-        claimed: Whether the output is a claim of the model, to be recorded as such; not, where it is a mere means.
+        output: The output for the pipeline's code, as JSON.
+        report: A handoff report in Markdown, instead of a patch.
+        spend: The cost of the run that is not charged yet (`AgentWork.charge`).
+        said: Texts of the model beside the answer, for the session; empty if they are recorded already.
+        turns: Turns of the conversation that the next stages read verbatim; usually none.
+        claimed: Whether the output is recorded as a claim of the model; False for technical outputs.
 
     Example:
         >>> AgentAnswer(patch={"current_state": ["Tests pass"]}, output={"passed": 12}).output
@@ -85,15 +85,17 @@ def answer_schema(
     writes: Iterable[str] | None = None,
     output: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON Schema of an answer: a `baton_patch`, and the `output` where the stage has one."""
+    """Return the JSON Schema of an answer: a `baton_patch`, and an `output` if the stage has one."""
     fields = baton_type.model_fields
-    may = (fields.keys() - {"goal"} if writes is None else frozenset(writes)) - {"artifacts"}
-    of_type = baton_type.model_json_schema() if may - _MEMBERS.keys() else {}
-    members = {name: deepcopy(_MEMBERS.get(name) or of_type["properties"][name]) for name in fields if name in may}
+    writable = (fields.keys() - {"goal"} if writes is None else frozenset(writes)) - {"artifacts"}
+    baton_schema = baton_type.model_json_schema() if writable - _MEMBERS.keys() else {}
+    properties = {
+        name: deepcopy(_MEMBERS.get(name) or baton_schema["properties"][name]) for name in fields if name in writable
+    }
     patch = {
         "type": "object",
         "description": "Only the fields that changed; leave out what stays as it is.",
-        "properties": members,
+        "properties": properties,
         "additionalProperties": False,
     }
     schema: dict[str, Any] = {
@@ -103,15 +105,15 @@ def answer_schema(
         "additionalProperties": False,
     }
     if output is not None:
-        schema["properties"]["output"] = spelled_out(output)
+        schema["properties"]["output"] = inline_refs(output)
         schema["required"].append("output")
-    if definitions := of_type.get("$defs"):
-        return spelled_out({**schema, "$defs": definitions})
+    if definitions := baton_schema.get("$defs"):
+        return inline_refs({**schema, "$defs": definitions})
     return schema
 
 
-def how_to_answer(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> str:
-    """Return the sentence that tells an agent how to answer; our own words, so it stands outside the fence."""
+def answer_instructions(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> str:
+    """Return the instructions for the answer. They are Baton's own words, so they stand outside the fence."""
     if form is AnswerForm.REPORT:
         return f"Do your part of the task. Then answer with a handoff report of this form and nothing else:\n{FORMAT}"
     if form is AnswerForm.TEXT:
@@ -125,117 +127,117 @@ def how_to_answer(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> 
     return text
 
 
-def read_answer(raw: str | Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> AgentAnswer:
-    """Return the answer in what an agent returned as `{"baton_patch": …, "output": …}`."""
+def read_answer(answer: str | Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> AgentAnswer:
+    """Parse an answer of the form `{"baton_patch": …, "output": …}`."""
     expected = 'answer with {"baton_patch": {…}} and nothing else'
-    value: Any = _loaded(raw) if isinstance(raw, str) else json_form(raw, "the answer")
+    value: Any = _load_answer(answer) if isinstance(answer, str) else to_json_value(answer, "the answer")
     if not isinstance(value, Mapping):
         raise PatchError([f"the answer is not a JSON object, but {json_kind(value)}; {expected}"])
     findings = [f"the answer has a member {name!r}; {expected}" for name in value.keys() - {"baton_patch", "output"}]
     patch = value.get("baton_patch")
     if not isinstance(patch, Mapping):
-        found = "no member 'baton_patch'" if "baton_patch" not in value else f"{json_kind(patch)} in 'baton_patch'"
-        findings.append(f"the answer has {found}; {expected}")
+        problem = "no member 'baton_patch'" if "baton_patch" not in value else f"{json_kind(patch)} in 'baton_patch'"
+        findings.append(f"the answer has {problem}; {expected}")
         raise PatchError(sorted(findings))
     if not findings and schema is not None:
-        findings = [f"the answer does not fit its schema: {one.text}" for one in _gate(schema)(dict(value))]
+        findings = [f"the answer does not fit its schema: {error.text}" for error in _gate(schema)(dict(value))]
     if findings:
         raise PatchError(shorten_findings(sorted(findings)))
     return AgentAnswer(patch=dict(patch), output=value.get("output"))
 
 
-MOST_REMEMBERED = 64
-"""The most objects that a function remembers; then it starts over."""
+MAX_CACHED = 64
+"""The size of the cache of `cached_by_identity`; a full cache is cleared."""
 
 
-def cached_by_identity(make: Callable[[GivenT], MadeT]) -> Callable[[GivenT], MadeT]:
-    """Return a function that makes something of each object once; an object must not be changed afterwards."""
-    made: dict[int, tuple[GivenT, MadeT]] = {}  # with the object, so that no other one gets its place in memory
+def cached_by_identity(make: Callable[[KeyT], ValueT]) -> Callable[[KeyT], ValueT]:
+    """Cache a function by the identity of its argument, which must not change afterwards."""
+    cache: dict[int, tuple[KeyT, ValueT]] = {}  # holds the key, so that its id is not reused
 
-    def remembered(given: GivenT) -> MadeT:
-        known = made.get(id(given))
-        if known is None:
-            if len(made) >= MOST_REMEMBERED:
-                made.clear()
-            known = made[id(given)] = given, make(given)
-        return known[1]
+    def cached(key: KeyT) -> ValueT:
+        entry = cache.get(id(key))
+        if entry is None:
+            if len(cache) >= MAX_CACHED:
+                cache.clear()
+            entry = cache[id(key)] = key, make(key)
+        return entry[1]
 
-    return remembered
+    return cached
 
 
 _gate = cached_by_identity(SchemaGate)
-"""Returns the compiled gate of a schema."""
 
 
-def _loaded(text: str) -> Any:
-    """Return the value of a JSON text, which may stand in a code fence."""
+def _load_answer(text: str) -> Any:
+    """Parse a JSON text, which may be inside a code fence."""
     if not text.lstrip().startswith("{"):
-        text = text.rpartition("</think>")[2]  # a thought that the model's server left in its text
-    fenced = _FENCED.fullmatch(text.strip())
-    text = fenced[1] if fenced else text
+        text = text.rpartition("</think>")[2]  # some servers leave the model's thinking in the text
+    match = _CODE_FENCE.fullmatch(text.strip())
+    text = match[1] if match else text
     try:
         return loads_strict(text)
     except MalformedMessageError as error:
-        why = f"the answer is not a JSON object: {_fault(text, str(error))}"
-        raise PatchError([f'{why}; answer with {{"baton_patch": {{…}}}} and nothing else']) from None
+        problem = f"the answer is not a JSON object: {_explain_error(text, str(error))}"
+        raise PatchError([f'{problem}; answer with {{"baton_patch": {{…}}}} and nothing else']) from None
 
 
-def _fault(text: str, error: str) -> str:
-    """Return what is wrong with a JSON text, in a sentence that its author can act on."""
-    found = re.match(r"not JSON at character (\d+): ", error)
-    if found is None:
-        return error  # of JSON that two readers would read differently; it says what to do
-    rest, begin = text[int(found[1]) :], text.lstrip()
-    if not begin:
+def _explain_error(text: str, error: str) -> str:
+    """Return what is wrong with a JSON text, in words that a model can act on."""
+    match = re.match(r"not JSON at character (\d+): ", error)
+    if match is None:
+        return error  # valid but ambiguous JSON: the message says what to do
+    rest, start = text[int(match[1]) :], text.lstrip()
+    if not start:
         return "it is empty"
-    if "```" in begin and begin[0] not in "{[":
+    if "```" in start and start[0] not in "{[":
         return "its code fence is not closed, or has text around it; send the object alone"
-    if begin[0] not in "{[":
-        return "text stands before the object; begin with {"
+    if start[0] not in "{[":
+        return "there is text before the object; begin with {"
     if "Extra data" in error:
-        return f"text stands behind the object, from character {found[1]}; end with its last brace"
+        return f"there is text after the object, from character {match[1]}; end with its last brace"
     if not rest.strip() or "Unterminated" in error:
         return "it breaks off in the middle; write all of it"
     faults = {
         "'": "quotes are single; use double quotes",
-        "}": "a comma stands before a closing brace; leave it out",
-        "]": "a comma stands before a closing bracket; leave it out",
+        "}": "there is a comma before a closing brace; leave it out",
+        "]": "there is a comma before a closing bracket; leave it out",
         "/": "it has a comment; leave it out",
     }
     if (fault := faults.get(rest[0])) is None:
         if rest.startswith(("True", "False", "None")):
             fault = "it has Python's True, False or None; write true, false or null"
         elif "control character" in error:
-            fault = "a line break or a tab stands in a text; write \\n or \\t"
+            fault = "a text contains a line break or a tab; write \
+             or \\t"
         elif "escape" in error:
-            fault = "a backslash stands alone in a text; write two"
+            fault = "a text contains a single backslash; write two"
         elif "property name" in error:
             fault = "the name of a member has no quotes; use double quotes"
         elif "delimiter" in error:
             fault = "a comma or a colon is missing"
         else:
             fault = "a value is missing"
-    return f"at character {found[1]} {fault}"
+    return f"at character {match[1]} {fault}"
 
 
-def json_form(value: Any, name: str) -> Any:
-    """Return a value as JSON has it: records as objects, times as texts."""
+def to_json_value(value: Any, name: str) -> Any:
+    """Convert a value to JSON: records to objects, times to texts."""
     try:
-        made = to_jsonable_python(value)
-    except UnicodeEncodeError:  # half a character in a name: a finding, as one in a text
-        made = value
+        converted = to_jsonable_python(value)
+    except UnicodeEncodeError:  # a lone surrogate in a name: a finding of its own, later
+        converted = value
     except ValueError as error:
         raise PatchError(
             [f"{name} cannot be written as JSON ({error}); use texts, numbers, lists and objects"]
         ) from None
-    if endless := list(_not_finite(made, name)):
-        raise PatchError(shorten_findings(endless))
-    return made
+    if findings := list(_find_not_finite(converted, name)):
+        raise PatchError(shorten_findings(findings))
+    return converted
 
 
-def _not_finite(value: Any, at: str) -> Iterator[str]:
+def _find_not_finite(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, float) and not math.isfinite(value):
-        yield f"{at} is {value}, which JSON does not have; leave it out or send a number"
+        yield f"{path} is {value}, which JSON does not have; leave it out or send a number"
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in members:
-        yield from _not_finite(inner, f"{at}.{key}")
+    for key, member in members:
+        yield from _find_not_finite(member, f"{path}.{key}")

@@ -1,4 +1,4 @@
-"""The bill of an agent's run: every adapter charges its requests and keeps its limits by the same meter."""
+"""The bill of an agent's run. All adapters charge requests and enforce limits with the same meter."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class UsageMeter:
-    """Charges each request of a run, and ends a run that has used up its limits."""
+    """Charges each request of a run, and ends the run when it reaches a limit."""
 
     def __init__(self, work: AgentWork, agent: str, price: Price | None = None) -> None:
         self._work = work
@@ -30,58 +30,58 @@ class UsageMeter:
         self.used = Usage()
         self.spent = Spend()
 
-    def request(self) -> None:
-        """Count a request that is about to be made."""
-        self.check()
-        most = self._work.limits.requests
-        if most is not None and self._requests >= most:
-            raise self._reached(f"{most:,} requests")
+    def count_request(self) -> None:
+        """Count a request before it is made."""
+        self.check_limits()
+        limit = self._work.limits.requests
+        if limit is not None and self._requests >= limit:
+            raise self._limit_error(f"{limit:,} requests")
         self._requests += 1
 
-    def check(self) -> None:
-        """Refuse to continue a run that has used up its tokens or its money."""
-        most, used, money = self._work.limits, self.used.total, self.spent.micro_usd
-        if most.tokens is not None and used >= most.tokens:
-            raise self._reached(f"{used:,} of {most.tokens:,} tokens")
-        if most.micro_usd is not None and money >= max(1, most.micro_usd):
-            raise self._reached(f"{money:,} of {most.micro_usd:,} micro-dollars")
+    def check_limits(self) -> None:
+        """Raise if the run has used up its tokens or its money."""
+        limits, used, money = self._work.limits, self.used.total, self.spent.micro_usd
+        if limits.tokens is not None and used >= limits.tokens:
+            raise self._limit_error(f"{used:,} of {limits.tokens:,} tokens")
+        if limits.micro_usd is not None and money >= max(1, limits.micro_usd):
+            raise self._limit_error(f"{money:,} of {limits.micro_usd:,} micro-dollars")
 
     def charge(self, usage: Usage, model: str, *, cost: int | None = None, url: str | None = None) -> None:
-        """Charge a request that was made."""
+        """Charge a completed request."""
         if not usage and not cost:
             return
         if self._price is not None or cost is None:
-            cost = cost_of(model, usage, price=self._price, url=url)
+            cost = compute_cost(model, usage, price=self._price, url=url)
         spend = Spend(micro_usd=cost or 0, prompt_tokens=usage.input, completion_tokens=usage.output)
         self.used, self.spent = self.used + usage, self.spent + spend
         self._work.charge(spend, model)
         if (span := current_stage.get()) is not None:
             span.record_usage(model, self.used)
 
-    def estimated(self, read: Iterable[Any], written: Any) -> Usage:
-        """Return the usage of a request that its provider did not measure, by the messages and the answer."""
+    def estimate_usage(self, messages: Iterable[Any], answer: Any) -> Usage:
+        """Estimate the usage of a request that its provider did not measure."""
         counter = self._work.context.parts.counter
-        texts = (to_json(one, fallback=str).decode() for one in (*read, written))
+        texts = (to_json(part, fallback=str).decode() for part in (*messages, answer))
         *tokens, output = map(counter, texts)
         return Usage(input=sum(tokens), output=output)
 
     def settle(self, total: Usage, model: str, *, cost: int | None = None) -> None:
-        """Charge what a run used beyond the requests that were charged, such as answers its framework refused."""
-        rest = None if cost is None else max(0, cost - self.spent.micro_usd)
-        self.charge(total.beyond(self.used), model, cost=rest)
+        """Charge usage beyond the charged requests, such as answers that the framework rejected."""
+        remainder = None if cost is None else max(0, cost - self.spent.micro_usd)
+        self.charge(total.beyond(self.used), model, cost=remainder)
 
-    def _reached(self, limit: str) -> AgentError:
+    def _limit_error(self, limit: str) -> AgentError:
         return AgentError(f"agent {self._agent!r} reached a limit of its run: {limit}", permanent=True)
 
 
-def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | None = None) -> int | None:
-    """Return what tokens cost in millionths of a US dollar, or None if neither price nor price list knows the model."""
+def compute_cost(model: str, usage: Usage, *, price: Price | None = None, url: str | None = None) -> int | None:
+    """Return the cost in millionths of a US dollar, or None if no price is known for the model."""
     if price is not None:
         return price.micro_usd(usage)
     if (prices := _price_list()) is None:
         _warn_unpriced(model, "give the agent a price, or install genai-prices")
         return None
-    counted = prices.Usage(
+    price_usage = prices.Usage(
         input_tokens=usage.input,
         output_tokens=usage.output,
         cache_read_tokens=usage.cached_input,
@@ -89,7 +89,7 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
     )
     for provider in (url, None) if url else (None,):
         try:
-            return to_micro_usd(prices.calc_price(counted, model, provider_api_url=provider).total_price)
+            return to_micro_usd(prices.calc_price(price_usage, model, provider_api_url=provider).total_price)
         except LookupError:
             continue
     if model != "test" and not model.startswith("function:"):  # Pydantic AI's scripted models send no bill
@@ -98,33 +98,33 @@ def cost_of(model: str, usage: Usage, *, price: Price | None = None, url: str | 
 
 
 @cache
-def window_of(model: str, url: str | None = None) -> int | None:
-    """Return how many tokens the window of a model holds, or None if the price list does not know it."""
+def find_window(model: str, url: str | None = None) -> int | None:
+    """Return the size of a model's context window in tokens, or None if the price list does not know the model."""
     if (prices := _price_list()) is None:
         return None
     try:
-        _, found = prices.data_snapshot.get_snapshot().find_provider_model(model, None, None, url)
+        _, entry = prices.data_snapshot.get_snapshot().find_provider_model(model, None, None, url)
     except LookupError:
         return None
-    window: int | None = found.context_window
+    window: int | None = entry.context_window
     return window
 
 
 @asynccontextmanager
-async def in_time(work: AgentWork, agent: str) -> AsyncIterator[None]:
-    """End the `async with` block when the run's time is over."""
+async def time_limit(work: AgentWork, agent: str) -> AsyncIterator[None]:
+    """Cancel the `async with` block when the run's time is up."""
     try:
-        async with asyncio.timeout(work.limits.seconds) as limit:
+        async with asyncio.timeout(work.limits.seconds) as timeout:
             yield
     except TimeoutError:
-        if not limit.expired():
+        if not timeout.expired():
             raise
-        raise AgentError(f"agent {agent!r} did not come to an end within {work.limits.seconds:g} s") from None
+        raise AgentError(f"agent {agent!r} did not finish within {work.limits.seconds:g} s") from None
 
 
 @cache
 def _price_list() -> Any:
-    """Return `genai_prices`, which is optional and takes half a second to import; None where it is not installed."""
+    """Return `genai_prices`, or None if it is not installed; importing it takes half a second."""
     try:
         return import_module("genai_prices")
     except ModuleNotFoundError:
@@ -133,5 +133,4 @@ def _price_list() -> Any:
 
 @cache
 def _warn_unpriced(model: str, remedy: str) -> None:
-    """Warn once that a model's tokens are counted and its money is not."""
-    _log.warning("the price of %r is unknown; its tokens are charged, and no money: %s", model, remedy)
+    _log.warning("the price of %r is unknown; its tokens are counted without a cost: %s", model, remedy)

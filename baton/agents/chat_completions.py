@@ -1,4 +1,4 @@
-"""Agents behind a chat-completions endpoint: a provider's, a gateway's, or one of your own (extra `agents`)."""
+"""Agents behind a chat-completions endpoint: a provider's, a gateway's or your own (extra `agents`)."""
 
 import os
 import ssl
@@ -42,28 +42,28 @@ def chat_agent(
         name: The agent's name.
         url: The endpoint, `https://…/v1` with or without `/chat/completions`.
         model: The model.
-        key_env: The variable of the worker's environment that holds the key; None for an endpoint without one. It is
-            read at each request.
-        answer: How the answer's shape is asked for: by `response_format` with the schema (`native`), by a tool, or by
-            the prompt, for servers that know neither.
-        price: What the model costs; by default what `genai-prices` says.
-        parameters: Further members of every request, for example `{"temperature": 0}`.
-        seconds: The longest silence within a request; `AgentLimits(seconds=…)` bounds the whole run.
-        retries: How often a malformed answer goes back to the model in the same conversation.
-        ca_file: A file with the certificates to trust, instead of the system's.
+        key_env: The environment variable of the worker that holds the key, read at each request; None for an endpoint
+            without a key.
+        answer: How the model is told the schema of the answer: by `response_format` (`native`), by a tool, or in the
+            prompt, for servers that support neither.
+        price: The model's price; by default that of `genai-prices`.
+        parameters: Additional members of every request, for example `{"temperature": 0}`.
+        seconds: The longest silence during a request; `AgentLimits(seconds=…)` limits the whole run.
+        retries: How often the model may correct a malformed answer in the same conversation.
+        ca_file: A file with trusted certificates, instead of the system's.
 
     Raises:
-        ValueError: The address is not one, or would carry the key in clear text.
+        ValueError: The URL is invalid, or would send the key in clear text.
     """
-    base = _checked_url(url, secret=key_env is not None).removesuffix("/").removesuffix("/chat/completions")
+    base = _check_url(url, secret=key_env is not None).removesuffix("/").removesuffix("/chat/completions")
     client = AsyncOpenAI(
         base_url=base,
-        api_key="none" if key_env is None else _key_from(key_env),
+        api_key="none" if key_env is None else _key_reader(key_env),
         max_retries=0,
         http_client=DefaultAsyncHttpxClient(
-            limits=httpx2.Limits(max_keepalive_connections=0),  # so nothing is left open, in no event loop
-            follow_redirects=False,  # it would carry prompt and key to the address that it names
-            trust_env=base.startswith("https"),  # to a proxy that is not a tunnel, plain HTTP would show the key
+            limits=httpx2.Limits(max_keepalive_connections=0),  # leaves no connection open across event loops
+            follow_redirects=False,  # a redirect would send prompt and key to another address
+            trust_env=base.startswith("https"),  # a plain HTTP proxy would see the key
             verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
         ),
     )
@@ -72,10 +72,9 @@ def chat_agent(
     return PydanticAgent(Agent(chat, name=name, retries={"output": retries, "tools": 3}), answer=answer, price=price)
 
 
-def _checked_url(url: str, *, secret: bool) -> str:
-    """Return an address that a request may go to."""
+def _check_url(url: str, *, secret: bool) -> str:
     try:
-        parts = httpx2.URL(url)  # as the client reads it
+        parts = httpx2.URL(url)  # parsed as the client does
     except httpx2.InvalidURL:
         parts = httpx2.URL()
     if parts.scheme not in ("http", "https") or not parts.host or parts.userinfo or url != url.strip():
@@ -85,15 +84,15 @@ def _checked_url(url: str, *, secret: bool) -> str:
     return url
 
 
-def _key_from(variable: str) -> Callable[[], Any]:
-    """Return what reads a key from the worker's environment when a request needs it."""
+def _key_reader(variable: str) -> Callable[[], Any]:
+    """Return a function that reads the key from the worker's environment at each request."""
 
-    async def key() -> str:
-        found = os.environ.get(variable, "").strip()
-        if not found:
+    async def read_key() -> str:
+        key = os.environ.get(variable, "").strip()
+        if not key:
             raise ConfigurationError(f"the environment of this worker has no {variable!r}, which holds the key; set it")
-        if not found.isascii() or not found.isprintable():
+        if not key.isascii() or not key.isprintable():
             raise AgentError(f"the variable {variable!r} of this worker holds characters that no key has; set it again")
-        return found
+        return key
 
-    return key
+    return read_key

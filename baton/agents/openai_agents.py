@@ -1,4 +1,4 @@
-"""Agents of the OpenAI Agents SDK as stages: tools checked, handoffs inside a run kept to the contract, all charged."""
+"""Agents of the OpenAI Agents SDK as stages, with guarded tools, contracts for handoffs inside a run, and billing."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -25,16 +25,16 @@ with needs_extra("openai-agents", __name__):
     from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
 from baton.agents.answers import AgentAnswer
-from baton.agents.billing import in_time, window_of
-from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable
+from baton.agents.billing import find_window, time_limit
+from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable_error
 from baton.agents.openai_agents_run import (
     AgentGraph,
-    EventSpeaker,
+    EventForwarder,
     GuardedCopies,
     RecordingHooks,
     ToolRaisedError,
     contract_input_filter,
-    ended,
+    stop_run,
 )
 from baton.agents.port import AgentWork
 from baton.contract.records import ToolDeniedError
@@ -44,23 +44,23 @@ from baton.wire.money import Price
 
 __all__ = ["OpenAIAgent", "contract_input_filter", "provider"]
 
-_ENDED = re.compile(r"(?:finish_reason=|incomplete_details=IncompleteDetails\(reason=)'(\w+)'")
+_FINISH_REASON = re.compile(r"(?:finish_reason=|incomplete_details=IncompleteDetails\(reason=)'(\w+)'")
 
 
 def provider(
     *, base_url: str | None = None, api_key: str | None = None, api: Literal["responses", "chat"] = "responses"
 ) -> ModelProvider:
-    """Return a provider of models that asks once, and follows no redirect: repeating is Temporal's.
+    """Return a model provider without retries, which are Temporal's, and without redirects.
 
     Args:
-        base_url: Where the models are; by default what the environment says, and else OpenAI.
+        base_url: The address of the models; by default the environment's, otherwise OpenAI's.
         api_key: The key; by default `OPENAI_API_KEY` of the worker's environment. It is in no message and no record.
-        api: OpenAI's own interface, or chat completions, which most other servers speak.
+        api: OpenAI's responses API, or chat completions, which most other servers offer.
 
     Raises:
         openai.OpenAIError: The environment has no key.
     """
-    direct = DefaultAsyncHttpxClient(follow_redirects=False)  # it would carry the prompt to another address
+    direct = DefaultAsyncHttpxClient(follow_redirects=False)  # a redirect would send the prompt to another address
     client = AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0, http_client=direct)
     return OpenAIProvider(openai_client=client, use_responses=api == "responses")
 
@@ -70,18 +70,17 @@ class OpenAIAgent:
 
     Args:
         agent: The agent. Its instructions come before those of the stage.
-        provider: Whom its model is asked of, where the model is a name; by default OpenAI, with the key that the
-            worker's environment has.
-        answer: How the model is made to answer in the stage's schema: by the provider's structured output, or by the
-            prompt, for servers that have no such thing.
-        of_output: Makes the answer of the agent's own output, for an agent whose `output_type` is to be kept.
-        price: What the model costs, where the public price list does not know it.
+        provider: The provider for models given by name; by default OpenAI, with the key in the worker's environment.
+        answer: How the model is told the stage's schema: by the provider's structured output, or in the prompt, for
+            servers without structured output.
+        of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`.
+        price: The model's price, if the public price list does not know it.
         mcp_tools: The tools of its MCP servers that it may use; others are not offered.
-        context: What the agent's own tools find as their context.
-        stream: Stream the model's answers to those who follow the run, as `p.stage(…, stream=True)` does.
+        context: The context of the agent's own tools.
+        stream: Stream the model's answers to clients that follow the run, like `p.stage(…, stream=True)`.
 
     Raises:
-        ValueError: The agent has an `output_type` and nothing makes an answer of it.
+        ValueError: The agent has an `output_type`, but no `of_output`.
     """
 
     def __init__(
@@ -98,8 +97,8 @@ class OpenAIAgent:
     ) -> None:
         if agent.output_type is not None and of_output is None:
             raise ValueError(
-                f"the agent {agent.name!r} has an output_type; say with of_output what becomes of its output, or "
-                "leave the type out and it answers with a patch"
+                f"the agent {agent.name!r} has an output_type; pass of_output to make an answer from its output, or "
+                "remove the type and it answers with a patch"
             )
         self._graph = AgentGraph(agent)
         self._provider = provider
@@ -117,42 +116,41 @@ class OpenAIAgent:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The tools that the agent, and those it may hand off to, bring along."""
+        """The tools of the agent and of the agents that it may hand off to."""
         return self._graph.tool_names | self._mcp_tools
 
     @property
     def window(self) -> int | None:
-        """How many tokens the window of the agent's model holds, as far as the price list knows."""
+        """The size of the model's context window in tokens, if the price list knows it."""
         model = self._graph.first.model
-        return window_of(model) if isinstance(model, str) else None
+        return find_window(model) if isinstance(model, str) else None
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Run the agent once, with those it hands off to.
+        """Run the agent once, with the agents that it hands off to.
 
         Raises:
-            AgentError: The provider refused or failed, a guardrail stopped the run, or a limit was reached.
+            AgentError: The provider rejected the request or failed, a guardrail stopped the run, or it reached a limit.
             PatchError: The model gave no usable answer.
-            ToolDeniedError: An agent called a tool that the contract does not allow.
+            ToolDeniedError: An agent called a forbidden tool.
         """
-        own = self._of_output is not None
-        structured = self._native and not own and work.schema is not None
-        turn = partial(work.user_turn, with_schema=not structured and not own)
-        output = _own_type if own else AnswerSchema(work) if structured else None
+        custom = self._of_output is not None
+        structured = self._native and not custom and work.schema is not None
+        turn = partial(work.user_turn, with_schema=not structured and not custom)
+        output = _own_output_type if custom else AnswerSchema(work) if structured else None
         copies = GuardedCopies(self._graph, work, output, self._mcp_tools)
-        record = RecordingHooks(work, self.name, copies, self._price)
+        hooks = RecordingHooks(work, self.name, copies, self._price)
         try:
-            config = self._config(work, contract_input_filter(work, copies.tools_of, turn))
-            async with in_time(work, self.name):
-                result = await self._run(
-                    await copies.agent(self._graph.first, self._context), work, turn(), record, config
-                )
+            config = self._config(contract_input_filter(work, copies.tool_names_of, turn))
+            async with time_limit(work, self.name):
+                agent = await copies.copy_agent(self._graph.first, self._context)
+                result = await self._run(agent, work, turn(), hooks, config)
         except Exception as error:
-            raise _reported(error, self.name) from None
+            raise _translate_error(error, self.name) from None
         finally:
-            record.settle()
+            hooks.settle()
             await work.context.tools.settle()
         if result.interruptions:
-            names = ", ".join(sorted({str(one.name) for one in result.interruptions}))
+            names = ", ".join(sorted({str(interruption.name) for interruption in result.interruptions}))
             message = f"agent {self.name!r} waits for the approval of {names}; ask people with the pipeline's approvals"
             raise AgentError(message, permanent=True)
         if self._of_output is not None:
@@ -163,29 +161,24 @@ class OpenAIAgent:
     async def _run(
         self, agent: Agent[Any], work: AgentWork, turn: str, hooks: RecordingHooks, config: RunConfig
     ) -> RunResult | RunResultStreaming:
-        """Run the SDK to its end; where people follow the run, tell them what its events say."""
-        terms: Any = {
-            "context": self._context,
-            "max_turns": None,
-            "hooks": hooks,
-            "run_config": config,
-        }  # the meter keeps the limits
+        """Run the SDK to its end, and stream its events if clients follow the run."""
+        # Without max_turns: the meter keeps the limits.
+        terms: Any = {"context": self._context, "max_turns": None, "hooks": hooks, "run_config": config}
         if not work.context.stream.wanted:
             return await Runner.run(agent, turn, **terms)
         running = Runner.run_streamed(agent, turn, **terms)
-        speaker = EventSpeaker(work.context.stream)
+        forwarder = EventForwarder(work.context.stream)
         try:
             async for event in running.stream_events():
-                speaker.tell(event)
+                forwarder.forward(event)
         finally:
-            await ended(running)
+            await stop_run(running)
         return running
 
-    def _config(self, work: AgentWork, passed_on: HandoffInputFilter) -> RunConfig:
-        """Return the terms of a run."""
+    def _config(self, input_filter: HandoffInputFilter) -> RunConfig:
         return RunConfig(
             model_provider=self._models,
-            handoff_input_filter=passed_on,
+            handoff_input_filter=input_filter,
             tracing_disabled=True,
             trace_include_sensitive_data=False,
             tool_not_found_behavior="return_error_to_model",
@@ -193,9 +186,9 @@ class OpenAIAgent:
 
     @cached_property
     def _models(self) -> ModelProvider:
-        """Whom models are asked of; no key is needed where every agent has its model."""
-        named = any(not isinstance(agent.model, Model) for agent in self._graph.agents)
-        return self._provider or (provider() if named else OpenAIProvider())
+        """The provider; no key is needed if every agent has its own model."""
+        uses_names = any(not isinstance(agent.model, Model) for agent in self._graph.agents)
+        return self._provider or (provider() if uses_names else OpenAIProvider())
 
 
 class AnswerSchema(AgentOutputSchemaBase):
@@ -205,7 +198,7 @@ class AnswerSchema(AgentOutputSchemaBase):
         self._work = work
 
     def is_plain_text(self) -> bool:
-        """Return whether the answer is a text: it is an object."""
+        """Return False: the answer is an object."""
         return False
 
     def name(self) -> str:
@@ -217,62 +210,60 @@ class AnswerSchema(AgentOutputSchemaBase):
         return self._work.schema or {}
 
     def is_strict_json_schema(self) -> bool:
-        """Return whether every member is required: none is."""
+        """Return False: no member is required."""
         return False
 
     def validate_json(self, json_str: str) -> AgentAnswer:
-        """Return the answer in a text."""
+        """Parse the answer."""
         return self._work.read(json_str)
 
 
-def _own_type(agent: Agent[Any]) -> Any:
-    """Return the type of output that an agent has."""
+def _own_output_type(agent: Agent[Any]) -> Any:
     return agent.output_type
 
 
-def _reported(error: Exception, agent: str) -> Exception:
-    """Return what the stage raises for what a run of the SDK raised."""
-    who = f"agent {agent!r}"
-    for one in _chain(error):
-        if isinstance(one, ToolDeniedError | PatchError | AgentError):  # the SDK wraps what a tool or a schema raises
-            return one
-        if isinstance(one, ToolRaisedError):
-            return one.error
-    if (told := provider_error(error, agent)) is not None:
-        return told
+def _translate_error(error: Exception, agent: str) -> Exception:
+    """Return the error of the stage for an error of the SDK."""
+    subject = f"agent {agent!r}"
+    for cause in _causes(error):
+        if isinstance(cause, ToolDeniedError | PatchError | AgentError):  # the SDK wraps errors of tools and schemas
+            return cause
+        if isinstance(cause, ToolRaisedError):
+            return cause.error
+    if (translated := provider_error(error, agent)) is not None:
+        return translated
     match error:
         case MaxTurnsExceeded():
-            return AgentError(f"{who} reached the limit of requests to its model", permanent=True)
+            return AgentError(f"{subject} reached the limit of requests to its model", permanent=True)
         case UserError():
-            return AgentError(f"{who} is not set up to run: {error}", permanent=True)
+            return AgentError(f"{subject} is not set up to run: {error}", permanent=True)
         case OpenAIError() if not isinstance(error, APIError):
-            return AgentError(f"{who} is not set up to run: its provider has no key or no address", permanent=True)
-        case ModelBehaviorError() if (early := finish_error(_reason(error), agent)) is not None:
-            return early
+            return AgentError(f"{subject} is not set up to run: its provider has no key or no address", permanent=True)
+        case ModelBehaviorError() if (finish := finish_error(_finish_reason(error), agent)) is not None:
+            return finish
         case Exception() if is_parse_error(error, Model):
-            return unreadable(error, agent)
+            return unreadable_error(error, agent)
         case ModelBehaviorError():
             return PatchError([NO_USABLE_FORM])
         case AgentsException():
-            return AgentError(f"{who} was stopped ({type(error).__name__}{_guard(error)})", permanent=True)
+            return AgentError(f"{subject} was stopped ({type(error).__name__}{_guardrail_name(error)})", permanent=True)
         case _:
             return error
 
 
-def _guard(error: AgentsException) -> str:
-    """Return which guardrail stopped a run, if one did; the name is its author's own."""
-    found = getattr(getattr(error, "guardrail_result", error), "guardrail", None)
-    return f": {found.get_name()!r}" if found is not None else ""
+def _guardrail_name(error: AgentsException) -> str:
+    """Return the name of the guardrail that stopped a run, if one did."""
+    guardrail = getattr(getattr(error, "guardrail_result", error), "guardrail", None)
+    return f": {guardrail.get_name()!r}" if guardrail is not None else ""
 
 
-def _reason(error: ModelBehaviorError) -> str | None:
-    """Return why an answer of a model ended, where the SDK says so; it does in its message alone."""
-    found = _ENDED.search(error.message)
-    return found[1] if found else None
+def _finish_reason(error: ModelBehaviorError) -> str | None:
+    """Return why an answer ended early; the SDK says so only in its message."""
+    match = _FINISH_REASON.search(error.message)
+    return match[1] if match else None
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what caused it."""
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""Fine-grained durable agents of Pydantic AI: each request to a model and each tool call is an activity of its own."""
+"""Fine-grained durable agents of Pydantic AI: each model request and each tool call is an activity."""
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
@@ -28,15 +28,15 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from baton.agents.answers import AgentAnswer, read_answer
-from baton.agents.port import READER, AgentLimits, AgentWork, agent_stage
+from baton.agents.port import READ_TOOL, AgentLimits, AgentWork, agent_stage
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
-    finished,
-    names_of_tools,
-    offered,
-    reported,
-    settings_under,
-    usage_of,
+    check_finished,
+    convert_usage,
+    filter_native_tools,
+    handoff_settings,
+    tool_names_of,
+    translate_error,
 )
 from baton.artifacts.activity import ArtifactAccess
 from baton.contract.activity import shorten_claim
@@ -53,20 +53,19 @@ from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import Json
 from baton.wire.money import Price, to_micro_usd, to_usd
 
-_LONGEST_TOLD = 16_000  # characters of an answer or a result, which goes through the history to its record
-_READ_WITHIN = timedelta(minutes=1)
+_MAX_RECORDED = 16_000  # characters of an answer or a result, which passes through the history to be recorded
+_READ_TIMEOUT = timedelta(minutes=1)
 
 _TOOLS, _WITHHELD = "tools", "withheld"
 
-_schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
-"""What the answer of the run under way has to fit; its metadata would be repeated with each of its activities."""
+_answer_schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
+"""The schema of the run's answer. Not in the run's metadata, which is repeated in each activity."""
 
 
 class DurableAgentsPlugin(PydanticAIPlugin):
-    """Pydantic AI's plugin beside `BatonPlugin`: it registers the agents' activities, and leaves payloads to Baton.
+    """Pydantic AI's plugin without its payload converter, for use with `BatonPlugin`; it registers agents' activities.
 
-    The framework's own would put its payload converter in the place of Baton's, which reads the same types. What a
-    provider says when it refuses stays out of the history.
+    Baton's payload converter reads the same types. Providers' error texts stay out of the history.
     """
 
     def __init__(self) -> None:
@@ -77,43 +76,43 @@ class DurableAgentsPlugin(PydanticAIPlugin):
 
 
 class UnderContract(AbstractCapability[Any]):
-    """The capability that a durable agent needs beside `TemporalDurability`: the tools of its contract and no others.
+    """The capability that limits a durable agent to the tools of its contract; use it beside `TemporalDurability`.
 
-    It works in workflow code, before an activity is scheduled. Outside a durable agent's run it changes nothing.
+    It runs in workflow code, before an activity is scheduled. Outside a durable agent's run it changes nothing.
     """
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """Show the model the tools that it may call."""
-        allowed = _allowed(ctx)
-        return [one for one in tool_defs if allowed is None or one.name in allowed]
+        """Show the model only the tools that it may call."""
+        allowed = _allowed_tools(ctx)
+        return [tool for tool in tool_defs if allowed is None or tool.name in allowed]
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Offer the model those tools of its provider that it may call: they cannot be checked elsewhere."""
-        allowed = _allowed(ctx)
-        return offered(request_context, lambda name: allowed is None or name in allowed)
+        """Remove forbidden provider tools, which cannot be checked elsewhere."""
+        allowed = _allowed_tools(ctx)
+        return filter_native_tools(request_context, lambda name: allowed is None or name in allowed)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
-        """Refuse a response that calls another tool of the agent.
+        """Refuse a response that calls a forbidden tool.
 
         Raises:
-            ToolDeniedError: It does; none of its calls is made.
-            UnexpectedModelBehavior: It was cut off, or stopped.
+            ToolDeniedError: It calls a forbidden tool; none of its calls is made.
+            UnexpectedModelBehavior: The response was cut off or stopped.
         """
         metadata = ctx.metadata or {}
         for call in response.tool_calls:
             if call.tool_name in metadata.get(_WITHHELD, ()):
                 raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
-        if _schema.get() is not None:
-            finished(response)
+        if _answer_schema.get() is not None:
+            check_finished(response)
         return response
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
-        """Return an answer that does not fit its stage's schema, in the same conversation."""
-        schema = _schema.get()
+        """Return an answer that does not fit the stage's schema to the model, in the same conversation."""
+        schema = _answer_schema.get()
         if schema is not None and not ctx.partial_output:
             try:
                 read_answer(output, schema)
@@ -122,28 +121,28 @@ class UnderContract(AbstractCapability[Any]):
         return output
 
 
-def _allowed(ctx: RunContext[Any]) -> Sequence[str] | None:
-    """Return the tools that a run may call; None outside a durable agent's run."""
+def _allowed_tools(ctx: RunContext[Any]) -> Sequence[str] | None:
+    """Return the tools that a run may call, or None outside a durable agent's run."""
     allowed: Sequence[str] | None = (ctx.metadata or {}).get(_TOOLS)
     return allowed
 
 
 class DurableAgent:
-    """An agent whose every step is durable; a pipeline of its own runs it, usually as the child of another one.
+    """An agent with durable steps; a separate pipeline runs it, usually as a child of another pipeline.
 
     Args:
         agent: The agent, with a name, its tools, and the capabilities `UnderContract` and `TemporalDurability`.
-        name: The name of its stages; the agent's by default.
-        instructions: What the stage's author tells the agent; nothing that came with a handoff belongs into it.
-        limits: How far one run may go.
-        price: What the model costs, where the price list does not know it.
-        **terms: The terms of the stage that accepts the handoff; `writes` and `output` bind the answer.
+        name: The name of its stages; by default the agent's.
+        instructions: The stage author's instructions; they must not contain text from a handoff.
+        limits: The limits of one run.
+        price: The model's price, if the price list does not know it.
+        **terms: Options of the stage that accepts the handoff; `writes` and `output` apply to the answer.
 
     Attributes:
-        stages: What the worker needs among its activities; `DurableAgentsPlugin` adds the agent's own.
+        stages: The stages for the worker's activities; `DurableAgentsPlugin` adds the agent's own activities.
 
     Raises:
-        ValueError: The agent has no name, or lacks one of the capabilities.
+        ValueError: The agent has no name or lacks a capability.
 
     Example:
         ```python
@@ -180,332 +179,321 @@ class DurableAgent:
         price: Price | None = None,
         **terms: Unpack[AgentTerms],
     ) -> None:
-        found: list[AbstractCapability[Any]] = []
-        agent.root_capability.apply(found.append)
-        kinds = {type(one) for one in found}
-        if not agent.name or not {UnderContract, TemporalDurability} <= kinds:
-            raise ValueError(
-                "a durable agent needs a name, and both UnderContract() and TemporalDurability() among its capabilities"
-            )
-        if (
-            agent.instrument is None
-        ):  # `Agent.instrument_all()` would record each of its activities as an agent, with text
-            agent.instrument = False
+        capabilities: list[AbstractCapability[Any]] = []
+        agent.root_capability.apply(capabilities.append)
+        if not agent.name or not {UnderContract, TemporalDurability} <= set(map(type, capabilities)):
+            raise ValueError("a durable agent needs a name, and the capabilities UnderContract and TemporalDurability")
+        if agent.instrument is None:
+            agent.instrument = False  # `Agent.instrument_all()` would trace each activity as an agent, with its texts
         self.agent = agent
         self.name = name or agent.name
         self._instructions = instructions
-        opening: Any = {key: value for key, value in terms.items() if key != "output"}
-        self._accepts = agent_stage(_AcceptHandoff(self.name, agent), limits=limits, **opening)
-        self._unrecorded = {OUTPUT_TOOL, READ_ARTIFACT} - names_of_tools(agent)
+        accept_terms: Any = {key: value for key, value in terms.items() if key != "output"}
+        self._accept_stage = agent_stage(_AcceptHandoff(self.name, agent), limits=limits, **accept_terms)
+        self._unrecorded = {OUTPUT_TOOL, READ_ARTIFACT} - tool_names_of(agent)
         self._price = price
         self._seconds = None if limits is None else limits.seconds
-        settling: Any = {
+        answer_terms: Any = {
             key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
         }
-        # Once: the same answer would be refused again, and its bill be paid again.
-        self._settles = stage(name=f"{self.name}.answer", attempts=1, **settling)(_record_answer)
-        self._gives_up = stage(name=f"{self.name}.failed", writes=())(_record_failure)
+        # One attempt: a retry would be rejected again and charged again.
+        self._answer_stage = stage(name=f"{self.name}.answer", attempts=1, **answer_terms)(_record_answer)
+        self._failure_stage = stage(name=f"{self.name}.failed", writes=())(_record_failure)
 
     @property
     def stages(self) -> list[Stage[Any, Any]]:
-        """The stages: one accepts the handoff, one returns the answer, one has a run charged that came to none."""
-        return [self._accepts, self._settles, self._gives_up]
+        """The stages that accept the handoff, record the answer, and charge a failed run."""
+        return [self._accept_stage, self._answer_stage, self._failure_stage]
 
     async def run(self, pipeline: Pipeline, *, inputs: Mapping[str, Any] | None = None) -> StageResult:
-        """Have the agent do its work in the running pipeline; call it in workflow code.
+        """Run the agent in a running pipeline; for workflow code.
 
         Args:
             pipeline: The pipeline.
-            inputs: What it works on, by name, as of `Pipeline.stage`.
+            inputs: The inputs by name, as for `Pipeline.stage`.
 
         Returns:
-            What the agent answered, applied to the baton.
+            The agent's answer, after it was applied to the baton.
 
         Raises:
             AgentError: The provider or the model refused, or a limit was reached.
-            PatchError: The model gave no usable answer, as often as the agent's own retries allow.
-            ToolDeniedError: It called a tool that its contract does not allow; the tool did not run.
-            StageFailedError: Its handoff or its answer was refused.
-            InputError: An input has no usable name, or cannot be handed on.
-            asyncio.CancelledError: It was cancelled; what it had used until then is charged.
+            PatchError: The model gave no usable answer within the agent's own retries.
+            ToolDeniedError: The agent called a forbidden tool, which did not run.
+            StageFailedError: The handoff or the answer was rejected.
+            InputError: An input has an invalid name or cannot be handed on.
+            asyncio.CancelledError: The run was cancelled; its usage so far is charged.
         """
-        opened: Any = (await pipeline.stage(self._accepts, inputs=inputs)).output
-        if pipeline.is_recorded(self._settles.spec.name):  # by the run that was forked, or that this one continues
-            return await pipeline.stage(self._settles)
-        with pipeline.defer_continue_as_new():  # or the next run would think again, and grow as long again
-            return await self._answered(pipeline, opened, inputs or {})
+        accepted: Any = (await pipeline.stage(self._accept_stage, inputs=inputs)).output
+        if pipeline.is_recorded(self._answer_stage.spec.name):  # in the run that this one forks or continues
+            return await pipeline.stage(self._answer_stage)
+        with pipeline.defer_continue_as_new():  # the next run would start over and grow just as long
+            return await self._run_and_record(pipeline, accepted, inputs or {})
 
-    async def _answered(self, pipeline: Pipeline, opened: dict[str, Any], inputs: Mapping[str, Any]) -> StageResult:
-        """Have the agent think, and return what it answered, once that is on record."""
+    async def _run_and_record(
+        self, pipeline: Pipeline, accepted: dict[str, Any], inputs: Mapping[str, Any]
+    ) -> StageResult:
         usage = RunUsage()
         with capture_run_messages() as messages:
             try:
                 async with asyncio.timeout(self._seconds or None):
-                    result = await self._think(opened, usage, inputs)
+                    result = await self._run_agent(accepted, usage, inputs)
             except asyncio.CancelledError:
-                told = {"denied": None, **self._session(usage, messages)}
-                await asyncio.shield(self._tell(pipeline, told))  # it is paid, also if it is cancelled again
+                params = {"denied": None, **self._session(usage, messages)}
+                await asyncio.shield(self._record_failed_run(pipeline, params))  # charged even if cancelled again
                 raise
             except Exception as error:
                 if not is_cancelled_exception(error):
-                    await self._tell(pipeline, {"denied": _denied(error), **self._session(usage, messages)})
-                raise self._reported(error) from None
+                    params = {"denied": _denied_call(error), **self._session(usage, messages)}
+                    await self._record_failed_run(pipeline, params)
+                raise self._translate_error(error) from None
         return await pipeline.stage(
-            self._settles, params={"answer": result.output, **self._session(usage, result.new_messages())}
+            self._answer_stage, params={"answer": result.output, **self._session(usage, result.new_messages())}
         )
 
-    async def _think(self, opened: dict[str, Any], usage: RunUsage, inputs: Mapping[str, Any]) -> AgentRunResult[Any]:
-        """Run the agent under what the stage that accepted its handoff told."""
-        _schema.set(opened["schema"])
+    async def _run_agent(
+        self, accepted: dict[str, Any], usage: RunUsage, inputs: Mapping[str, Any]
+    ) -> AgentRunResult[Any]:
+        _answer_schema.set(accepted["schema"])
         return await self.agent.run(
-            opened["prompt"],
-            output_type=ToolOutput(StructuredDict(opened["schema"], name="answer"), name=OUTPUT_TOOL),
+            accepted["prompt"],
+            output_type=ToolOutput(StructuredDict(accepted["schema"], name="answer"), name=OUTPUT_TOOL),
             instructions=self._instructions or None,
-            toolsets=[self._reader(opened["readable"], inputs)] if opened["readable"] else None,
-            model_settings=settings_under(opened["handoff_id"]),
+            toolsets=[self._read_tool(accepted["readable"], inputs)] if accepted["readable"] else None,
+            model_settings=handoff_settings(accepted["handoff_id"]),
             usage=usage,
             usage_limits=UsageLimits(
-                request_limit=opened["requests"],
-                total_tokens_limit=opened["tokens"],
-                cost_limit=None if opened["micro_usd"] is None else to_usd(opened["micro_usd"]),
+                request_limit=accepted["requests"],
+                total_tokens_limit=accepted["tokens"],
+                cost_limit=None if accepted["micro_usd"] is None else to_usd(accepted["micro_usd"]),
             ),
-            metadata={name: opened[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
+            metadata={name: accepted[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
         )
 
-    def _reader(self, named: Mapping[str, str | None], inputs: Mapping[str, Any]) -> FunctionToolset[Any]:
-        """Return the tool that reads what the handoff names: an input from here, anything else by its hash."""
+    def _read_tool(self, digests: Mapping[str, str | None], inputs: Mapping[str, Any]) -> FunctionToolset[Any]:
+        """Return the tool that reads what the handoff names: inputs from memory, anything else by its hash."""
 
         async def read(id: str, offset: int = 0, limit: int = MAX_READ) -> dict[str, Json]:
-            if id not in named:
-                return unknown_id(id, named)
-            if (digest := named[id]) is None:
+            if id not in digests:
+                return unknown_id(id, digests)
+            if (digest := digests[id]) is None:
                 value: Any = decode_inputs(encode_inputs({id: inputs[id]}))[id]
                 return read_page(id, input_text(value), offset, limit)
             return await workflow.execute_activity(
                 _read_page,
                 args=[id, digest, offset, limit],
-                start_to_close_timeout=_READ_WITHIN,
-                retry_policy=RetryPolicy(maximum_attempts=self._accepts.spec.retries.attempts),
+                start_to_close_timeout=_READ_TIMEOUT,
+                retry_policy=RetryPolicy(maximum_attempts=self._accept_stage.spec.retries.attempts),
             )
 
-        in_workflow = {"temporal": False}  # else the framework would want it registered when the agent was made
+        in_workflow = {"temporal": False}  # otherwise the framework expects the tool when the agent is created
         tool: Tool[Any] = Tool(
-            read, takes_ctx=False, name=READ_ARTIFACT, description=READER.description, metadata=in_workflow
+            read, takes_ctx=False, name=READ_ARTIFACT, description=READ_TOOL.description, metadata=in_workflow
         )
         return FunctionToolset([tool])
 
     def _session(self, usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
-        """Return a run's bill and session, as the stage that records them takes them."""
-        seen = usage_of(usage)
-        cost = to_micro_usd(usage.cost or Decimal(0)) if self._price is None else self._price.micro_usd(seen)
-        spend = Spend(micro_usd=cost, prompt_tokens=seen.input, completion_tokens=seen.output)
-        return {"spend": spend.model_dump(mode="json"), "events": _events(messages, self._unrecorded)}
+        """Return a run's cost and session as parameters of the stages that record them."""
+        tokens = convert_usage(usage)
+        cost = to_micro_usd(usage.cost or Decimal(0)) if self._price is None else self._price.micro_usd(tokens)
+        spend = Spend(micro_usd=cost, prompt_tokens=tokens.input, completion_tokens=tokens.output)
+        return {"spend": spend.model_dump(mode="json"), "events": _list_events(messages, self._unrecorded)}
 
-    def _reported(self, error: Exception) -> Exception:
-        """Return what the run raises for what the framework raised."""
+    def _translate_error(self, error: Exception) -> Exception:
         if isinstance(error, TimeoutError):
-            return AgentError(f"agent {self.name!r} did not come to an end within {self._seconds:g} s")
+            return AgentError(f"agent {self.name!r} did not finish within {self._seconds:g} s")
         if isinstance(error, ActivityError):  # its own message says only that an activity failed
-            return AgentError(_why(self.name, error))
-        return reported(error, self.name)
+            return AgentError(_explain_activity_error(self.name, error))
+        return translate_error(error, self.name)
 
-    async def _tell(self, pipeline: Pipeline, told: dict[str, Any]) -> None:
-        """Have a run charged that failed or was cancelled, and its denied call put on record."""
+    async def _record_failed_run(self, pipeline: Pipeline, params: dict[str, Any]) -> None:
         try:
-            await pipeline.stage(self._gives_up, params=told)
-        except StageFailedError as error:  # why the agent ended matters more
-            workflow.logger.warning(
-                "what the run of agent %r cost that came to no end is not on record: %s", self.name, error
-            )
+            await pipeline.stage(self._failure_stage, params=params)
+        except StageFailedError as error:  # the agent's own error matters more
+            workflow.logger.warning("the cost of a failed run of agent %r was not recorded: %s", self.name, error)
 
 
 class _AcceptHandoff:
-    """The agent that accepts the handoff, and tells the workflow what to do under it."""
+    """Accepts the handoff, and returns the prompt and the limits of the run."""
 
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name
-        self.tool_names = names_of_tools(agent)
+        self.tool_names = tool_names_of(agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Return the prompt and what binds the run; the patch stays empty."""
         allows = work.context.tools.allows
         readable = work.context.readable()
-        known = self.tool_names | ({READ_ARTIFACT} if readable else set())
+        own_tools = self.tool_names | ({READ_ARTIFACT} if readable else set())
         allowed = {name for name in self.tool_names if allows(name)} | {tool.name for tool in work.tools}
-        opened: Any = {
+        output: Any = {
             "prompt": work.user_turn(),
             "schema": work.schema,
             _TOOLS: sorted(allowed),
-            _WITHHELD: sorted(known - allowed),
+            _WITHHELD: sorted(own_tools - allowed),
             "readable": readable if work.readable else {},
             "handoff_id": work.handoff_id,
             "requests": work.limits.requests,
             "tokens": work.limits.tokens,
             "micro_usd": work.limits.micro_usd,
         }
-        return AgentAnswer(patch={}, output=opened, claimed=False)
+        return AgentAnswer(patch={}, output=output, claimed=False)
 
 
 @activity.defn(name="baton.read_artifact")
 async def _read_page(id: str, digest: str, offset: int, limit: int) -> dict[str, Json]:
-    """Return a part of what the store has under a hash."""
+    """Return a part of an artifact in the store."""
     parts = current_parts()
     text = await ArtifactAccess(parts.artifacts, [], [], parts.counter).text_of(digest)
     return read_page(id, text, offset, limit)
 
 
 async def _record_answer(context: StageContext[Baton]) -> StageResult:
-    """Return what the agent answered, its session on record and its bill with it."""
+    """Charge and record a run, and return its answer."""
     _charge_and_record(context)
-    given: Any = context.params
-    answer = read_answer(given["answer"])
+    params: Any = context.params
+    answer = read_answer(params["answer"])
     return StageResult(baton_patch=dict(answer.patch or {}), output=answer.output)
 
 
 async def _record_failure(context: StageContext[Baton]) -> StageResult:
-    """Charge what a failed or cancelled run cost, and put its session and the call that was denied on record."""
+    """Charge and record a failed or cancelled run, and its denied call."""
     _charge_and_record(context)
-    given: Any = context.params
-    if given["denied"] is not None:
-        await context.tools.deny(**given["denied"])
+    params: Any = context.params
+    if params["denied"] is not None:
+        await context.tools.deny(**params["denied"])
     return StageResult()
 
 
 def _charge_and_record(context: StageContext[Baton]) -> None:
-    """Charge a run's bill, and record its session."""
-    given: Any = context.params
-    context.charge(Spend.model_validate(given["spend"]))
-    for event in given["events"]:
-        _record(context, event)
+    params: Any = context.params
+    context.charge(Spend.model_validate(params["spend"]))
+    for event in params["events"]:
+        _record_event(context, event)
 
 
-def _record(context: StageContext[Baton], event: dict[str, Any]) -> None:
-    """Record one event of the conversation in the session."""
-    log = context.session
+def _record_event(context: StageContext[Baton], event: dict[str, Any]) -> None:
+    session = context.session
     match event["kind"]:
         case "call":
-            log.tool_call(event["tool"], event["text"])
+            session.tool_call(event["tool"], event["text"])
         case "result":
-            at = datetime.fromisoformat(event["at"])
-            log.tool_result(event["tool"], event["text"], success=event["success"], retrieved_at=at)
+            retrieved_at = datetime.fromisoformat(event["at"])
+            session.tool_result(event["tool"], event["text"], success=event["success"], retrieved_at=retrieved_at)
         case "thought":
-            log.internal_note(event["text"])
+            session.internal_note(event["text"])
         case _:
-            log.model_response(event["text"])
+            session.model_response(event["text"])
 
 
-def _events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[Any]:
-    """Return what happened in a conversation, each in a few words, with the time of a result's retrieval."""
-    found: list[Any] = []
+def _list_events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[Any]:
+    """Return the events of a conversation, shortened."""
+    events: list[Any] = []
     for message in messages:
         for part in message.parts:
             match part:
                 case ToolCallPart(tool_name=tool) if tool not in unrecorded:
-                    found.append({"kind": "call", "tool": tool, "text": shorten_claim(part.args_as_json_str())})
+                    events.append({"kind": "call", "tool": tool, "text": shorten_claim(part.args_as_json_str())})
                 case ToolReturnPart(tool_name=tool) if tool not in unrecorded:
-                    text = shorten_claim(part.model_response_str(), _LONGEST_TOLD)
+                    text = shorten_claim(part.model_response_str(), _MAX_RECORDED)
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
-                    found.append({**result, "success": part.outcome == "success"})
+                    events.append({**result, "success": part.outcome == "success"})
                 case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
-                    if (note := page_note(page)) is not None:  # not a fact for the next stages
-                        found.append({"kind": "thought", "text": note})
+                    if (note := page_note(page)) is not None:  # a note, because it is not a fact for the next stages
+                        events.append({"kind": "thought", "text": note})
                 case ThinkingPart(content=text) if text.strip():
-                    found.append({"kind": "thought", "text": shorten_claim(text)})
+                    events.append({"kind": "thought", "text": shorten_claim(text)})
                 case TextPart(content=text) if text.strip():
-                    found.append({"kind": "said", "text": shorten_claim(text, _LONGEST_TOLD)})
-    return found
+                    events.append({"kind": "said", "text": shorten_claim(text, _MAX_RECORDED)})
+    return events
 
 
-def _denied(error: Exception) -> dict[str, str] | None:
-    """Return which call was denied, if that ended the run."""
+def _denied_call(error: Exception) -> dict[str, str] | None:
     return {"name": error.tool, "handoff_id": error.handoff_id} if isinstance(error, ToolDeniedError) else None
 
 
-def _why(agent: str, error: ActivityError) -> str:
-    """Return why an activity of an agent failed for good."""
+def _explain_activity_error(agent: str, error: ActivityError) -> str:
     cause = error.cause or error
-    told = getattr(cause, "message", None) or str(cause)
+    message = getattr(cause, "message", None) or str(cause)
     if isinstance(cause, ApplicationError) and cause.type:
         if cause.type in (AgentError.__name__, PatchError.__name__):
-            return told
-        told = f"{cause.type}: {told}"
-    return f"agent {agent!r}: {error.activity_type}: {told}"
+            return message
+        message = f"{cause.type}: {message}"
+    return f"agent {agent!r}: {error.activity_type}: {message}"
 
 
-_ENCODED = "pydantic_ai_model_error"  # where the framework puts what its workflow makes the error of
-_OF_AN_AGENT = "agent__"  # how the framework names the activities of its agents, with the agent's name behind it
-_WORDS = ("body", "headers", "hint", "suggested_model_id")
+_ERROR_KEY = "pydantic_ai_model_error"  # where the framework stores what its workflow rebuilds the error from
+_ACTIVITY_PREFIX = "agent__"  # of the framework's activities, followed by the agent's name
+_PROVIDER_TEXTS = ("body", "headers", "hint", "suggested_model_id")
 
 
 class RedactProviderErrors(Interceptor):
-    """The worker's interceptor that leaves a provider's own words out of what a request failed with."""
+    """A worker's interceptor that removes a provider's own texts from failures."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Stand around every activity."""
+        """Intercept every activity."""
         return _Inbound(next)
 
 
 class _Inbound(ActivityInboundInterceptor):
-    """One activity; those of other kinds are passed through."""
+    """Redacts failures of the agents' activities."""
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         """Run the activity."""
-        if not activity.info().activity_type.startswith(_OF_AN_AGENT):
+        if not activity.info().activity_type.startswith(_ACTIVITY_PREFIX):
             return await super().execute_activity(input)
         try:
             result = await super().execute_activity(input)
             to_json(result)
             return result
-        except PydanticSerializationError:  # Temporal would run it again without end
-            why = f"agent {_agent()!r}: a model or tool answered what cannot be stored, such as half a character"
-            raise ApplicationError(why, type=AgentError.__name__, non_retryable=True) from None
+        except PydanticSerializationError:  # Temporal would retry it forever
+            message = (
+                f"agent {_agent_name()!r}: a model or tool returned what cannot be stored, such as half a character"
+            )
+            raise ApplicationError(message, type=AgentError.__name__, non_retryable=True) from None
         except ModelAPIError as error:
-            raise ApplicationError(_text(error), type=type(error).__name__) from None
+            raise ApplicationError(_describe(error), type=type(error).__name__) from None
         except ApplicationError as error:
-            if isinstance(error.__cause__, UnexpectedModelBehavior):  # the framework's, with its words as they are
-                raise _told(error.__cause__) from None
+            if isinstance(error.__cause__, UnexpectedModelBehavior):  # its message would quote the answer
+                raise _application_error(error.__cause__) from None
             if not isinstance(error.__cause__, ModelAPIError):
                 raise
             raise ApplicationError(
-                _text(error.__cause__),
-                *(_redacted(one, error.__cause__) for one in error.details),
+                _describe(error.__cause__),
+                *(_redact(detail, error.__cause__) for detail in error.details),
                 type=error.type,
                 non_retryable=error.non_retryable,
                 next_retry_delay=error.next_retry_delay,
             ) from None
         except Exception as error:
-            if (told := _told(error)) is error:
+            if (translated := _application_error(error)) is error:
                 raise
-            raise told from None
+            raise translated from None
 
 
-def _told(error: Exception) -> Exception:
-    """Return what an activity fails with for what the framework raised; the error itself where it is not its own."""
-    made = reported(error, _agent())
-    if not isinstance(made, AgentError | PatchError) or made is error:
+def _application_error(error: Exception) -> Exception:
+    """Convert a framework's error for Temporal; return other errors unchanged."""
+    translated = translate_error(error, _agent_name())
+    if not isinstance(translated, AgentError | PatchError) or translated is error:
         return error
-    final = isinstance(made, PatchError) or made.permanent
-    return ApplicationError(str(made), type=type(made).__name__, non_retryable=final)
+    permanent = isinstance(translated, PatchError) or translated.permanent
+    return ApplicationError(str(translated), type=type(translated).__name__, non_retryable=permanent)
 
 
-def _text(error: ModelAPIError) -> str:
-    """Return what happened, in words of our own."""
-    return str(reported(error, _agent()))
+def _describe(error: ModelAPIError) -> str:
+    return str(translate_error(error, _agent_name()))
 
 
-def _agent() -> str:
-    """Return the name of the agent whose activity it is, which is in the activity's name."""
-    named = activity.info().activity_type.split("__")
-    return named[1] if len(named) > 1 else named[0]
+def _agent_name() -> str:
+    parts = activity.info().activity_type.split("__")
+    return parts[1] if len(parts) > 1 else parts[0]
 
 
-def _redacted(detail: Any, error: ModelAPIError) -> Any:
-    """Return a detail of a failure without what the provider said."""
-    if not isinstance(detail, dict) or not isinstance(detail.get(_ENCODED), dict):
+def _redact(detail: Any, error: ModelAPIError) -> Any:
+    """Return a detail of a failure without the provider's own texts."""
+    if not isinstance(detail, dict) or not isinstance(detail.get(_ERROR_KEY), dict):
         return detail
-    encoded = detail[_ENCODED]
+    encoded = detail[_ERROR_KEY]
     args = list(encoded.get("args") or ())
-    if args:  # the last one is the body of an answer, or what the client of the provider said
-        args[-1] = None if isinstance(error, ModelHTTPError) else _text(error)
-    state = {name: None if name in _WORDS else value for name, value in (encoded.get("state") or {}).items()}
-    return {**detail, _ENCODED: {**encoded, "args": args, "state": state}}
+    if args:  # the last one is the body of a response, or the client's message
+        args[-1] = None if isinstance(error, ModelHTTPError) else _describe(error)
+    state = {name: None if name in _PROVIDER_TEXTS else value for name, value in (encoded.get("state") or {}).items()}
+    return {**detail, _ERROR_KEY: {**encoded, "args": args, "state": state}}

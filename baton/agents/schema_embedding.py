@@ -1,4 +1,4 @@
-"""JSON Schemas without references: models and frameworks do not follow all of them, and one may stand in another."""
+"""Inlines references in JSON Schemas: not all models and frameworks follow them, and schemas are embedded in others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,60 +6,64 @@ from urllib.parse import unquote
 
 from baton.wire.schemas import parse_pointer
 
-MOST_SPELLED_OUT = 300
-"""How many references `spelled_out` repeats in full; each may lead to many others."""
+MAX_INLINED = 300
+"""How many references `inline_refs` replaces; each may lead to many others."""
 
-_OF_A_DOCUMENT = ("$schema", "$id", "$defs", "definitions")
-_DATA = ("const", "enum", "default", "examples")
-_BY_NAME = ("properties", "patternProperties", "dependentSchemas")
+_DOCUMENT_KEYWORDS = ("$schema", "$id", "$defs", "definitions")
+_DATA_KEYWORDS = ("const", "enum", "default", "examples")
+_NAME_KEYWORDS = ("properties", "patternProperties", "dependentSchemas")
 
 
-def spelled_out(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema with what it refers to in itself in the place of each reference.
+def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema with its internal references replaced by their targets.
 
-    What leads back to itself is repeated twice and then named; a reference that leads elsewhere stays.
+    Recursive references are expanded twice and then replaced by a description; external references stay.
     """
-    itself = str(schema.get("$id", "")).removesuffix("#")
-    repeated = 0
+    own_id = str(schema.get("$id", "")).removesuffix("#")
+    inlined = 0
 
-    def member(name: str, value: Any, inside: tuple[str, ...]) -> Any:
-        if name in _BY_NAME and isinstance(value, Mapping):
-            return {key: spelled(one, inside) for key, one in value.items()}
-        return value if name in _DATA else spelled(value, inside)
+    def expand_member(name: str, value: Any, parents: tuple[str, ...]) -> Any:
+        if name in _NAME_KEYWORDS and isinstance(value, Mapping):
+            return {key: expand(member, parents) for key, member in value.items()}
+        return value if name in _DATA_KEYWORDS else expand(value, parents)
 
-    def spelled(value: Any, inside: tuple[str, ...]) -> Any:
-        nonlocal repeated
+    def expand(value: Any, parents: tuple[str, ...]) -> Any:
+        nonlocal inlined
         if isinstance(value, list):
-            return [spelled(one, inside) for one in value]
+            return [expand(item, parents) for item in value]
         if not isinstance(value, Mapping) or ("$id" in value and value is not schema):
             return value
-        beside = {name: member(name, one, inside) for name, one in value.items() if name not in _OF_A_DOCUMENT}
-        document, _, fragment = str(beside.get("$ref", "elsewhere")).partition("#")
+        siblings = {
+            name: expand_member(name, member, parents)
+            for name, member in value.items()
+            if name not in _DOCUMENT_KEYWORDS
+        }
+        document, _, fragment = str(siblings.get("$ref", "elsewhere")).partition("#")
         pointer = unquote(fragment)
-        target = _at(schema, pointer) if document in ("", itself) else None
+        target = _resolve(schema, pointer) if document in ("", own_id) else None
         if target is None:
-            return beside
-        del beside["$ref"]
+            return siblings
+        del siblings["$ref"]
         name = pointer.rpartition("/")[2] or str(schema.get("title", "output"))
-        if inside.count(pointer) > 1 or repeated >= MOST_SPELLED_OUT:
+        if parents.count(pointer) > 1 or inlined >= MAX_INLINED:
             kind = {"type": target["type"]} if isinstance(target, Mapping) and "type" in target else {}
-            return {"description": f"A {name!r} again.", **kind, **beside}
-        repeated += 1
-        made = spelled(target, (*inside, pointer))
-        return {"title": name, **beside, **made} if isinstance(made, dict) else made
+            return {"description": f"A {name!r} again.", **kind, **siblings}
+        inlined += 1
+        expanded = expand(target, (*parents, pointer))
+        return {"title": name, **siblings, **expanded} if isinstance(expanded, dict) else expanded
 
-    whole: dict[str, Any] = spelled(schema, ())
-    return whole
+    result: dict[str, Any] = expand(schema, ())
+    return result
 
 
-def _at(schema: Mapping[str, Any], pointer: str) -> Any:
-    """Return what stands at a JSON pointer, or None."""
-    found: Any = schema if pointer[:1] in ("", "/") else None
+def _resolve(schema: Mapping[str, Any], pointer: str) -> Any:
+    """Return the value at a JSON pointer, or None."""
+    value: Any = schema if pointer[:1] in ("", "/") else None
     for name in parse_pointer(pointer):
-        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        elif isinstance(found, Mapping) and name in found:
-            found = found[name]
+        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        elif isinstance(value, Mapping) and name in value:
+            value = value[name]
         else:
             return None
-    return found
+    return value

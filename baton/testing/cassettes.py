@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from baton.agents.answers import AgentAnswer
-from baton.agents.port import Agent, AgentWork, BringsTools, KnowsWindow, ReadsArtifacts, as_json
+from baton.agents.port import Agent, AgentWork, BringsTools, KnowsWindow, ReadsArtifacts, normalize_answer
 from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
@@ -342,7 +342,7 @@ async def _run_and_record(agent: Agent, work: AgentWork) -> JsonValue:
     """Run the real agent, and return its answer with its spend and session events."""
     context = work.context
     charged_before, event_count = context.charged, len(context.session.events)
-    answer = as_json(await agent.run(work), work, agent.name)
+    answer = normalize_answer(await agent.run(work), work, agent.name)
     work.charge(answer.spend)
     patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else answer.patch
     now = datetime.now(UTC)

@@ -377,7 +377,7 @@ class TestContract:
         """Before the stage's timeout would lose it with its bill; a byte now and then does not keep it."""
         with chat_server(Reply(b"{", slow=True)) as server:
             stage = agent_stage(agent(server), limits=AgentLimits(seconds=0.5))
-            with pytest.raises(ApplicationError, match="did not come to an end") as raised:
+            with pytest.raises(ApplicationError, match="did not finish") as raised:
                 await stage(context())
         assert not raised.value.non_retryable
 

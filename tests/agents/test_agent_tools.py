@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError, validate_call
 
 from baton.agents import AgentTool
-from baton.agents.tools import as_text, tools_of
+from baton.agents.tools import build_tools, render_result
 from baton.contract.records import EventType, ToolDeniedError
 from tests.agents.material import context, contract, events, lookup
 
@@ -35,7 +35,7 @@ class TestAgentTool:
             """Find what a customer pays."""
             return f"{customer} pays {register[customer]} USD"
 
-        [tool] = tools_of([partial(find, {"c-1": 20})])
+        [tool] = build_tools([partial(find, {"c-1": 20})])
 
         assert (tool.name, tool.description) == ("find", "Find what a customer pays.")
         assert list(tool.parameters["properties"]) == ["customer"]
@@ -154,7 +154,7 @@ class Named(BaseModel):
 
 
 class TestAsText:
-    """`as_text`."""
+    """`render_result`."""
 
     @pytest.mark.parametrize(
         ("result", "text"),
@@ -173,15 +173,15 @@ class TestAsText:
     )
     def test_a_model_reads_json_and_no_python(self, result: object, text: str) -> None:
         """It would have to guess what `None`, or the name of a class, means."""
-        assert as_text(result) == text
+        assert render_result(result) == text
 
 
 class TestToolsOf:
-    """`tools_of`."""
+    """`build_tools`."""
 
     def test_functions_and_tools_may_be_mixed(self) -> None:
         """A plain function is a tool of its own name."""
-        assert [one.name for one in tools_of([lookup, AgentTool.of(lookup, name="crm.lookup")])] == [
+        assert [one.name for one in build_tools([lookup, AgentTool.of(lookup, name="crm.lookup")])] == [
             "lookup",
             "crm.lookup",
         ]

@@ -249,7 +249,7 @@ class TestAgentStage:
         [
             pytest.param(pydantic_ai.Agent(name="plan"), "wrap it in .*PydanticAgent", id="Pydantic AI"),
             pytest.param(agents.Agent(name="plan"), "wrap it in .*OpenAIAgent", id="the OpenAI Agents SDK"),
-            pytest.param(lookup, r"has a name, a str, and an async run\(work\); found the function", id="a function"),
+            pytest.param(lookup, r"has a name, a str, and an async run\(work\); found function", id="a function"),
         ],
     )
     def test_what_is_no_agent_is_refused_with_what_makes_one(self, given: Any, told: str) -> None:

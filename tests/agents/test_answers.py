@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from baton.agents import AnswerForm
-from baton.agents.answers import answer_schema, how_to_answer, read_answer
+from baton.agents.answers import answer_instructions, answer_schema, read_answer
 from baton.core.baton import Baton
 from baton.errors import PatchError
 
@@ -71,16 +71,16 @@ class TestAnswerSchema:
 
 
 class TestHowToAnswer:
-    """`how_to_answer`."""
+    """`answer_instructions`."""
 
     def test_a_schema_is_spelled_out_where_it_is_not_given_in_another_way(self) -> None:
         """A command line has nothing but the prompt."""
-        assert '"baton_patch"' in how_to_answer(AnswerForm.PATCH, answer_schema())
-        assert '"properties"' not in how_to_answer(AnswerForm.PATCH)
+        assert '"baton_patch"' in answer_instructions(AnswerForm.PATCH, answer_schema())
+        assert '"properties"' not in answer_instructions(AnswerForm.PATCH)
 
     def test_a_report_is_asked_for_with_all_its_sections(self) -> None:
         """The form is the document's (S4-fmt-a, S4-fmt-s)."""
-        text = how_to_answer(AnswerForm.REPORT)
+        text = answer_instructions(AnswerForm.REPORT)
         sections = ["## Agent Handoff Report", "### Summary", "### Findings", "### Context for Next Agent"]
         sections += ["### Blockers / Open Questions", "### Recommendations for Next Agent", "### Verification Commands"]
 
@@ -118,11 +118,11 @@ class TestReadAnswer:
         kinds = (
             ("", "is empty"),
             ("Done!", "before the object"),
-            ('{"baton_patch": {}} Done!', "behind the object"),
+            ('{"baton_patch": {}} Done!', "after the object"),
             ('{"baton_patch": {"goal": "x', "breaks off"),
             ("{'baton_patch': {}}", "quotes are single"),
-            ('{"baton_patch": {},}', "comma stands before a closing brace"),
-            ('{"baton_patch": {"acceptance": ["x",]}}', "comma stands before a closing bracket"),
+            ('{"baton_patch": {},}', "comma before a closing brace"),
+            ('{"baton_patch": {"acceptance": ["x",]}}', "comma before a closing bracket"),
             ("{baton_patch: {}}", "has no quotes"),
             ('{"baton_patch": {"passed": True}}', "Python's True"),
             ('{"baton_patch": {"goal": "two\nlines"}}', "line break"),

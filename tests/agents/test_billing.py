@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton import Stage
 from baton.agents import AgentLimits, AgentTool, agent_stage, billing
-from baton.agents.billing import cost_of
+from baton.agents.billing import compute_cost
 from baton.agents.chat_completions import chat_agent
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
@@ -211,16 +211,16 @@ class TestLimits:
 
 
 class TestCostOf:
-    """`cost_of`."""
+    """`compute_cost`."""
 
     def test_a_known_model_has_its_price(self) -> None:
         """By the price list, which needs no network; tokens of the provider's cache are cheaper."""
         million = 1_000_000
-        plain, cached = (cost_of("gpt-4o", Usage(input=million, cached_input=part)) for part in (0, million))
+        plain, cached = (compute_cost("gpt-4o", Usage(input=million, cached_input=part)) for part in (0, million))
 
         assert plain == 2_500_000
         assert cached == 1_250_000
-        assert cost_of("gpt-4o", Usage(input=1_000), url="https://models.example/v1") == 2_500
+        assert compute_cost("gpt-4o", Usage(input=1_000), url="https://models.example/v1") == 2_500
 
     def test_a_model_that_nobody_knows_has_none(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -229,7 +229,7 @@ class TestCostOf:
         monkeypatch.setitem(sys.modules, "genai_prices", None)
         monkeypatch.setattr(billing, "_price_list", billing._price_list.__wrapped__)
 
-        assert [cost_of("model-of-nobody", Usage(input=1_000)) for _ in range(2)] == [None, None]
+        assert [compute_cost("model-of-nobody", Usage(input=1_000)) for _ in range(2)] == [None, None]
         assert len(caplog.records) == 1
 
     @pytest.mark.parametrize("extra", ["agents", "openai-agents", "langgraph"])

@@ -8,10 +8,10 @@ import pytest
 from baton import Baton, StageContext
 from baton.agents import AgentAnswer, AgentTool, AgentWork, AnswerForm
 from baton.agents.definitions import (
-    MOST_BYTES,
+    MAX_BYTES,
     AgentFileError,
-    agent_definition,
     defined_stage,
+    parse_agent_definition,
     read_agent_file,
 )
 from baton.report.rendering import render_report
@@ -40,7 +40,7 @@ class TestFrontMatter:
 
     def test_the_documents_own_is_read(self) -> None:
         """S4-fm-a: name, description, and who uses it."""
-        found = agent_definition(STYLE)
+        found = parse_agent_definition(STYLE)
 
         assert (found.name, found.used_by) == ("agent-handoff", ("all-agents", "multi-agent-workflows"))
         assert found.description.startswith("Standardized format for passing context")
@@ -60,7 +60,7 @@ class TestFrontMatter:
     )
     def test_texts_and_lists_are_read_as_they_are_spelled(self, front: str, expected: Any) -> None:
         """The kinds of values that such files have."""
-        assert agent_definition(definition(f"name: x\n{front}")).further == {"a": expected}
+        assert parse_agent_definition(definition(f"name: x\n{front}")).further == {"a": expected}
 
     @pytest.mark.parametrize(
         "front",
@@ -75,28 +75,28 @@ class TestFrontMatter:
     def test_what_else_yaml_can_say_is_refused(self, front: str) -> None:
         """Nothing is read as what its author did not mean."""
         with pytest.raises(AgentFileError, match=r"tester\.md: "):
-            agent_definition(definition(front), "tester.md")
+            parse_agent_definition(definition(front), "tester.md")
 
     @pytest.mark.parametrize("text", ["", "name: x", "---\nname: x", "# Title\n---\nname: x\n---"])
     def test_it_must_be_there_and_end(self, text: str) -> None:
         """A rule further below is no front matter."""
         with pytest.raises(AgentFileError, match="'---'"):
-            agent_definition(text)
+            parse_agent_definition(text)
 
 
 class TestAgentDefinition:
-    """`agent_definition`."""
+    """`parse_agent_definition`."""
 
     def test_an_agent_with_the_style_answers_with_reports(self) -> None:
         """S4-int-a: the document's own definition."""
-        found = agent_definition("---\nname: code-explorer\noutput_style: agent-handoff\n---")
+        found = parse_agent_definition("---\nname: code-explorer\noutput_style: agent-handoff\n---")
 
         assert (found.name, found.output_style, found.reports) == ("code-explorer", "agent-handoff", True)
-        assert not agent_definition(definition("name: x\noutput_style: concise")).reports
+        assert not parse_agent_definition(definition("name: x\noutput_style: concise")).reports
 
     def test_every_member_is_read(self) -> None:
         """S4-fm-a, S4-int-a; and what Baton gives no meaning is kept."""
-        found = agent_definition(
+        found = parse_agent_definition(
             definition("name: tester\ndescription: Tests\nmodel: small-1\ntools: Read, Bash\nused_by: [ci]\ncolor: red")
         )
 
@@ -119,13 +119,13 @@ class TestAgentDefinition:
     )
     def test_no_word_on_tools_is_not_the_same_as_no_tools(self, front: str, expected: tuple[str, ...] | None) -> None:
         """An empty list allows nothing; only its absence leaves the question to the pipeline."""
-        assert agent_definition(definition(front)).tools == expected
+        assert parse_agent_definition(definition(front)).tools == expected
 
     @pytest.mark.parametrize("front", ["description: x", "name:", 'name: " "', "name: [a]"])
     def test_an_agent_has_a_name(self, front: str) -> None:
         """S4-fm-a: one, and it says something."""
         with pytest.raises(AgentFileError, match="name"):
-            agent_definition(definition(front))
+            parse_agent_definition(definition(front))
 
 
 class TestReadAgentFile:
@@ -141,7 +141,7 @@ class TestReadAgentFile:
     def test_what_cannot_be_read_is_told(self, tmp_path: Path) -> None:
         """Missing, no text, or too large: each with what to do."""
         (tmp_path / "binary.md").write_bytes(b"---\xff")
-        (tmp_path / "large.md").write_bytes(b"x" * (MOST_BYTES + 1))
+        (tmp_path / "large.md").write_bytes(b"x" * (MAX_BYTES + 1))
 
         for name, what in (("missing", "cannot be read"), ("binary", "not UTF-8 at byte 3"), ("large", "larger than")):
             with pytest.raises(AgentFileError, match=what):
@@ -184,7 +184,9 @@ class TestDefinedStage:
     async def test_the_style_asks_for_a_report_and_takes_one(self) -> None:
         """S4-int-a: `output_style: agent-handoff` is all it takes; the file's text is the agent's instructions."""
         agent = Listening(render_report(report(sender="explorer")))
-        made = defined_stage(agent_definition("---\nname: explorer\noutput_style: agent-handoff\n---\nLook."), agent)
+        made = defined_stage(
+            parse_agent_definition("---\nname: explorer\noutput_style: agent-handoff\n---\nLook."), agent
+        )
         result = await made(StageContext.for_test(Baton(goal="Add login")))
 
         assert (made.spec.name, agent.asked[0].instructions) == ("explorer", "Look.")
@@ -195,7 +197,7 @@ class TestDefinedStage:
     async def test_without_the_style_it_answers_with_a_patch(self) -> None:
         """A report is nobody's default."""
         agent = Listening(PATCH)
-        result = await defined_stage(agent_definition("---\nname: explorer\n---"), agent)(
+        result = await defined_stage(parse_agent_definition("---\nname: explorer\n---"), agent)(
             StageContext.for_test(Baton(goal="g"))
         )
 
@@ -215,7 +217,7 @@ class TestDefinedStage:
     async def test_the_file_says_which_tools_it_has(self, line: str, expected: set[str]) -> None:
         """Tools only ever get fewer: what the file does not list, the model does not get."""
         agent = Listening(PATCH)
-        definition = agent_definition(f"---\nname: explorer\n{line}\n---")
+        definition = parse_agent_definition(f"---\nname: explorer\n{line}\n---")
         await defined_stage(definition, agent, tools=[look, change, SEARCH])(StageContext.for_test(Baton(goal="g")))
 
         assert {tool.name for tool in agent.asked[0].tools} == expected
@@ -232,7 +234,7 @@ class TestDefinedStage:
     async def test_the_tools_of_mcp_servers_are_listed_by_pattern(self, tools: str, expected: list[str]) -> None:
         """As coding agents read such a file; it matched nothing, and the agent went without them."""
         agent = Listening(PATCH)
-        definition = agent_definition(f'---\nname: explorer\ntools: "{tools}"\n---')
+        definition = parse_agent_definition(f'---\nname: explorer\ntools: "{tools}"\n---')
         made = defined_stage(definition, agent, tools=[*REMOTE, look, change, SEARCH])
         await made(StageContext.for_test(Baton(goal="g")))
 

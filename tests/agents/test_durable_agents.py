@@ -246,7 +246,7 @@ class TestDurableAgent:
         """And what it did until then is on the bill."""
         handle = await start(worker, Thinks.run, agent=agent)
 
-        assert f"did not come to an end within {seconds} s" in await failure(handle)
+        assert f"did not finish within {seconds} s" in await failure(handle)
         run = await read_run(worker.client, handle.id)
         assert run.state.spend.prompt_tokens > 0
 
@@ -306,7 +306,7 @@ class TestDurableAgent:
         """Temporal could not store it, and would run the tool or the request again without end."""
         handle = await start(worker, Thinks.run, agent="halves")
 
-        assert "agent 'halves': a model or tool answered what cannot be stored" in await failure(handle)
+        assert "agent 'halves': a model or tool returned what cannot be stored" in await failure(handle)
 
     async def test_a_run_that_continues_as_new_takes_over_what_was_answered(self, worker: Worker) -> None:
         """It continued before the answer was on record, and thought again, and continued again, without an end."""

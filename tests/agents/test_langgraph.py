@@ -284,7 +284,7 @@ class TestNodeStage:
 
         stage = agent_stage(LangGraphAgent(forever), limits=AgentLimits(seconds=0.01))
 
-        with pytest.raises(ApplicationError, match=r"did not come to an end within 0\.01 s"):
+        with pytest.raises(ApplicationError, match=r"did not finish within 0\.01 s"):
             await done(stage)
 
 

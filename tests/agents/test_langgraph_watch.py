@@ -82,7 +82,7 @@ class TestReach:
             return {}
 
         context = StageContext.for_test(BATON)
-        with pytest.raises(ApplicationError, match="did not come to an end"):
+        with pytest.raises(ApplicationError, match="did not finish"):
             await done(agent_stage(LangGraphAgent(ask), limits=AgentLimits(seconds=0.01)), context)
         over.set()
         await asyncio.to_thread(ended.wait)

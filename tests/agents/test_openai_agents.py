@@ -149,7 +149,7 @@ class TestOpenAIAgent:
 
     def test_an_output_type_that_nobody_reads_is_refused(self) -> None:
         """The message says what to do."""
-        with pytest.raises(ValueError, match="say with of_output"):
+        with pytest.raises(ValueError, match="pass of_output"):
             OpenAIAgent(Agent("support", output_type=int))
 
     def test_an_agent_as_a_tool_is_refused(self) -> None:

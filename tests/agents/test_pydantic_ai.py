@@ -158,7 +158,7 @@ class TestRun:
     @pytest.mark.parametrize("call", [ToolCallPart("crm_lookup", {"customer": 7}), ToolCallPart("crm_search", {})])
     async def test_calls_that_stay_in_vain_lead_to_another_attempt(self, call: ToolCallPart) -> None:
         """It is the model that does not mend them: the provider's answers were read."""
-        told = f"the tool '{call.tool_name}' was called in vain more often than the agent's retries \\(1\\) allow"
+        told = f"calls of the tool '{call.tool_name}' failed more often than the agent's retries \\(1\\) allow"
         with pytest.raises(PatchError, match=told):
             await agent_stage(Script([call], [call]).agent, tools=[CRM])(context())
 
@@ -166,7 +166,7 @@ class TestRun:
         """Another run would ask for it again, and the provider has no part in it."""
         script = Script([ToolCallPart("look", {})], final())
 
-        with pytest.raises(ApplicationError, match=r"what a tool returned.* cannot be sent to a model") as raised:
+        with pytest.raises(ApplicationError, match=r"a tool's result cannot be sent to a model") as raised:
             await agent_stage(script.agent, tools=[AgentTool.of(lambda: object(), name="look")])(
                 context(contract(["look"]))
             )
@@ -241,7 +241,7 @@ class TestProvider:
 
     async def test_a_streams_progress_is_told_to_temporal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In the details of the heartbeats, and the agent's own handler gets the events."""
-        monkeypatch.setattr("baton.agents.pydantic_ai._BEAT", 0)
+        monkeypatch.setattr("baton.agents.pydantic_ai._HEARTBEAT_INTERVAL", 0)
         seen: list[Any] = []
 
         async def own(run: RunContext[Any], events: Any) -> None:

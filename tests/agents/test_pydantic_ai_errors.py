@@ -12,7 +12,7 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from baton.agents.pydantic_ai_run import reported
+from baton.agents.pydantic_ai_run import translate_error
 from baton.errors import AgentError, PatchError
 
 REJECTED = ModelRequestRejectedError("gpt-x", "marker-1", body="marker-1")
@@ -37,7 +37,7 @@ class TestReported:
     )
     def test_it_says_whether_another_run_may_help(self, error: Exception, permanent: bool) -> None:
         """And nothing of what the provider said."""
-        made = reported(error, "plan")
+        made = translate_error(error, "plan")
 
         assert isinstance(made, AgentError)
         assert made.permanent is permanent
@@ -48,17 +48,19 @@ class TestReported:
         """A provider may put anything there."""
         error = ModelHTTPError(401, "gpt-x", provider_error_code="sk-0123456789")
 
-        assert "sk-" not in str(reported(error, "plan"))
+        assert "sk-" not in str(translate_error(error, "plan"))
 
     def test_an_answer_that_stays_unusable_is_for_the_agent_to_mend(self) -> None:
         """Another attempt, and no run of the same again."""
-        assert isinstance(reported(UnexpectedModelBehavior("Exceeded maximum output retries (1)"), "plan"), PatchError)
+        assert isinstance(
+            translate_error(UnexpectedModelBehavior("Exceeded maximum output retries (1)"), "plan"), PatchError
+        )
 
     def test_what_is_not_the_frameworks_stays_what_it_is(self) -> None:
         """A tool's own error is the stage's."""
         error = ValueError("no such customer")
 
-        assert reported(error, "plan") is error
+        assert translate_error(error, "plan") is error
 
     def test_a_test_that_forgot_its_model_is_told_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """And not of a provider, which nobody asked; what a tool raises meanwhile stays what it is."""
@@ -66,9 +68,9 @@ class TestReported:
         with pytest.raises(RuntimeError) as raised:
             models.check_allow_model_requests()
 
-        made = reported(raised.value, "plan")
+        made = translate_error(raised.value, "plan")
         assert isinstance(made, AgentError)
         assert made.permanent
-        assert "agent 'plan' may ask no model, by pydantic_ai.models.ALLOW_MODEL_REQUESTS" in str(made)
+        assert "agent 'plan' may call no model: pydantic_ai.models.ALLOW_MODEL_REQUESTS" in str(made)
         other = RuntimeError("Model requests are what my tool counts")
-        assert reported(other, "plan") is other
+        assert translate_error(other, "plan") is other

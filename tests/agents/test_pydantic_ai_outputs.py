@@ -10,8 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from baton.agents import agent_stage
-from baton.agents.answers import MOST_REMEMBERED as MOST
-from baton.agents.answers import cached_by_identity
+from baton.agents.answers import MAX_CACHED, cached_by_identity
 from baton.agents.pydantic_ai import PydanticAgent
 from tests.agents.material import PATCH, context
 
@@ -88,12 +87,12 @@ class TestRemembering:
         made: list[object] = []
         remembered = cached_by_identity(made.append)
 
-        for _ in range(3 * MOST):
+        for _ in range(3 * MAX_CACHED):
             remembered(object())
 
-        assert len(made) == 3 * MOST
+        assert len(made) == 3 * MAX_CACHED
         [known] = [cell.cell_contents for cell in remembered.__closure__ or () if isinstance(cell.cell_contents, dict)]
-        assert len(known) <= MOST
+        assert len(known) <= MAX_CACHED
 
     def test_what_could_not_be_made_is_tried_again(self) -> None:
         """An error is not remembered."""

@@ -15,7 +15,7 @@ from baton import Baton, StageContext, WorkerParts
 from baton.agents import agent_stage
 from baton.agents.answers import answer_schema, read_answer
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.agents.schema_embedding import spelled_out
+from baton.agents.schema_embedding import inline_refs
 from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.errors import PatchError
 
@@ -130,7 +130,7 @@ ALL_OF_ALL = {"type": "object", "properties": {name: {"$ref": f"#/$defs/{name}"}
 )
 def test_a_schema_is_spelled_out_no_further_than_anybody_reads(definitions: dict[str, Any]) -> None:
     """However often definitions lead to each other."""
-    text = json.dumps(spelled_out({"$ref": "#/$defs/N0", "$defs": definitions}))
+    text = json.dumps(inline_refs({"$ref": "#/$defs/N0", "$defs": definitions}))
 
     assert len(text) < 1_000_000
     assert "$ref" not in text

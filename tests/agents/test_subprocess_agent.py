@@ -158,7 +158,7 @@ class TestAnswer:
         """There it is said why, as by a program that wants to be logged in; "no JSON object" was all that was told."""
         silent = program("print('please log in', file=sys.stderr)")
 
-        with pytest.raises(PatchError, match="wrote nothing on stdout, where its answer is expected: please log in"):
+        with pytest.raises(PatchError, match="wrote no answer to stdout: please log in"):
             await run(silent, answers=form)
 
     async def test_a_form_of_its_own(self) -> None:
@@ -316,14 +316,14 @@ class TestFailure:
         pids = [int(one) for one in (await asyncio.to_thread(tell.read_text)).split()]
         let_pass(60)
 
-        assert "did not end within 60 seconds" in str(await running)
+        assert "did not finish within 60 s" in str(await running)
         assert [ended(pid) for pid in pids] == [True, True]
 
     async def test_the_stages_limit_is_the_programs(self) -> None:
         """A little less than the stage's timeout."""
         error = await refused(program(ENDLESS, grace=0.05), limits=AgentLimits(seconds=0.2))
 
-        assert "did not end within 0.2 seconds" in str(error)
+        assert "did not finish within 0.2 s" in str(error)
 
     async def test_a_cancelled_stage_ends_it(self, tell: Path) -> None:
         """Nothing is left that spends money."""
