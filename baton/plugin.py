@@ -27,8 +27,8 @@ from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
 from baton.artifacts.store import ArtifactStore, default_store, is_on_this_machine
-from baton.codec.conversion import data_converter, serves_workers, tell_of_clear_text
-from baton.codec.encryption import encryption_wanted
+from baton.codec.conversion import data_converter, use_worker_threshold, warn_of_clear_text
+from baton.codec.encryption import is_encryption_enabled
 from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
@@ -134,7 +134,7 @@ class BatonPlugin(SimplePlugin):
         if isinstance(safeguards, Safeguards):
             encrypt = safeguards.encrypt
         elif safeguards is None:
-            encrypt = encrypt or encryption_wanted(os.environ)
+            encrypt = encrypt or is_encryption_enabled(os.environ)
         keys = self._providing.guarding.keys
         converter = data_converter(parts.artifacts, compress=compress, keyring=keys, encrypt=encrypt)
         super().__init__(
@@ -187,8 +187,8 @@ class BatonPlugin(SimplePlugin):
         cache = RunCache()
         config["workflow_runner"] = _keeping(config.get("workflow_runner"), cache)
         config["unsandboxed_workflow_runner"] = _keeping(_unsandboxed(config.get("unsandboxed_workflow_runner")), cache)
-        tell_of_clear_text(config["client"].data_converter)
-        serves_workers(config["client"].data_converter)
+        warn_of_clear_text(config["client"].data_converter)
+        use_worker_threshold(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
         self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)
@@ -250,7 +250,9 @@ class _Guarding:
     def __init__(self, given: Safeguards | str | None, keyring: Keyring | None) -> None:
         if isinstance(given, str) and given != OFF:
             raise ValueError(f"safeguards is {given!r}; give Safeguards(…) or {OFF!r}")
-        self.keys = KeySource(given.keyring if isinstance(given, Safeguards) else keyring, finds=given is None)
+        self.keys = KeySource(
+            given.keyring if isinstance(given, Safeguards) else keyring, from_environment=given is None
+        )
         self.shared = given.shared() if isinstance(given, Safeguards) else None
         self._finds = given is None
 
@@ -260,7 +262,7 @@ class _Guarding:
             return
         settings = SafeguardSettings.of(os.environ)
         if settings.seals:
-            self.shared = settings.with_keys(self.keys.needed(), artifacts).shared()
+            self.shared = settings.with_keys(self.keys.require(), artifacts).shared()
         self._finds = False
 
 

@@ -171,7 +171,7 @@ async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetry
     safeguards = None
     if settings.seals:
         with naming_variable("BATON_KEYS"):
-            keyring = Keyring.find_out(os.environ)  # on a developer's machine they are made in .baton on first use
+            keyring = Keyring.from_environment(os.environ)  # creates development keys in .baton if there are none
         safeguards = settings.with_keys(keyring, store)
         with naming_variable("BATON_LEDGER"):
             async with safeguards.opened():  # what is wrong with them is said before anything is taken on

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from baton.codec.encryption import encryption_wanted
+from baton.codec.encryption import is_encryption_enabled
 from baton.codec.server import codecs_for, serve_codec
 from baton.errors import ServerError
 from baton.keys.store_keyring import Keyring, KeyringError
@@ -42,7 +42,7 @@ def main() -> int:
         )
         return 2
     try:
-        keyring = Keyring.find_out(os.environ) if encryption_wanted(os.environ) else None
+        keyring = Keyring.from_environment(os.environ) if is_encryption_enabled(os.environ) else None
         asyncio.run(serve(keyring, int(port), origins, os.environ.get("BATON_CODEC_TOKEN") or None))
     except KeyringError as error:
         print(f"codec_server.py: {error}", file=sys.stderr)

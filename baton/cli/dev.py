@@ -27,7 +27,7 @@ from baton.cli.supervision import (
     worker_module,
 )
 from baton.client import ChainHead, Ledger, LedgerOptions
-from baton.codec.encryption import encryption_wanted
+from baton.codec.encryption import is_encryption_enabled
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.devserver.processes import held_port
 from baton.errors import BatonError, ServerError
@@ -156,7 +156,7 @@ def make_sources(session: Session, ui: str | None = None, evidence: Evidence | N
 
 def open_vault() -> Vault:
     """Return the vault that the environment names."""
-    return Vault(vault_place(), Keyring.find_out(os.environ), VaultOptions(create=False))
+    return Vault(vault_place(), Keyring.from_environment(os.environ), VaultOptions(create=False))
 
 
 def _print_link(session: Session, base: str, path: str) -> None:
@@ -246,7 +246,7 @@ async def dev(
     namespace = session.options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
     state = None if ephemeral else database
     options = DevServerOptions(database=state, port=port, ui_port=ui_port, namespace=namespace)
-    keyring = Keyring.find_out(os.environ, KEYS_FOLDER) if encryption_wanted(os.environ) else None
+    keyring = Keyring.from_environment(os.environ, KEYS_FOLDER) if is_encryption_enabled(os.environ) else None
     if code is not None and (worker is not None or no_worker):
         raise BatonError("FILE and NAME bring their own worker; leave out --worker and --no-worker")
     arguments = () if no_worker else _worker_arguments(code, worker)
@@ -344,7 +344,7 @@ def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
     namespace = setup.server.namespace
 
     async def connect() -> Client:
-        plugin = BatonPlugin(session.parts, keyring=session.keyring, encrypt=encryption_wanted(os.environ))
+        plugin = BatonPlugin(session.parts, keyring=session.keyring, encrypt=is_encryption_enabled(os.environ))
         return await Client.connect(server.address, namespace=namespace, plugins=[plugin], runtime=session.runtime)
 
     places = Places(server.ui_url, namespace)

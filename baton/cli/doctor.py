@@ -444,9 +444,9 @@ async def check_waiting_runs(client: Client) -> Finding:
 def check_keys(environment: Mapping[str, str]) -> Finding:
     """Check that a worker started here has a current key for each purpose."""
     try:
-        if not (is_production(environment) or Keyring.is_at_hand(environment, KEYS_FOLDER)):
+        if not (is_production(environment) or Keyring.is_configured(environment, KEYS_FOLDER)):
             return Finding("keys", Mark.OK, f"none yet; a worker with safeguards creates them in {KEYS_FOLDER}")
-        keyring = Keyring.find_out(environment, KEYS_FOLDER)
+        keyring = Keyring.from_environment(environment, KEYS_FOLDER)
         for purpose in Purpose:
             keyring.current(purpose)
     except KeyringError as error:

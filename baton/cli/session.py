@@ -27,7 +27,7 @@ from baton.artifacts.store import open_store
 from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
-from baton.codec.encryption import encryption_wanted
+from baton.codec.encryption import is_encryption_enabled
 from baton.errors import BatonError, MalformedMessageError, ServerError
 from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
@@ -71,8 +71,8 @@ class Session:
     @cached_property
     def keyring(self) -> Keyring | None:
         """The keys that decrypt the workers' payloads, from the environment or this machine's folder."""
-        needed = encryption_wanted(os.environ) or Keyring.is_at_hand(os.environ, KEYS_FOLDER)
-        return Keyring.find_out(os.environ, KEYS_FOLDER) if needed else None
+        needed = is_encryption_enabled(os.environ) or Keyring.is_configured(os.environ, KEYS_FOLDER)
+        return Keyring.from_environment(os.environ, KEYS_FOLDER) if needed else None
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -81,7 +81,7 @@ class Session:
 
     async def client(self, *, searchable: bool = True) -> Client:
         """Return a connected client."""
-        encrypt = encryption_wanted(os.environ)
+        encrypt = is_encryption_enabled(os.environ)
         plugin = BatonPlugin(self.parts, searchable=searchable, keyring=self.keyring, encrypt=encrypt)
         identity = f"{current_user()}@{socket.gethostname()} (baton)"
         with self.progress("connecting"):

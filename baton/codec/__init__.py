@@ -1,1 +1,1 @@
-"""How values become payloads: JSON, compressed, encrypted, and large ones in the artifact store."""
+"""Payload conversion: JSON, compression, encryption, and external storage of large payloads."""

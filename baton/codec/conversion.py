@@ -1,4 +1,4 @@
-"""How values become payloads: pydantic JSON, sealed, compressed, encrypted, large ones outside the history."""
+"""The data converter: pydantic JSON, sealed, compressed, encrypted, with large payloads outside the history."""
 
 import asyncio
 import copy
@@ -41,38 +41,38 @@ from baton.wire.json_values import count_containers
 from baton.wire.text import describe_faults
 
 DRIVER = "baton-artifacts"
-"""The driver's name in every reference that a history holds; it can never change."""
+"""The driver's name in every stored reference; it must never change."""
 
 _CLAIM = "sha256"
 
 
 WORKERS_ABOVE_BYTES = 8 * 1024
-"""What a worker writes goes to the artifact store above this size, as it is stored: compressed, 16 KiB of text or more.
+"""A worker stores encoded payloads from this size in the artifact store: compressed, 16 KiB of text or more.
 
-So the history of a pipeline stays small, however long the texts are that its agents hand on.
+So histories stay small even if agents hand over long texts.
 """
 CLIENTS_ABOVE_BYTES = 256 * 1024
-"""What a client sends goes there above this size only: the workers may have another store than it has."""
+"""A client does so only from this size, because the workers may have another store."""
 
 
 def external_storage(store: ArtifactStore) -> ExternalStorage:
-    """Return what a data converter needs to keep large payloads in ``store``."""
+    """Return the external storage of a data converter for large payloads."""
     driver = ArtifactDriver(store)
     return ExternalStorage(drivers=[driver], driver_selector=driver.select, payload_size_threshold=WORKERS_ABOVE_BYTES)
 
 
-def serves_workers(converter: DataConverter) -> None:
-    """Have a worker's converter keep payloads outside from the workers' size on."""
+def use_worker_threshold(converter: DataConverter) -> None:
+    """Set the workers' threshold for external storage on a converter."""
     for driver in converter.external_storage.drivers if converter.external_storage else ():
         if isinstance(driver, ArtifactDriver):
             driver.above = WORKERS_ABOVE_BYTES
 
 
 class ArtifactDriver(StorageDriver):
-    """Temporal's storage driver over an artifact store: a payload is stored under its own hash.
+    """Temporal's storage driver for an artifact store: a payload is stored under its hash.
 
     Attributes:
-        above: From how many bytes on a payload is kept outside the history.
+        above: The minimum size in bytes of a payload to store outside the history.
     """
 
     def __init__(self, store: ArtifactStore, above: int = CLIENTS_ABOVE_BYTES) -> None:
@@ -84,16 +84,16 @@ class ArtifactDriver(StorageDriver):
         return DRIVER
 
     def select(self, context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
-        """Return this driver for a payload that is to be kept outside the history."""
+        """Return this driver for a payload to store outside the history."""
         return self if payload.ByteSize() >= self.above else None
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Put each payload into the store and return a claim, its SHA-256, for each."""
-        kept = [payload.SerializeToString(deterministic=True) for payload in payloads]
-        if activity.in_activity():  # whose work is done; elsewhere the caller gets the error at once
-            hashes = await asyncio.gather(*(put_when_possible(self._store, data) for data in kept))
+        """Store each payload, and return its SHA-256 as the claim."""
+        serialized = [payload.SerializeToString(deterministic=True) for payload in payloads]
+        if activity.in_activity():  # wait for the store, because its work is done; a client gets the error at once
+            hashes = await asyncio.gather(*(put_when_possible(self._store, data) for data in serialized))
         else:
-            hashes = await asyncio.gather(*(self._store.put(data) for data in kept))
+            hashes = await asyncio.gather(*(self._store.put(data) for data in serialized))
         return [StorageDriverClaim({_CLAIM: sha256}) for sha256 in hashes]
 
     async def retrieve(
@@ -106,52 +106,52 @@ class ArtifactDriver(StorageDriver):
         sha256 = claim.claim_data.get(_CLAIM)
         if sha256 is None:
             raise ArtifactError(
-                f"a reference of driver {DRIVER!r} has no member {_CLAIM!r}, only "
-                f"{sorted(claim.claim_data)}; it was not written by this driver"
+                f"a reference of driver {DRIVER!r} has the members {sorted(claim.claim_data)}, but not {_CLAIM!r}; "
+                "this driver did not write it"
             )
         data = await self._store.get(sha256)
         try:
             return Payload.FromString(data)
         except DecodeError as error:
             raise ArtifactCorruptError(
-                f"artifact {sha256!r} is whole but no payload; the reference names the wrong artifact"
+                f"artifact {sha256!r} is intact but not a payload; the reference names the wrong artifact"
             ) from error
 
 
 RECORD = "baton-record"
-"""The metadata member by which a payload says that it is a handoff."""
-TO_SEAL = b"handoff"
-"""Its value as the converter writes it: one to be sealed as it leaves."""
+"""The metadata member that marks a payload as a handoff."""
+UNSEALED = b"handoff"
+"""Its value from the converter: the codec must seal it."""
 SEALED = b"sealed-handoff"
-"""Its value afterwards, and that of a received one that is passed on as it came: never sealed again."""
-MOVE_TO_SEAL, SEALED_MOVE = b"move", b"sealed-move"
-"""The same two of a move of an agent outside."""
+"""Its value after sealing, and for a forwarded handoff, which is never sealed again."""
+UNSEALED_MOVE, SEALED_MOVE = b"move", b"sealed-move"
+"""The same two values for an external agent's move."""
 FAULT = "baton-fault"
-"""The metadata member by which the codec tells the converter why a move's seal does not hold; empty if it does."""
+"""The metadata member with the reason why a move's seal is invalid, from codec to converter; empty if it is valid."""
 
-MOST_CONTAINERS = 100_000
-"""A payload with more objects and lists is not read: it would hold up a workflow for longer than a task may take."""
-LARGEST_INLINE = 2 * 1024 * 1024 - 64 * 1024
-"""The most bytes of a payload without an artifact store: the server takes 2 MiB, with what goes around it."""
+MAX_CONTAINERS = 100_000
+"""The maximum number of objects and lists in a payload; more could exceed the time of a workflow task."""
+MAX_INLINE_BYTES = 2 * 1024 * 1024 - 64 * 1024
+"""The maximum size of a payload without an artifact store: the server accepts 2 MiB including the envelope."""
 
 
 class _JsonConverter(PydanticJSONPlainPayloadConverter):
-    """Pydantic JSON that knows handoffs by an attribute of their class, for the sandbox may have its own copy of it."""
+    """Pydantic JSON that detects handoffs by a class attribute, because the sandbox has its own copies of classes."""
 
     def to_payload(self, value: Any) -> Payload | None:
-        """Return the payload of a value; a handoff's is marked."""
+        """Return the payload of a value, marked if it is a handoff."""
         sealed = getattr(type(value), "__baton_sealed__", None)
         if sealed is None:
             return super().to_payload(value)
-        if sealed:  # absent members stay absent: a null would be another message
+        if sealed:  # unset members stay absent, because null would change the message
             data = value.__pydantic_serializer__.to_json(value, exclude_unset=True)
-            record = MOVE_TO_SEAL if getattr(type(value), "__baton_move__", False) else TO_SEAL
+            record = UNSEALED_MOVE if getattr(type(value), "__baton_move__", False) else UNSEALED
         else:
             data, record = value.raw, SEALED
         return Payload(metadata={"encoding": _JSON, RECORD: record}, data=data)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        """Return the value of a payload; a handoff's are its bytes, unverified, whatever the hint."""
+        """Return the value of a payload; of a handoff its unverified bytes, regardless of the hint."""
         if payload.metadata.get(RECORD) == SEALED_MOVE:
             fault = payload.metadata.get(FAULT)
             return SealedAction(payload.data, None if fault is None else fault.decode())
@@ -160,19 +160,19 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         return super().from_payload(payload, type_hint)
 
 
-_SEALED_AS = {TO_SEAL: SEALED, MOVE_TO_SEAL: SEALED_MOVE}
+_SEALED_AS = {UNSEALED: SEALED, UNSEALED_MOVE: SEALED_MOVE}
 _JSON = b"json/plain"
 _CONVERTERS = {**PydanticPayloadConverter().converters, _JSON: _JsonConverter()}
 
 
 class BatonPayloadConverter(CompositePayloadConverter):
-    """Pydantic JSON, with errors that say what was expected and never show the payload."""
+    """Pydantic JSON, with errors that name the expected type and never quote the payload."""
 
     def __init__(self) -> None:
         self.converters = _CONVERTERS
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Convert payloads to values of the types asked for."""
+        """Convert payloads to values of these types."""
         for payload, hint in itertools.zip_longest(payloads, (type_hints or ())[: len(payloads)]):
             _check_bounds(payload.data, hint)
         try:
@@ -180,16 +180,16 @@ class BatonPayloadConverter(CompositePayloadConverter):
         except FailureError:
             raise
         except ValidationError as error:
-            raise _invalid(f"this is no {error.title}: {describe_faults(error, 'value')}") from None
+            raise _invalid_payload(f"expected {error.title}: {describe_faults(error, 'value')}") from None
         except Exception as error:
             encodings = sorted(
                 {payload.metadata.get("encoding", b"").decode("utf-8", "replace") for payload in payloads}
             )
-            raise _invalid(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error
+            raise _invalid_payload(f"cannot read a payload with encoding {', '.join(encodings)}: {error}") from error
 
 
 class InlinePayloadConverter(BatonPayloadConverter):
-    """The same without an artifact store: what is too large for the server fails the step that sends it."""
+    """The converter without an artifact store: payloads too large for the server raise an error."""
 
     _compresses = True
 
@@ -198,10 +198,10 @@ class InlinePayloadConverter(BatonPayloadConverter):
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
             size = len(payload.data)
-            if size > LARGEST_INLINE and self._compresses:
+            if size > MAX_INLINE_BYTES and self._compresses:
                 size = len(zlib.compress(payload.data, 1))
-            if size > LARGEST_INLINE:
-                raise PayloadTooLargeError(type(value).__name__, size, LARGEST_INLINE)
+            if size > MAX_INLINE_BYTES:
+                raise PayloadTooLargeError(type(value).__name__, size, MAX_INLINE_BYTES)
         return payloads
 
 
@@ -219,7 +219,7 @@ def data_converter(
     """Return the data converter of clients, workers and replayers."""
     keys = keyring if isinstance(keyring, KeySource) else KeySource(keyring)
     if encrypt and not keys.has_keys:
-        raise ValueError("encrypt needs a keyring, for example keyring=Keyring.find_out(os.environ)")
+        raise ValueError("encrypt needs a keyring, for example keyring=Keyring.from_environment(os.environ)")
     inline = InlinePayloadConverter if compress else _UncompressedPayloadConverter
     codec = (_EncryptingCodec if encrypt else _Codec)(compress=compress, keys=keys)
     return _DataConverter(
@@ -230,21 +230,21 @@ def data_converter(
     )
 
 
-def tell_of_clear_text(converter: DataConverter) -> None:
-    """Have payloads that reach this converter in clear be told of, if it encrypts: for workers."""
+def warn_of_clear_text(converter: DataConverter) -> None:
+    """Make an encrypting worker's converter warn of payloads in clear."""
     codec = converter.payload_codec
     if isinstance(codec, _EncryptingCodec) and codec.clear_text is None:
         codec.clear_text = ClearText()
 
 
-def binds_to_workflow(converter: DataConverter) -> bool:
-    """Return whether the converter is one of these and encrypts: then it wants to know a payload's workflow only."""
+def binds_workflow(converter: DataConverter) -> bool:
+    """Return whether this is Baton's converter with encryption, which binds payloads to their workflow only."""
     return isinstance(converter, _DataConverter) and isinstance(converter.payload_codec, _EncryptingCodec)
 
 
 @dataclasses.dataclass(frozen=True)
 class _DataConverter(DataConverter):
-    """A converter that binds a context only if it encrypts."""
+    """A converter that uses the context only if it encrypts."""
 
     def with_context(self, context: SerializationContext) -> Self:
         codec = self.payload_codec
@@ -256,7 +256,7 @@ class _DataConverter(DataConverter):
 
 
 class _Codec(CompressionCodec):
-    """Seals and compresses if asked to, and decodes what it can."""
+    """Seals and optionally compresses payloads, and decodes them."""
 
     _encryption: EncryptionCodec | None = None
     _owner: SerializationContext | None = None
@@ -267,47 +267,47 @@ class _Codec(CompressionCodec):
         self._keys = keys
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return the payloads as they are stored."""
-        return [self._stored(payload) for payload in payloads]
+        """Encode payloads for storage."""
+        return [self._store(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return the payloads, decoded but for those that are damaged."""
-        return [self._looked_at(self._read(payload)) for payload in payloads]
+        """Decode payloads; damaged ones are returned unchanged."""
+        return [self._check_seal(self._read(payload)) for payload in payloads]
 
-    def _stored(self, payload: Payload) -> Payload:
-        if payload.metadata.get(RECORD) in _SEALED_AS and (keyring := self._keys.at_hand()) is not None:
-            payload = _sealed(payload, keyring)
+    def _store(self, payload: Payload) -> Payload:
+        if payload.metadata.get(RECORD) in _SEALED_AS and (keyring := self._keys.find()) is not None:
+            payload = _seal(payload, keyring)
         return self._encode(payload) if self._compress else payload
 
     def _read(self, payload: Payload) -> Payload:
         try:
             if not is_encrypted(payload):
                 return self._decode(payload)
-            keyring = self._keys.at_hand()
+            keyring = self._keys.find()
             if keyring is None:
                 raise MissingKeyError(
-                    "a payload is encrypted, and there is no keyring: name it by BATON_KEYS; a program may give "
-                    "BatonPlugin(keyring=…)"
+                    "a payload is encrypted, but there is no keyring: set BATON_KEYS, or pass BatonPlugin(keyring=…) "
+                    "in a program"
                 )
-            return self._decode(self._encrypts(keyring).decrypt(payload))
+            return self._decode(self._get_encryption(keyring).decrypt(payload))
         except (NewerPayloadError, MissingKeyError):
             raise
         except PayloadError:
             return payload
 
-    def _encrypts(self, keyring: Keyring) -> EncryptionCodec:
-        """Return what encrypts and decrypts, bound to what this codec is bound to."""
+    def _get_encryption(self, keyring: Keyring) -> EncryptionCodec:
+        """Return the encryption codec with this codec's context."""
         if self._encryption is None:
             unbound = EncryptionCodec(keyring)
             self._encryption = unbound if self._owner is None else unbound.with_context(self._owner)
         return self._encryption
 
-    def _looked_at(self, payload: Payload) -> Payload:
-        """Return a payload, with what is wrong with its seal in the metadata if it is a move's."""
+    def _check_seal(self, payload: Payload) -> Payload:
+        """Verify the seal of a move, and put the result into the metadata."""
         if payload.metadata.get(RECORD) != SEALED_MOVE:
             return payload
         metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
-        keyring = self._keys.at_hand()
+        keyring = self._keys.find()
         if keyring is not None:
             try:
                 open_sealed(payload.data, keyring)
@@ -318,12 +318,12 @@ class _Codec(CompressionCodec):
 
 
 class _EncryptingCodec(_Codec, WithSerializationContext):
-    """The same, encrypting what it stores; the SDK tells it what each payload belongs to."""
+    """The codec with encryption; the SDK passes the context of each payload."""
 
     clear_text: "ClearText | None" = None
 
     def with_context(self, context: SerializationContext) -> Self:
-        """Return the codec for what belongs to a workflow."""
+        """Return the codec for the payloads of a workflow."""
         bound = copy.copy(self)
         bound._encryption = None if self._encryption is None else self._encryption.with_context(context)
         bound._owner = context
@@ -331,14 +331,14 @@ class _EncryptingCodec(_Codec, WithSerializationContext):
 
     def _read(self, payload: Payload) -> Payload:
         if self.clear_text is not None and not is_encrypted(payload):
-            self.clear_text.tell(self._owner)
+            self.clear_text.warn(self._owner)
         return super()._read(payload)
 
-    def _stored(self, payload: Payload) -> Payload:
-        return self._encrypts(self._keys.needed()).encrypt(super()._stored(payload))
+    def _store(self, payload: Payload) -> Payload:
+        return self._get_encryption(self._keys.require()).encrypt(super()._store(payload))
 
 
-def _sealed(payload: Payload, keyring: Keyring) -> Payload:
+def _seal(payload: Payload, keyring: Keyring) -> Payload:
     """Return a handoff's payload, sealed; unchanged if it is not strict JSON."""
     try:
         data = seal_json(payload.data, keyring)
@@ -351,25 +351,25 @@ def _sealed(payload: Payload, keyring: Keyring) -> Payload:
 
 
 def _check_bounds(data: bytes, hint: Any) -> None:
-    """Refuse a payload that would take its reader too long, before it is parsed."""
-    most = getattr(hint, "__baton_most_bytes__", None)
-    if most is not None and len(data) > most:
-        raise _invalid(f"a {hint.__name__} of {len(data):,} bytes; at most {most:,} are read")
-    count = count_containers(data, MOST_CONTAINERS)
-    if count > MOST_CONTAINERS:
-        raise _invalid(
-            f"a payload with {count:,} objects and lists; at most {MOST_CONTAINERS:,} are read: put content into an "
+    """Reject a payload that would take too long to parse."""
+    limit = getattr(hint, "__baton_most_bytes__", None)
+    if limit is not None and len(data) > limit:
+        raise _invalid_payload(f"a {hint.__name__} of {len(data):,} bytes; the maximum is {limit:,}")
+    count = count_containers(data, MAX_CONTAINERS)
+    if count > MAX_CONTAINERS:
+        raise _invalid_payload(
+            f"a payload with {count:,} objects and lists; the maximum is {MAX_CONTAINERS:,}: put content into an "
             "artifact"
         )
 
 
-def _invalid(message: str) -> ApplicationError:
+def _invalid_payload(message: str) -> ApplicationError:
     """Return the failure for an unreadable payload."""
     return ApplicationError(message, type="InvalidPayload", non_retryable=True)
 
 
-MOST_TOLD = 10_000
-"""Of so many workflows it is remembered that they were told of."""
+MAX_REMEMBERED = 10_000
+"""The number of workflows for which a warning is remembered."""
 
 log = logging.getLogger("baton.worker")
 
@@ -378,19 +378,19 @@ class ClearText:
     """Warns of payloads in clear, once for each workflow."""
 
     def __init__(self) -> None:
-        self._told: dict[str, None] = {}
+        self._warned: dict[str, None] = {}
 
-    def tell(self, owner: SerializationContext | None) -> None:
-        """Warn of a payload."""
+    def warn(self, owner: SerializationContext | None) -> None:
+        """Warn of a payload of this owner."""
         workflow_id: str | None = getattr(owner, "workflow_id", None)
-        if workflow_id is None or workflow_id in self._told:
+        if workflow_id is None or workflow_id in self._warned:
             return
-        self._told[workflow_id] = None
-        if len(self._told) > MOST_TOLD:
-            del self._told[next(iter(self._told))]
+        self._warned[workflow_id] = None
+        if len(self._warned) > MAX_REMEMBERED:
+            del self._warned[next(iter(self._warned))]
         log.warning(
-            "the workflow %r has payloads in clear, though this worker encrypts: who sent them does not, unless they"
-            " are from before encryption was switched on. Set BATON_ENCRYPT=true, and the keys, wherever runs are"
-            " started, signalled or decided; a program says BatonPlugin(keyring=…, encrypt=True)",
+            "the workflow %r has payloads in clear, though this worker encrypts: their sender does not, or they are"
+            " older than the encryption. Set BATON_ENCRYPT=true and the keys wherever runs are started, signalled or"
+            " decided; in a program, pass BatonPlugin(keyring=…, encrypt=True)",
             workflow_id,
         )

@@ -1,4 +1,4 @@
-"""The payload codecs: one compresses, one encrypts with AES-256-GCM, bound to the payload's workflow."""
+"""The payload codecs: compression, and encryption with AES-256-GCM that is bound to the payload's workflow."""
 
 import hashlib
 import re
@@ -23,10 +23,10 @@ from baton.keys.store_keys import Key, KeyringError, Purpose, UnknownKeyError
 from baton.wire.zstandard import load_dictionary, zstd
 
 PREFIX = b"binary/zstd-"
-"""How the metadata member `encoding` of a payload that this codec wrote begins; the dictionary's number follows."""
+"""The prefix of the metadata member `encoding` of compressed payloads; the dictionary's number follows."""
 
 MAX_DECODED_BYTES = 64 * 1024 * 1024
-"""A payload that would grow beyond this is refused: no honest one does, since Temporal takes 2 MiB."""
+"""The maximum size of a decompressed payload; Temporal limits payloads to 2 MiB."""
 
 _JSON = b"json/plain"
 _MIN_BYTES = 256
@@ -39,11 +39,11 @@ class CompressionCodec(PayloadCodec):
     """Zstandard with a shared dictionary for JSON payloads of 256 bytes or more."""
 
     def __init__(self) -> None:
-        # Made once: it holds the dictionary's tables. Each of its methods is safe among threads.
+        # Created once, because it holds the dictionary's tables; it is thread-safe.
         self._compressor = zstd.ZstdCompressor(level=_LEVEL, zstd_dict=load_dictionary("baton.codec", _FILES[_CURRENT]))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return ``payloads``, each compressed if it is JSON and that makes it a tenth smaller."""
+        """Compress JSON payloads that become at least a tenth smaller."""
         return [self._encode(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -53,9 +53,9 @@ class CompressionCodec(PayloadCodec):
     def _encode(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != _JSON or len(payload.data) < _MIN_BYTES:
             return payload
-        # One call for a whole frame: the compressor is back at its start when it returns.
+        # One call makes a whole frame and resets the compressor.
         data = self._compressor.compress(payload.data, zstd.ZstdCompressor.FLUSH_FRAME)
-        encoded = _with(payload, PREFIX + _CURRENT, data)
+        encoded = _replace_data(payload, PREFIX + _CURRENT, data)
         return encoded if encoded.ByteSize() * 10 <= payload.ByteSize() * 9 else payload
 
     def _decode(self, payload: Payload) -> Payload:
@@ -65,7 +65,7 @@ class CompressionCodec(PayloadCodec):
         number = encoding.removeprefix(PREFIX)
         if number not in _FILES:
             raise NewerPayloadError(
-                f"a payload of encoding {encoding!r} needs the dictionary {number!r}, and this version "
+                f"a payload of encoding {encoding!r} needs the dictionary {number!r}, but this version "
                 f"has {sorted(_FILES)}: upgrade temporal-baton to the version that wrote it, or later"
             )
         try:
@@ -74,24 +74,24 @@ class CompressionCodec(PayloadCodec):
             raise PayloadError(
                 f"a payload of encoding {encoding.decode()!r} is damaged ({len(payload.data)} bytes): {error}"
             ) from error
-        return _with(payload, _JSON, plain)
+        return _replace_data(payload, _JSON, plain)
 
 
-def _with(payload: Payload, encoding: bytes, data: bytes) -> Payload:
-    """Return a copy of ``payload`` with other data; its further metadata stay, readable."""
-    if len(payload.metadata) == 1 and not payload.external_payloads:  # most have no further ones, and copying costs
+def _replace_data(payload: Payload, encoding: bytes, data: bytes) -> Payload:
+    """Return a copy of ``payload`` with other data; its other metadata stay."""
+    if len(payload.metadata) == 1 and not payload.external_payloads:  # the usual case, without the cost of copying
         return Payload(metadata={"encoding": encoding}, data=data)
     metadata = {**payload.metadata, "encoding": encoding}
     return Payload(metadata=metadata, data=data, external_payloads=payload.external_payloads)
 
 
-def _decompress(data: bytes, words: zstd.ZstdDict) -> bytes:
-    """Return what the single frame ``data`` holds, never taking much more memory than the limit."""
-    decompressor = zstd.ZstdDecompressor(zstd_dict=words)
+def _decompress(data: bytes, dictionary: zstd.ZstdDict) -> bytes:
+    """Decompress a single frame, with limited memory."""
+    decompressor = zstd.ZstdDecompressor(zstd_dict=dictionary)
     plain = decompressor.decompress(data, max_length=MAX_DECODED_BYTES + 1)
     if len(plain) > MAX_DECODED_BYTES:
         raise PayloadError(
-            f"a compressed payload (encoding {PREFIX.decode()}…) would grow from {len(data)} bytes to more than "
+            f"a compressed payload (encoding {PREFIX.decode()}…) of {len(data)} bytes decompresses to more than "
             f"{MAX_DECODED_BYTES}; payloads of that size belong in the artifact store"
         )
     if not decompressor.eof or decompressor.unused_data:
@@ -100,48 +100,48 @@ def _decompress(data: bytes, words: zstd.ZstdDict) -> bytes:
 
 
 ENCODING = b"aes-gcm"
-"""The metadata member `encoding` of every payload that this codec writes."""
+"""The metadata member `encoding` of encrypted payloads."""
 
 KEY_ID = "encryption-key-id"
-"""The metadata member that names the key, in clear; the tag covers the name."""
+"""The metadata member with the key's id in clear; the tag covers it."""
 
 SWITCH = "BATON_ENCRYPT"
-"""The environment variable that switches encryption on, for workers, clients and codec servers alike."""
+"""The environment variable that enables encryption in workers, clients and codec servers."""
 
-_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+_ON, _OFF = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 _NONCE_BYTES = 12
 _OWNER_BYTES = 16
 _TAG_BYTES = 16
-# The first byte of the data: what follows it, and what the payload is bound to.
+# The first byte of the data: whether the hash of the owner follows.
 _UNBOUND, _BOUND = b"\x00", b"\x01"
-# The namespace of the SDK's Replayer unless it is given one: what it reads was written elsewhere.
+# The default namespace of the SDK's Replayer, whose payloads come from another namespace.
 _REPLAYED = "ReplayNamespace"
-# What Temporal appends to the workflow id of a schedule; the schedule's own payloads know the id without it.
+# The suffix that Temporal adds to a schedule's workflow id; the schedule's own payloads are bound to the id without it.
 _SCHEDULED = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
 
 
 class MissingKeyError(PayloadError):
-    """A payload is encrypted with a key that is not there; it can be read once the key is back."""
+    """The key of an encrypted payload is missing; the payload becomes readable when the key is added."""
 
 
 class EncryptionCodec(PayloadCodec, WithSerializationContext):
-    """AES-256-GCM for payloads of every kind; those that are not encrypted pass when decoding."""
+    """AES-256-GCM for all payloads; decoding passes unencrypted ones through."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
         self._owners: tuple[bytes, ...] = ()
 
     def with_context(self, context: SerializationContext) -> Self:
-        """Return the codec for what belongs to a workflow, or to an activity without one."""
-        owners = _owners(context)
+        """Return the codec for the payloads of a workflow, or of a standalone activity."""
+        owners = _owner_hashes(context)
         if owners == self._owners:
             return self
-        bound = type(self)(self._keyring)
-        bound._owners = owners
-        return bound
+        bound_codec = type(self)(self._keyring)
+        bound_codec._owners = owners
+        return bound_codec
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return ``payloads``, each encrypted; those that are already stay as they are."""
+        """Encrypt payloads; encrypted ones stay unchanged."""
         return [self.encrypt(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -149,86 +149,88 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return [self.decrypt(payload) for payload in payloads]
 
     def encrypt(self, payload: Payload) -> Payload:
-        """Return one payload, encrypted; see `encode`."""
+        """Encrypt one payload."""
         if is_encrypted(payload):
             return payload
         key = self._keyring.current(Purpose.ENCRYPT)
         nonce = urandom(_NONCE_BYTES)
         header = _BOUND + self._owners[0] if self._owners else _UNBOUND
-        sealed = key.cipher.encrypt(nonce, payload.SerializeToString(deterministic=True), _associated(key, header))
+        ciphertext = key.cipher.encrypt(
+            nonce, payload.SerializeToString(deterministic=True), _associated_data(key, header)
+        )
         metadata = {"encoding": ENCODING, KEY_ID: key.id.encode()}
-        return Payload(metadata=metadata, data=header + nonce + sealed, external_payloads=payload.external_payloads)
+        return Payload(metadata=metadata, data=header + nonce + ciphertext, external_payloads=payload.external_payloads)
 
     def decrypt(self, payload: Payload) -> Payload:
-        """Return one payload as it was; see `decode`."""
+        """Decrypt one payload; unencrypted ones stay unchanged."""
         if not is_encrypted(payload):
             return payload
-        header, nonce, sealed = self._split(payload.data)
+        header, nonce, ciphertext = self._split(payload.data)
         try:
             key = self._keyring.find(Purpose.ENCRYPT, payload.metadata.get(KEY_ID, b"").decode("ascii", "replace"))
         except UnknownKeyError as error:
             raise MissingKeyError(
-                f"a payload is encrypted, and {error}; what waits for it resumes once the key is back"
+                f"a payload is encrypted, but {error}; runs that need it resume when the key is added"
             ) from error
         try:
-            return Payload.FromString(key.cipher.decrypt(nonce, sealed, _associated(key, header)))
+            return Payload.FromString(key.cipher.decrypt(nonce, ciphertext, _associated_data(key, header)))
         except (InvalidTag, DecodeError) as error:
             size = len(payload.data)
             raise PayloadError(f"a payload of {size} bytes, encrypted with the key {key.id!r}, was changed") from error
 
     def _split(self, data: bytes) -> tuple[bytes, bytes, bytes]:
-        """Return what a payload is bound to, the nonce and the ciphertext."""
+        """Return the header with the owner, the nonce and the ciphertext."""
         kind = data[:1]
         if kind not in (_UNBOUND, _BOUND):
             raise NewerPayloadError(
-                f"an encrypted payload is of the form {kind.hex()!r}, which this version does not know: upgrade "
-                "temporal-baton to the version that wrote it, or later"
+                f"an encrypted payload has the unknown format {kind.hex()!r}: upgrade temporal-baton to the version "
+                "that wrote it, or later"
             )
         size = 1 if kind == _UNBOUND else 1 + _OWNER_BYTES
         if len(data) < size + _NONCE_BYTES + _TAG_BYTES:
-            raise PayloadError(f"an encrypted payload has {len(data)} bytes: it was cut off")
+            raise PayloadError(f"an encrypted payload of {len(data)} bytes is truncated")
         header = data[:size]
         if kind == _BOUND and self._owners and header[1:] not in self._owners:
-            raise PayloadError("an encrypted payload belongs to another workflow than the one that it was found in")
+            raise PayloadError("an encrypted payload belongs to another workflow than the one it was found in")
         return header, data[size : size + _NONCE_BYTES], data[size + _NONCE_BYTES :]
 
 
 def is_encrypted(payload: Payload) -> bool:
-    """Return whether a payload is one that this codec wrote."""
+    """Return whether a payload is encrypted."""
     return bool(payload.metadata.get("encoding") == ENCODING)
 
 
-def encryption_wanted(environment: Mapping[str, str]) -> bool:
+def is_encryption_enabled(environment: Mapping[str, str]) -> bool:
     """Return whether `BATON_ENCRYPT` is on."""
     value = environment.get(SWITCH, "").strip().lower()
-    if value not in _YES + _NO:
+    if value not in _ON + _OFF:
         raise KeyringError(f"{SWITCH} is {value!r}; expected true or false")
-    return value in _YES
+    return value in _ON
 
 
-def _owners(context: SerializationContext) -> tuple[bytes, ...]:
-    """Return what payloads in a context are bound to: first what to write, then what else may be read."""
+def _owner_hashes(context: SerializationContext) -> tuple[bytes, ...]:
+    """Return the hashes of the owners in a context: the one to write, then others to accept in reading."""
     if not isinstance(context, WorkflowSerializationContext | ActivitySerializationContext):
         return ()
     if context.namespace == _REPLAYED:
         return ()
-    # An activity's payloads are its workflow's: what one of them wrote, the other reads.
+    # A workflow and its activities read each other's payloads, so both bind to the workflow.
     kind, owner = "workflow", context.workflow_id
     if not owner and isinstance(context, ActivitySerializationContext):
         kind, owner = "activity", context.activity_id
     if not owner:
         return ()
-    owners = [_owner(kind, context.namespace, owner)]
+    owners = [_hash_owner(kind, context.namespace, owner)]
     scheduled = _SCHEDULED.search(owner)
     if scheduled:
-        owners.append(_owner(kind, context.namespace, owner[: scheduled.start()]))
+        owners.append(_hash_owner(kind, context.namespace, owner[: scheduled.start()]))
     return tuple(owners)
 
 
-def _owner(kind: str, namespace: str, name: str) -> bytes:
+def _hash_owner(kind: str, namespace: str, name: str) -> bytes:
     return hashlib.sha256("\0".join((kind, namespace, name)).encode()).digest()[:_OWNER_BYTES]
 
 
-def _associated(key: Key, header: bytes) -> bytes:
-    """Return what the tag covers besides the ciphertext; each part of it ends where only it can end."""
+def _associated_data(key: Key, header: bytes) -> bytes:
+    """Return the associated data of AES-GCM; only the last part can contain the separator."""
     return b"\0".join((b"baton/payload/v1", ENCODING, key.id.encode(), header))

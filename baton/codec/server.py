@@ -1,7 +1,6 @@
-"""A codec server: lets the Temporal UI and CLI show what a payload codec made unreadable.
+"""A codec server, with which the Temporal UI and CLI show encoded payloads.
 
-It, like any ASGI application, is served inside a running event loop as a guest: it takes neither signals nor log
-settings (`serving`).
+`serving` runs any ASGI application inside an event loop, without touching signals or log settings.
 """
 
 import asyncio
@@ -32,37 +31,37 @@ with needs_extra("codec", __name__):
     from starlette.types import ASGIApp
 
 _STOP_SECONDS = 2
-_LAST_PORT = 65535
+_MAX_PORT = 65535
 _IDLE_SECONDS = 5
-_LONGEST_HEAD = 64 * 1024
-_MOST_DROPPED = 64 * 1024 * 1024
+_MAX_HEAD_BYTES = 64 * 1024
+_MAX_DROPPED_BYTES = 64 * 1024 * 1024
 
-MOST_CONNECTIONS = 256
-"""So many connections are served at once; each is a file of this process, which may be the worker."""
+MAX_CONNECTIONS = 256
+"""The maximum number of connections; each takes a file descriptor of this process, which can be the worker."""
 
 
 @contextlib.asynccontextmanager
 async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Serve an application while the context is open; on leaving, calls under way get two seconds to finish."""
-    with _listening(what, host, port) as listener:
+    """Serve an application while the context is open; at its end, running requests have two seconds to finish."""
+    with _listen(what, host, port) as listener:
         config = uvicorn.Config(
             app,
             lifespan="off",
             http="h11",
             ws="none",
-            proxy_headers=False,  # else a header of the caller's would say where the call comes from
+            proxy_headers=False,  # otherwise a client could forge its address
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
             timeout_keep_alive=_IDLE_SECONDS,
-            limit_concurrency=MOST_CONNECTIONS,
-            h11_max_incomplete_event_size=_LONGEST_HEAD,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         )
         server = _Server(config)
         serve = asyncio.create_task(server.serve(sockets=[listener]))
         name, bound = listener.getsockname()[:2]
         try:
-            # The socket listens already: a call that comes before the task runs just waits for it.
+            # The socket already listens, so a request before the task's start waits.
             yield f"http://[{name}]:{bound}" if ":" in name else f"http://{name}:{bound}"
         finally:
             server.should_exit = True
@@ -70,25 +69,25 @@ async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int
 
 
 def has_bearer_token(request: Request, token: str) -> bool:
-    """Return whether a request carries a token as `Authorization: Bearer <token>` (RFC 9110)."""
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    is_it = hmac.compare_digest(given.strip().encode(), token.encode())
-    return is_it and bool(token) and scheme.lower() == "bearer"
+    """Return whether a request has the header `Authorization: Bearer <token>` (RFC 9110)."""
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    matches = hmac.compare_digest(credentials.strip().encode(), token.encode())
+    return matches and bool(token) and scheme.lower() == "bearer"
 
 
-async def read_body(request: Request, most: int) -> bytes | None:
-    """Return a request's body, or None if it is larger than so many bytes; no more of it than that is ever held."""
+async def read_body(request: Request, limit: int) -> bytes | None:
+    """Return a request's body, or None if it exceeds ``limit`` bytes; no more than that is held in memory."""
     body, dropped = bytearray(), 0
     async for chunk in request.stream():
-        if not dropped and len(body) + len(chunk) <= most:
+        if not dropped and len(body) + len(chunk) <= limit:
             body += chunk
-        elif (dropped := dropped + len(chunk)) > _MOST_DROPPED:
+        elif (dropped := dropped + len(chunk)) > _MAX_DROPPED_BYTES:
             break
     return None if dropped else bytes(body)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: a guest does not take a program's Ctrl-C."""
+    """uvicorn without signal handlers, so that Ctrl-C stays with the program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -96,9 +95,9 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _listening(what: str, host: str, port: int) -> Iterator[socket.socket]:
-    if not 0 <= port <= _LAST_PORT:
-        raise ServerError(f"{what} cannot listen on port {port}; choose one up to {_LAST_PORT}, or 0 for a free one")
+def _listen(what: str, host: str, port: int) -> Iterator[socket.socket]:
+    if not 0 <= port <= _MAX_PORT:
+        raise ServerError(f"{what} cannot listen on port {port}; choose 1 to {_MAX_PORT}, or 0 for a free one")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
@@ -112,7 +111,7 @@ def _listening(what: str, host: str, port: int) -> Iterator[socket.socket]:
 
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-"""A request's body may not be larger: twice what one gRPC message can carry."""
+"""The maximum size of a request's body: twice the limit of a gRPC message."""
 
 _ALLOWED_HEADERS = ("content-type", "x-namespace", "authorization", "authorization-extras")
 _log = logging.getLogger(__name__)
@@ -121,28 +120,28 @@ _Transform = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
 
 def codecs_for(keyring: Keyring | None) -> list[PayloadCodec]:
-    """Return the codecs of a codec server, for the payloads of Baton's own data converter."""
+    """Return the codecs of a codec server for payloads of Baton's data converter."""
     compression: list[PayloadCodec] = [CompressionCodec()]
     return compression if keyring is None else [*compression, EncryptionCodec(keyring)]
 
 
 def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: str | None = None) -> Starlette:
-    """Return the ASGI application that answers `POST /decode` and `POST /encode`."""
+    """Return the ASGI application with `POST /decode` and `POST /encode`."""
     if "*" in origins:
-        raise ValueError("origins has '*'; name the exact origins of your UIs, e.g. 'http://localhost:8233'")
+        raise ValueError("origins contains '*'; name the exact origins of your UIs, e.g. 'http://localhost:8233'")
 
-    # One page asks for dozens of payloads, and its operator needs the reason once.
+    # A page requests dozens of payloads; log each reason once.
     warn = lru_cache(maxsize=64)(partial(_log.warning, "the codec server cannot show payloads: %s"))
 
     def endpoint(transform: _Transform) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            # A page whose name was made to lead here (DNS rebinding) may read any answer: to its browser both are one.
+            # After DNS rebinding, the browser of a hostile page considers this server its origin.
             origin = request.headers.get("origin")
             if origin is not None and origin not in origins:
-                return PlainTextResponse(_foreign(origin, origins), status_code=403)
+                return PlainTextResponse(_origin_refusal(origin, origins), status_code=403)
             if token is not None and not has_bearer_token(request, token):
                 return PlainTextResponse("expected 'Authorization: Bearer <the token>'", status_code=401)
-            return await _answer(request, transform, warn)
+            return await _transform_body(request, transform, warn)
 
         return answer
 
@@ -155,11 +154,11 @@ def codec_app(codecs: Sequence[PayloadCodec], *, origins: Sequence[str], token: 
     )
     return Starlette(
         routes=[
-            Route("/decode", endpoint(_through([codec.decode for codec in reversed(codecs)])), methods=["POST"]),
-            Route("/encode", endpoint(_through([codec.encode for codec in codecs])), methods=["POST"]),
+            Route("/decode", endpoint(_chain([codec.decode for codec in reversed(codecs)])), methods=["POST"]),
+            Route("/encode", endpoint(_chain([codec.encode for codec in codecs])), methods=["POST"]),
         ],
         middleware=[cors],
-        exception_handlers={ClientDisconnect: _gone},
+        exception_handlers={ClientDisconnect: _handle_disconnect},
     )
 
 
@@ -178,49 +177,49 @@ async def serve_codec(
         yield url
 
 
-def _through(steps: Sequence[_Transform]) -> _Transform:
+def _chain(steps: Sequence[_Transform]) -> _Transform:
     async def transform(payloads: Sequence[Payload]) -> list[Payload]:
-        done: list[Payload] = []
+        results: list[Payload] = []
         size = 0
-        for payload in payloads:  # one after the other: a short request must not fill the memory
-            made = [payload]
+        for payload in payloads:  # one by one, because a short request can decode to a lot of memory
+            outputs = [payload]
             for step in steps:
-                made = await step(made)
-            done += made
-            size += sum(len(one.data) for one in made)
+                outputs = await step(outputs)
+            results += outputs
+            size += sum(len(output.data) for output in outputs)
             if size > MAX_DECODED_BYTES:
-                raise PayloadError(f"the payloads hold more than {MAX_DECODED_BYTES} bytes; ask for fewer at once")
-        return done
+                raise PayloadError(f"the payloads exceed {MAX_DECODED_BYTES} bytes; request fewer at once")
+        return results
 
     return transform
 
 
-def _foreign(origin: str, origins: Sequence[str]) -> str:
-    known = ", ".join(origins) or "none"
-    return f"pages of {origin[:200]!r} are not answered; of these they are: {known}"
+def _origin_refusal(origin: str, origins: Sequence[str]) -> str:
+    allowed = ", ".join(origins) or "none"
+    return f"the origin {origin[:200]!r} is not allowed; allowed are: {allowed}"
 
 
-async def _gone(_: Request, __: Exception) -> Response:
-    """Let go of a request whose sender hung up while sending it; the answer is not read."""
-    return PlainTextResponse("the body ended too soon", status_code=400)
+async def _handle_disconnect(_: Request, __: Exception) -> Response:
+    """Answer a request whose client disconnected; nobody reads the answer."""
+    return PlainTextResponse("the body is incomplete", status_code=400)
 
 
-async def _answer(request: Request, transform: _Transform, warn: Callable[[str], None]) -> Response:
+async def _transform_body(request: Request, transform: _Transform, warn: Callable[[str], None]) -> Response:
     body = await read_body(request, MAX_BODY_BYTES)
     if body is None:
         return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes", status_code=413)
     try:
-        given = json_format.Parse(body, Payloads())
+        message = json_format.Parse(body, Payloads())
     except (json_format.ParseError, ValueError, RecursionError):
         return PlainTextResponse("the body is not temporal.api.common.v1.Payloads as JSON", status_code=400)
     try:
-        result = await transform(given.payloads)
+        result = await transform(message.payloads)
     except PayloadError as error:
         warn(str(error))
         return PlainTextResponse(str(error), status_code=400)
-    except Exception as error:  # codecs are the user's own code, and the browser needs an answer with CORS headers
+    except Exception as error:  # from a user's codec; the browser needs an answer with CORS headers
         _log.exception("a payload codec failed at %s", request.url.path)
         kind = type(error).__name__
-        return PlainTextResponse(f"a codec raised {kind}; the codec server's log says more", status_code=400)
+        return PlainTextResponse(f"a codec raised {kind}; see the codec server's log", status_code=400)
     text = json_format.MessageToJson(Payloads(payloads=result), indent=None)
     return Response(text, media_type="application/json")

@@ -1,4 +1,4 @@
-"""`baton keys`: making keys, rotating them, and giving others what they verify with. Nothing here shows a secret."""
+"""`baton keys`: makes, lists and rotates keys, and exports public keys. No command shows a secret."""
 
 import os
 from dataclasses import replace
@@ -20,7 +20,7 @@ from baton.keys.store_keyring import (
     Keyring,
     KeyringError,
     Purpose,
-    changing,
+    lock_file,
     read_file,
     write_file,
 )
@@ -39,60 +39,53 @@ KeysOption = Annotated[
 @command
 async def new(
     session: Session,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", dir_okay=False, help="Where the keys go.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The new key file.", show_default=False)],
     seal_with: Annotated[
-        str, typer.Option(metavar="|".join(ALGORITHMS), help="With which algorithm handoffs are sealed.")
+        str, typer.Option(metavar="|".join(ALGORITHMS), help="The algorithm that seals handoffs.")
     ] = "hmac-sha256",
 ) -> None:
-    """Make a file of keys, one for every purpose.
+    """Make a key file with a key for every purpose.
 
-    Only its owner may read it. A file that is there is never overwritten. With ed25519, others can verify handoffs
-    with the public key alone (`baton keys public`); with hmac-sha256, who can verify can also seal.
+    Only its owner can read it. An existing file is never overwritten. With ed25519, others can verify handoffs with
+    the public key alone (`baton keys public`); with hmac-sha256, anyone who can verify can also seal.
     """
     if seal_with not in ALGORITHMS:
         raise typer.BadParameter(f"expected one of {', '.join(ALGORITHMS)}", param_hint="--seal-with")
-    at = datetime.now(UTC)
-    keys = tuple(Key.generate(purpose, at) for purpose in Purpose)
+    created_at = datetime.now(UTC)
+    keys = tuple(Key.generate(purpose, created_at) for purpose in Purpose)
     write_file(file, KeyFile(keys, ALGORITHMS[seal_with]), replace=False)
-    _show(session, file, list(keys))
+    _show_keys(session, file, list(keys))
     session.say(f"set BATON_KEYS to {file.resolve()} for workers, clients and the codec server", "dim")
 
 
 @command
 async def decider(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.", show_default=False)],
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", dir_okay=False, help="Where the key goes.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The owner of the key.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The new key file.", show_default=False)],
 ) -> None:
-    """Make the key with which a person signs decisions.
+    """Make a key for a person to sign decisions.
 
-    The file is for that person alone: `baton approve --key FILE`. What is printed goes into the workers' file of
-    deciders (BATON_DECIDERS): add it only if you know who sent it to you.
+    The file is for that person alone: `baton approve --key FILE`. Add the output to the workers' file of deciders
+    (BATON_DECIDERS), but only if you know who sent it to you.
     """
-    if unnamed := name_refusal(name):
-        raise typer.BadParameter(unnamed, param_hint="NAME")
+    if refusal := name_refusal(name):
+        raise typer.BadParameter(refusal, param_hint="NAME")
     key = Key.generate(Purpose.SIGN, datetime.now(UTC))
     write_file(file, KeyFile((key,), Purpose.SIGN, owner=name), replace=False)
     if session.json:
         session.write_json({"file": str(file), "name": name, "id": key.id, "key": to_base64url(key.public.raw)})
         return
     session.write(decider_entry(name, key.public))
-    session.say(f"the key of {name} is in {file}; what is printed goes into the workers' file of deciders", "dim")
+    session.say(f"the key of {name} is in {file}; add the output to the workers' file of deciders", "dim")
 
 
 @command
 async def list_(session: Session, keys: KeysOption = None) -> None:
-    """List the keys, without their secrets.
-
-    What each is for, and whether it still makes anything new.
-    """
-    file = _file(keys)
-    found = Keyring.from_file(file)
-    _show(session, file, found.all_keys(), development=found.is_development)
+    """List the keys with their purposes, without their secrets."""
+    file = _find_file(keys)
+    keyring = Keyring.from_file(file)
+    _show_keys(session, file, keyring.all_keys(), development=keyring.is_development)
 
 
 @command
@@ -100,29 +93,28 @@ async def rotate(
     session: Session,
     purpose: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PURPOSE", help=f"Of {', '.join(Purpose)}; without any, the first three."),
+        typer.Argument(metavar="PURPOSE", help=f"Of {', '.join(Purpose)}; the first three by default."),
     ] = None,
     keys: KeysOption = None,
 ) -> None:
-    """Make new keys current; the old ones still open what they sealed.
+    """Replace the current keys with new ones, and retire the old ones.
 
-    The old ones are retired: they verify and decrypt what was made with them, and make nothing new. Never remove
-    one that a history or a ledger was written with. Anyone who shares the file takes the new keys up by itself; where
-    each has a file of its own, give everybody the new key first. `wrap` and `index` are the vault's, and are rotated
-    only if they are named.
+    Retired keys still verify and decrypt what was made with them. Never remove a key that a history or a ledger was
+    written with. Processes that share the file reload it; if each has its own file, distribute the new key first.
+    `wrap` and `index` belong to the vault, and are rotated only if named.
     """
-    file = _file(keys)
-    chosen = _purposes(purpose) if purpose else _ROTATED_TOGETHER
-    with changing(file):
+    file = _find_file(keys)
+    purposes = _parse_purposes(purpose) if purpose else _ROTATED_TOGETHER
+    with lock_file(file):
         content = read_file(file)
-        at = datetime.now(UTC)
-        kept = [
-            replace(key, retired_at=at) if key.purpose in chosen and key.retired_at is None else key
+        now = datetime.now(UTC)
+        existing = [
+            replace(key, retired_at=now) if key.purpose in purposes and key.retired_at is None else key
             for key in content.keys
         ]
-        made = [Key.generate(one, at) for one in chosen]
-        write_file(file, replace(content, keys=(*kept, *made)), replace=True)
-    _show(session, file, made)
+        new_keys = [Key.generate(kind, now) for kind in purposes]
+        write_file(file, replace(content, keys=(*existing, *new_keys)), replace=True)
+    _show_keys(session, file, new_keys)
 
 
 @command
@@ -130,14 +122,11 @@ async def public(
     session: Session,
     keys: KeysOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Where they go.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="The file to write.")
     ] = None,
 ) -> None:
-    """Print the public keys, with which others verify.
-
-    It is a JWK Set, with every key that ever signed. It holds no secret.
-    """
-    text = Keyring.from_file(_file(keys)).public().to_json()
+    """Print the public keys for verifiers: a JWK Set with every key that ever signed, without secrets."""
+    text = Keyring.from_file(_find_file(keys)).public().to_json()
     if output is None:
         session.write(text)
         return
@@ -148,32 +137,32 @@ async def public(
         raise typer.Exit(ExitCode.FAILURE) from error
 
 
-def _file(keys: Path | None) -> Path:
-    """Return the file of keys that is meant."""
-    named = os.environ.get("BATON_KEYS")
-    if keys is not None or named:
-        return keys or Path(named or "")
+def _find_file(keys: Path | None) -> Path:
+    """Return the key file: the option, the environment variable, or the default."""
+    configured = os.environ.get("BATON_KEYS")
+    if keys is not None or configured:
+        return keys or Path(configured or "")
     if not DEVELOPMENT.exists():
         raise KeyringError(
-            f"no file of keys is named, and there is none at {str(DEVELOPMENT)!r}: give --keys, set BATON_KEYS, or "
-            "make one with `baton keys new FILE`"
+            f"no key file is named, and {str(DEVELOPMENT)!r} does not exist: give --keys, set BATON_KEYS, or make one "
+            "with `baton keys new FILE`"
         )
     return DEVELOPMENT
 
 
-def _purposes(names: list[str]) -> tuple[Purpose, ...]:
-    """Return the purposes of these names, each once."""
+def _parse_purposes(names: list[str]) -> tuple[Purpose, ...]:
+    """Return the purposes with these names, without duplicates."""
     unknown = [name for name in names if name not in list(Purpose)]
     if unknown:
-        raise typer.BadParameter(f"there is no purpose {unknown[0]!r}; there are {', '.join(Purpose)}")
+        raise typer.BadParameter(f"unknown purpose {unknown[0]!r}; expected one of {', '.join(Purpose)}")
     return tuple(dict.fromkeys(Purpose(name) for name in names))
 
 
-def _show(session: Session, file: Path | None, keys: list[Key], *, development: bool = False) -> None:
-    """Write what is known of keys, but never a secret."""
+def _show_keys(session: Session, file: Path | None, keys: list[Key], *, development: bool = False) -> None:
+    """Write keys without their secrets."""
     if session.json:
         where = str(file) if file else None
-        session.write_json({"file": where, "development": development, "keys": [_as_json(key) for key in keys]})
+        session.write_json({"file": where, "development": development, "keys": [_describe_key(key) for key in keys]})
         return
     table = make_table("Key", "Purpose", "Retired", "Made", whole=["Key"])
     for key in keys:
@@ -186,8 +175,8 @@ def _show(session: Session, file: Path | None, keys: list[Key], *, development: 
         session.note("these are development keys; BATON_ENV=production refuses them")
 
 
-def _as_json(key: Key) -> dict[str, Any]:
-    """Return what is known of a key, but never its secret."""
+def _describe_key(key: Key) -> dict[str, Any]:
+    """Return a key without its secret."""
     return {
         "id": key.id,
         "purpose": key.purpose.value,

@@ -469,7 +469,7 @@ async def rewrap(session: Session, vault: VaultOption = None) -> None:
     Run it after `baton keys rotate wrap`. Then the old wrapping key can be removed. No personal data is changed.
     """
     file = vault_place(vault)
-    async with Vault(file, Keyring.find_out(os.environ), VaultOptions(create=False)) as opened_vault:
+    async with Vault(file, Keyring.from_environment(os.environ), VaultOptions(create=False)) as opened_vault:
         count = await opened_vault.rewrap()
     if session.json:
         session.write_json({"vault": str(file), "rewrapped": count})

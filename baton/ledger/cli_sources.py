@@ -134,9 +134,9 @@ class Keys:
                 return cls(PublicKeys.from_json(file.read_bytes()))
             except BatonError as error:
                 raise LedgerError(f"{str(file)!r}: {error}") from error
-        if not Keyring.is_at_hand(environment, KEYS_FOLDER):
+        if not Keyring.is_configured(environment, KEYS_FOLDER):
             return cls()
-        keyring = Keyring.find_out(environment, KEYS_FOLDER)
+        keyring = Keyring.from_environment(environment, KEYS_FOLDER)
         public = keyring.public()
         return cls(public, keyring.signer()) if len(public) else cls()
 

@@ -188,18 +188,14 @@ def verify_evidence(
     anchors: Iterable[ChainHead] = (),
     checkpoints: Iterable[Checkpoint] = (),
 ) -> EvidenceReport:
-    """Verify that an evidence file is complete and genuine, with public keys and without the ledger.
-
-    1. The manifest's signature. 2. The records, like those of a ledger. 3. Their number and index lines.
-    4. The heads of the manifest. 5. The inclusion proofs.
-    """
+    """Verify that an evidence file is complete and genuine, with public keys and without the ledger."""
     try:
         file = EvidenceFile.open(lines)
     except EvidenceError as error:
         return _make_unreadable_report(ledger or "", str(error))
     manifest = file.manifest
     reasons = [] if ledger in (None, manifest.ledger) else [f"it is of the ledger {manifest.ledger!r}, not {ledger!r}"]
-    signed_by = _find_signer(file, verifier, reasons)  # 1.
+    signed_by = _find_signer(file, verifier, reasons)
     # Checkpoints cover the tree of the whole ledger, so records of a few tasks cannot be compared with them.
     whole_ledger = not manifest.heads
     external = list(checkpoints)
@@ -216,10 +212,10 @@ def verify_evidence(
     proofs = {(proof.task_id, proof.sequence): proof for proof in manifest.proofs}
     witnessed = []
     try:
-        for record in file.records():  # 2.
+        for record in file.records():
             chain = walk.feed(record)
             proof = proofs.get((chain.task_id, chain.sequence)) if proofs and chain else None
-            if chain is not None and proof is not None and proof.size in roots:  # 5.
+            if chain is not None and proof is not None and proof.size in roots:
                 if _is_included(record, proof, roots[proof.size]):
                     witnessed.append(proof.task_id)
                     chain.mark_covered(outside=proof.size in external_sizes)
@@ -227,7 +223,7 @@ def verify_evidence(
                     reasons.append(f"the checkpoint at {proof.size} records does not cover task {proof.task_id!r}")
     except EvidenceError as error:
         reasons.append(str(error))
-    reasons += _compare_with_manifest(file, walk)  # 3.-4.
+    reasons += _compare_with_manifest(file, walk)
     ledger_report = walk.finish()
     fields = (
         dict(ledger_report)

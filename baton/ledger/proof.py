@@ -312,16 +312,7 @@ class LedgerReport(CamelRecord):
 
 
 class LedgerWalk:
-    """A ledger during verification.
-
-    Args:
-        ledger: The ledger's name.
-        verifier: The public keys.
-        anchors: Heads that were kept outside.
-        checkpoints: Checkpoints that were kept outside.
-        claimed: Checkpoints from the ledger itself; only their signatures make them count.
-        reasons: Flaws of the ledger that are already known.
-    """
+    """A ledger during verification; the ``claimed`` checkpoints are its own, which count only if signed."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ async def erase(
         raise typer.BadParameter("name one data subject, on one line of the input", param_hint="SUBJECT")
     if not name.strip():
         raise typer.BadParameter("name the data subject", param_hint="SUBJECT")
-    keyring = Keyring.find_out(os.environ)
+    keyring = Keyring.from_environment(os.environ)
     file = vault_place(vault)
     if hold is not None or dry_run:
         async with Vault(file, keyring, VaultOptions(create=False)) as opened:

@@ -342,7 +342,7 @@ def _to_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult
         output = report.to_json_object() if result.output is None else result.output
         return result.model_copy(
             update={
-                "baton_patch": report_patch(report, baton, shown=stage.spec.reads),
+                "baton_patch": report_patch(report, baton, visible_fields=stage.spec.reads),
                 "output": output,
                 "report": None,
             }

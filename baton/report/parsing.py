@@ -1,8 +1,8 @@
-"""Markdown read back into a handoff report: strict about what a report says, tolerant about how it is written.
+"""Parses a handoff report from Markdown: strict about values, tolerant about layout.
 
-Sections may be missing or in another order, headings on another level, labels with dashes, line ends CRLF. A value
-is never guessed: a status or a confidence that is not one is an error, with its line, and so is what appears twice.
-Markdown is parsed with a library, so this module belongs into activities and clients, not into workflow code.
+Sections may be missing or in another order, headings on another level, labels with dashes, line ends CRLF. Values are
+never guessed: an invalid status or confidence is an error, with its line, and so is a repeated one. Markdown is parsed
+with a library, so use this module in activities and clients, not in workflow code.
 """
 
 import re
@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from baton.report.records import (
-    ABOVE,
+    GROUP_TITLE,
     SECTIONS,
     TITLE,
     HandoffReport,
     ReportError,
     ReportFinding,
     Severity,
-    plain,
+    normalize_title,
 )
 from baton.report.rendering import NOTE
 from baton.report.rules import lint_report
@@ -32,13 +32,13 @@ from baton.report.sections import (
     NestedTooDeepError,
     Reading,
     Section,
-    label_of,
-    labelled_lines,
     outline,
     read_boxes,
     read_decisions,
     read_files,
     read_items,
+    read_label,
+    read_labelled_lines,
     read_percent,
     read_readiness,
     read_script,
@@ -47,10 +47,10 @@ from baton.report.sections import (
 )
 from baton.wire.text import list_faults
 
-LONGEST = 256 * 1024
-"""So many characters a report has at most; what is larger belongs into an artifact."""
-MOST_LINES, MOST_MARKS = 5_000, 1_000
-"""So many lines a report has at most, and so many headings, list items, quotes and columns of tables."""
+MAX_CHARACTERS = 256 * 1024
+"""The maximum length of a report; larger content belongs in an artifact."""
+MAX_LINES, MAX_MARKS = 5_000, 1_000
+"""The maximum number of lines, and of headings, list items, quotes and table columns together."""
 
 _BREAK = re.compile(r"\r\n|\r|\n")
 _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")
@@ -61,122 +61,121 @@ _FENCE = re.compile(r"([ ]{0,3})(`{3,}|~{3,})[ \t]*(.*)")
 
 @dataclass(frozen=True)
 class ParsedReport:
-    """A report, and what was odd about its text."""
+    """A report, and warnings about its text."""
 
     report: HandoffReport
     warnings: list[ReportFinding]
 
 
 def parse_report(text: str) -> ParsedReport:
-    """Return the report that a Markdown text holds."""
+    """Parse a report; raise `ReportError` if the text is not one, or contradicts itself."""
     reading = Reading(_BREAK.split(text.removeprefix("\ufeff")))
-    if found := _excess(text, reading.lines):
-        reading.error("", f"the report has {found}; put what is large in artifacts")
+    if excess := _find_excess(text, reading.lines):
+        reading.error("", f"the report has {excess}; put large content in artifacts")
         raise ReportError(reading.findings)
     try:
-        reading, blocks, title = _found(reading)
+        reading, blocks, title = _find_report(reading)
     except NestedTooDeepError as error:
         reading.error("", f"lists or quotes are nested too deep: {error}", error.line - 1)
         raise ReportError(reading.findings) from None
-    members = _members(reading, blocks, title)
-    report = _made(reading, members)
-    errors = sorted((one for one in reading.findings if one.severity is Severity.ERROR), key=_place)
+    members = _read_members(reading, blocks, title)
+    report = _build_report(reading, members)
+    errors = sorted((finding for finding in reading.findings if finding.severity is Severity.ERROR), key=_line_key)
     if errors or report is None:
         raise ReportError(errors)
-    return ParsedReport(report, sorted(reading.findings, key=_place))
+    return ParsedReport(report, sorted(reading.findings, key=_line_key))
 
 
-def _excess(text: str, lines: Sequence[str]) -> str:
-    """Return in what a text is larger than a report may be; empty if it is not."""
-    if len(text) > LONGEST:
-        return f"{len(text):,} characters; at most {LONGEST:,} are read"
-    if len(lines) > MOST_LINES:
-        return f"{len(lines):,} lines; at most {MOST_LINES:,} are read"
-    marks = sum(len(_MARK.findall(found[0])) for found in map(_MARKS.match, lines) if found)
+def _find_excess(text: str, lines: Sequence[str]) -> str:
+    """Return which limit a text exceeds, or an empty string."""
+    if len(text) > MAX_CHARACTERS:
+        return f"{len(text):,} characters; the maximum is {MAX_CHARACTERS:,}"
+    if len(lines) > MAX_LINES:
+        return f"{len(lines):,} lines; the maximum is {MAX_LINES:,}"
+    marks = sum(len(_MARK.findall(match[0])) for match in map(_MARKS.match, lines) if match)
     marks = max(marks, text.count("|") // 10)
-    if marks > MOST_MARKS:
-        return f"{marks:,} headings, list items, quotes and columns; at most {MOST_MARKS:,} are read"
+    if marks > MAX_MARKS:
+        return f"{marks:,} headings, list items, quotes and columns; the maximum is {MAX_MARKS:,}"
     return ""
 
 
-def _place(finding: ReportFinding) -> int:
-    """Return where a finding stands; what has no line comes last."""
+def _line_key(finding: ReportFinding) -> int:
+    """Return the sort key of a finding; findings without a line come last."""
     return finding.line or 2**31
 
 
-def _found(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Block], int]:
-    """Return the reading and the blocks that hold the report, and the line of its title, or -1."""
+def _find_report(reading: Reading, *, fenced: bool = False) -> tuple[Reading, list[Block], int]:
+    """Return the lines and blocks of the report, and the line of its title, or -1."""
     blocks = outline(reading.lines)
-    titles = [block for block in blocks if plain(_heading(reading, block)) == TITLE.casefold()]
-    for second in titles[1:]:
-        reading.error("", "a second report begins here; send one at a time", second.start)
+    titles = [block for block in blocks if normalize_title(_read_heading(reading, block)) == TITLE.casefold()]
+    for extra in titles[1:]:
+        reading.error("", "a second report starts here; send one at a time", extra.start)
     if titles:
-        return _below(reading, blocks, titles[0].start)
+        return _split_at_title(reading, blocks, titles[0].start)
     for block in () if fenced else blocks:
         lines = _BREAK.split(block.content) if block.kind == "code" else ()
         if any(_HEADING.match(line) and TITLE in line for line in lines):
-            inner = Reading(_fenced(reading.lines, block), reading.first + block.start + 1, reading.findings)
-            inner.warn("", "the report stands in a fence; send it as it is", 0)
-            return _found(inner, fenced=True)
+            inner = Reading(_read_fenced(reading.lines, block), reading.first + block.start + 1, reading.findings)
+            inner.warn("", "the report is in a code fence; send it without one", 0)
+            return _find_report(inner, fenced=True)
     reading.warn("", f"the title '## {TITLE}' is missing", 0)
     return reading, blocks, -1
 
 
-def _below(reading: Reading, blocks: list[Block], title: int) -> tuple[Reading, list[Block], int]:
-    """Return the reading, the blocks below a title, and the title's line."""
+def _split_at_title(reading: Reading, blocks: list[Block], title: int) -> tuple[Reading, list[Block], int]:
     if any(line.strip() for line in reading.lines[:title]):
-        reading.warn("", f"text before the title, line {title + reading.first}, was not read", 0)
+        reading.warn("", f"text before the title on line {title + reading.first} was ignored", 0)
     return reading, [block for block in blocks if block.start > title], title
 
 
-def _fenced(lines: Sequence[str], block: Block) -> list[str]:
-    """Return the lines in a fence, those behind a fence inside of it included."""
+def _read_fenced(lines: Sequence[str], block: Block) -> list[str]:
+    """Return the lines in a fence, including nested fences and the lines after them."""
     opening = _FENCE.fullmatch(lines[block.start])
     if opening is None:
         return _BREAK.split(block.content)
     indent = re.compile(f" {{0,{len(opening[1])}}}")
-    found: list[str] = []
+    fenced_lines: list[str] = []
     depth = 0
     for line in lines[block.start + 1 :]:
-        found.append(indent.sub("", line, count=1))
+        fenced_lines.append(indent.sub("", line, count=1))
         fence = _FENCE.fullmatch(line)
         if fence and fence[2].startswith(opening[2]):
             depth += 1 if fence[3] else -1
         if depth < 0:
-            return found[:-1]
-    return found
+            return fenced_lines[:-1]
+    return fenced_lines
 
 
-def _heading(reading: Reading, block: Block) -> str:
-    """Return the text of a heading; nothing of any other block."""
+def _read_heading(reading: Reading, block: Block) -> str:
+    """Return the text of a heading; empty for other blocks."""
     return _HEADING.sub("", reading.lines[block.start], count=1).strip(" \t") if block.kind == "heading" else ""
 
 
-def _members(reading: Reading, blocks: list[Block], title: int) -> dict[str, Any]:
-    """Return the members of the report as its JSON has them; what is missing or wrong is noted."""
+def _read_members(reading: Reading, blocks: list[Block], title: int) -> dict[str, Any]:
+    """Return the report's JSON members, and add findings for missing and invalid ones."""
     sections: list[Section] = []
     for block in blocks:
         if block.kind == "heading":
-            sections.append(Section(_heading(reading, block), block.start, []))
+            sections.append(Section(_read_heading(reading, block), block.start, []))
         elif sections:
             sections[-1].blocks.append(block)
     end = sections[0].at if sections else len(reading.lines)
-    header = labelled_lines(reading, range(title + 1, end), HEADER)
+    header = read_labelled_lines(reading, range(title + 1, end), HEADER)
     for name in HEADER:
         if name not in header:
             reading.error(name, f"is missing; write '**{name.capitalize()}:** …' below the title", max(title, 0))
     footer = _take_footer(reading, sections[-1]) if sections else {}
-    members = _labelled_members(reading, header, footer)
+    members = _read_labelled(reading, header, footer)
     _read_sections(reading, sections, members)
     if "summary" not in members:
         reading.error("summary", "is missing; write '### Summary' and two or three sentences", max(title, 0))
     return members
 
 
-def _labelled_members(
+def _read_labelled(
     reading: Reading, header: dict[str, LabelledLine], footer: dict[str, LabelledLine]
 ) -> dict[str, Any]:
-    """Return the members that stand at the head and the foot of a report."""
+    """Return the members in the header and the footer of a report."""
     members: dict[str, Any] = {name: header[name].value for name in ("from", "to", "task") if name in header}
     members["notes"] = []
     if "status" in header:
@@ -186,7 +185,7 @@ def _labelled_members(
     if "handoff confidence" in footer:
         members["handoffConfidence"] = read_percent(reading, "handoffConfidence", footer["handoff confidence"])
     if "ready for next phase" not in footer:
-        reading.warn("readiness", "'**Ready for Next Phase:**' is missing; taken as No")
+        reading.warn("readiness", "'**Ready for Next Phase:**' is missing; No is assumed")
         return members
     members["readiness"], remark = read_readiness(reading, footer["ready for next phase"])
     if remark:
@@ -195,19 +194,20 @@ def _labelled_members(
 
 
 def _take_footer(reading: Reading, last: Section) -> dict[str, LabelledLine]:
-    """Take the footer out of the last section, and return its lines."""
+    """Remove the footer from the last section, and return its lines."""
 
     def is_footer(number: int) -> bool:
-        return label_of(reading.lines[number].strip(" \t"))[0] in FOOTER
+        return read_label(reading.lines[number].strip(" \t"))[0] in FOOTER
 
-    prose = [(at, one) for at, one in enumerate(last.blocks) if one.kind in ("text", "list")]
-    at, block = next(((at, one) for at, one in prose if any(map(is_footer, range(one.start, one.end)))), (0, None))
-    if block is None:
-        return {}
-    begin = next(filter(is_footer, range(block.start, block.end)))
-    tail = range(begin, last.blocks[-1].end)
-    last.blocks[at:] = [Block("text", block.start, begin)] if begin > block.start else []
-    return labelled_lines(reading, tail, FOOTER)
+    for index, block in enumerate(last.blocks):
+        if block.kind not in ("text", "list"):
+            continue
+        start = next(filter(is_footer, range(block.start, block.end)), None)
+        if start is not None:
+            tail = range(start, last.blocks[-1].end)
+            last.blocks[index:] = [Block("text", block.start, start)] if start > block.start else []
+            return read_labelled_lines(reading, tail, FOOTER)
+    return {}
 
 
 def _read_sections(reading: Reading, sections: list[Section], members: dict[str, Any]) -> None:
@@ -216,7 +216,7 @@ def _read_sections(reading: Reading, sections: list[Section], members: dict[str,
     context = members.setdefault("context", {})
     for section in sections:
         title = section.title
-        match SECTIONS.get(plain(title)):
+        match SECTIONS.get(normalize_title(title)):
             case "summary" if "summary" in members:
                 reading.error("summary", "appears twice; write it once", section.at)
             case "summary":
@@ -229,9 +229,9 @@ def _read_sections(reading: Reading, sections: list[Section], members: dict[str,
             case "context.patterns":
                 context.setdefault("patterns", []).extend(read_items(reading, section, "context.patterns"))
             case "blockers":
-                open_ones, settled = read_boxes(reading, section)
-                members.setdefault("blockers", []).extend(open_ones)
-                members.setdefault("resolvedBlockers", []).extend(settled)
+                open_blockers, resolved_blockers = read_boxes(reading, section)
+                members.setdefault("blockers", []).extend(open_blockers)
+                members.setdefault("resolvedBlockers", []).extend(resolved_blockers)
             case "recommendations":
                 members.setdefault("recommendations", []).extend(read_items(reading, section, "recommendations"))
             case "verificationCommands":
@@ -239,22 +239,22 @@ def _read_sections(reading: Reading, sections: list[Section], members: dict[str,
                 members["verificationScript"] = "\n".join(filter(None, scripts))
             case str(member):
                 findings.setdefault(member.partition(".")[2], []).extend(read_items(reading, section, member))
-            case None if section.blocks or plain(title) != ABOVE:
+            case None if section.blocks or normalize_title(title) != GROUP_TITLE:
                 heading = title.removeprefix(NOTE) or "Untitled"
                 if not title.startswith(NOTE):
-                    reading.warn("notes", "the format has no section of this name; it was kept as a note", section.at)
+                    reading.warn("notes", "the format has no section of this name; it became a note", section.at)
                 members["notes"].append({"heading": heading, "items": read_items(reading, section, "notes")})
 
 
-def _made(reading: Reading, members: dict[str, Any]) -> HandoffReport | None:
-    """Return the report that the members make, with what its consistency gives to note; None if it is none."""
-    if any(one.severity is Severity.ERROR for one in reading.findings):
+def _build_report(reading: Reading, members: dict[str, Any]) -> HandoffReport | None:
+    """Return the report, and add its consistency findings; None if there are errors."""
+    if any(finding.severity is Severity.ERROR for finding in reading.findings):
         return None
     try:
         report = HandoffReport.from_json_object(members)
     except ValidationError as error:
-        for fault in list_faults(error):
-            reading.error(".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, "))
+        for detail in list_faults(error):
+            reading.error(".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))
         return None
     reading.findings += lint_report(report)
     return report

@@ -1,4 +1,4 @@
-"""The handoff report as a record, the titles of its sections, and what is wrong with one."""
+"""The handoff report, the titles of its sections, and findings about reports."""
 
 import re
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ from baton.errors import BatonError
 from baton.wire.records import CamelRecord, CompactRecord, Integer, Statement, has_text
 from baton.wire.text import LINE_BREAKS
 
-MOST_NAMED, LONGEST_NAMED = 20, 400
-"""So many findings, of so many characters each, stand in an error's message: it goes into an agent's next prompt."""
+MAX_LISTED, MAX_FINDING_LENGTH = 20, 400
+"""The limits of an error's message, because it goes into an agent's next prompt."""
 
 
 class Severity(StrEnum):
-    """How grave a finding about a report is."""
+    """The severity of a finding about a report."""
 
     ERROR = "error"
-    """The report is refused."""
+    """The report is rejected."""
     WARNING = "warning"
-    """The report is taken; a reader should know."""
+    """The report is accepted."""
 
 
 class ReportFinding(CompactRecord):
-    """One thing that is wrong or odd with a report.
+    """An error or warning about a report.
 
     Attributes:
-        severity: Whether it keeps the report from being taken.
-        member: The member of the report it is about, as JSON spells it; empty for the report as a whole.
+        severity: Whether the report is rejected.
+        member: The report's member in its JSON spelling; empty for the whole report.
         text: A sentence that says what was found, what is expected and what to do.
-        line: The line of the Markdown it is on, from 1; absent where there is none.
+        line: The line in the Markdown, from 1, if any.
     """
 
     severity: Severity = Field(strict=False)
@@ -40,30 +40,29 @@ class ReportFinding(CompactRecord):
     line: int | None = None
 
     def __str__(self) -> str:
-        """Return the finding on one line, its place first."""
+        """Return the finding on one line, its location first."""
         place = f"line {self.line}: " if self.line else ""
         return f"{place}{self.member}: {self.text}" if self.member else f"{place}{self.text}"
 
 
 class ReportError(BatonError):
-    """A text is not a handoff report, or a report contradicts itself; nothing of it was taken."""
+    """A text is not a handoff report, or a report contradicts itself."""
 
     def __init__(self, findings: Sequence[ReportFinding]) -> None:
-        named = [_short(str(one)) for one in findings[:MOST_NAMED]]
-        more = [f"and {len(findings) - len(named)} more"] if len(findings) > len(named) else []
-        super().__init__("; ".join([*named, *more]))
+        listed = [_shorten(str(finding)) for finding in findings[:MAX_LISTED]]
+        more = [f"and {len(findings) - len(listed)} more"] if len(findings) > len(listed) else []
+        super().__init__("; ".join([*listed, *more]))
         self.findings = list(findings)
 
 
-def _short(sentence: str) -> str:
-    """Return a sentence at a length that a prompt can take."""
-    return sentence if len(sentence) <= LONGEST_NAMED else f"{sentence[:LONGEST_NAMED]}…"
+def _shorten(sentence: str) -> str:
+    return sentence if len(sentence) <= MAX_FINDING_LENGTH else f"{sentence[:MAX_FINDING_LENGTH]}…"
 
 
 TITLE = "Agent Handoff Report"
 _DISCOVERIES = "findings.discoveries"
 SECTIONS = {
-    "findings": _DISCOVERIES,  # a heading over others; what stands directly below it is what was found
+    "findings": _DISCOVERIES,  # a group title; text directly below it is a discovery
     "summary": "summary",
     **dict.fromkeys(("key discoveries", "discoveries", "key findings"), _DISCOVERIES),
     **dict.fromkeys(("artifacts created", "files created"), "findings.artifactsCreated"),
@@ -77,41 +76,41 @@ SECTIONS = {
     **dict.fromkeys(("recommendations for next agent", "recommendations", "next steps"), "recommendations"),
     **dict.fromkeys(("verification commands", "verification", "how to verify"), "verificationCommands"),
 }
-"""The member of a report by the name of its section, as `plain` writes it."""
-ABOVE = "context for next agent"
-"""A heading over others, with nothing of its own below it."""
+"""The member of a report by the normalized title of its section."""
+GROUP_TITLE = "context for next agent"
+"""A heading for a group of sections, without text of its own."""
 
 
-def plain(title: str) -> str:
-    """Return a heading in lower case, without marks and numbers."""
+def normalize_title(title: str) -> str:
+    """Return a title in lower case, without punctuation and numbers."""
     return " ".join(re.sub("[^a-z]+", " ", title.casefold()).split())
 
 
-def _lines(text: str) -> list[str]:
-    """Return the lines of a text, whatever ends them, without blanks at their ends."""
+def _split_lines(text: str) -> list[str]:
+    """Return the lines of a text without trailing blanks."""
     return [line.rstrip(" \t") for line in LINE_BREAKS.split(text.replace("\0", "\ufffd"))]
 
 
-def _block(text: str) -> str:
-    """Return a text with one kind of line break, and no blanks around it."""
-    return "\n".join(_lines(text)).strip(" \t\n")
+def _clean_block(text: str) -> str:
+    """Return a text with line feeds, without surrounding blanks."""
+    return "\n".join(_split_lines(text)).strip(" \t\n")
 
 
-def _line(text: str) -> str:
+def _clean_line(text: str) -> str:
     """Return a text on one line."""
-    return " ".join(line.strip(" \t") for line in _lines(text) if line)
+    return " ".join(line.strip(" \t") for line in _split_lines(text) if line)
 
 
-def _script(text: str) -> str:
-    """Return a script without blank lines around it."""
-    return "\n".join(_lines(text)).strip("\n")
+def _clean_script(text: str) -> str:
+    """Return a script without surrounding blank lines."""
+    return "\n".join(_split_lines(text)).strip("\n")
 
 
-Text = Annotated[Statement, AfterValidator(_block)]
-"""Markdown of one or more lines that says something; its line breaks are line feeds, whatever they were."""
+Text = Annotated[Statement, AfterValidator(_clean_block)]
+"""Non-empty Markdown of one or more lines; its line breaks become line feeds."""
 
-Line = Annotated[Statement, AfterValidator(_line)]
-"""A text that says something, on one line; a line break in it becomes a blank."""
+Line = Annotated[Statement, AfterValidator(_clean_line)]
+"""A non-empty text on one line; line breaks become blanks."""
 
 Percent = Annotated[
     Integer, Field(ge=0, le=100), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 100, "examples": [85]})
@@ -138,7 +137,7 @@ class Status(StrEnum):
 
 
 class Readiness(StrEnum):
-    """Whether the next phase may begin, as the report says it."""
+    """Whether the next phase may begin."""
 
     YES = "Yes"
     WITH_CAVEATS = "With caveats"
@@ -146,7 +145,7 @@ class Readiness(StrEnum):
 
 
 class Band(StrEnum):
-    """What a confidence means."""
+    """The meaning of a confidence."""
 
     HIGH = "high"
     GOOD = "good"
@@ -186,8 +185,8 @@ class RelevantFile(ReportRecord):
     """
 
     file: Line
-    lines: Annotated[str, AfterValidator(_line)] = ""
-    reason: Annotated[str, AfterValidator(_line)] = ""
+    lines: Annotated[str, AfterValidator(_clean_line)] = ""
+    reason: Annotated[str, AfterValidator(_clean_line)] = ""
 
 
 class ReportDecision(ReportRecord):
@@ -200,8 +199,8 @@ class ReportDecision(ReportRecord):
     """
 
     decision: Text
-    rationale: Annotated[str, AfterValidator(_block)] = ""
-    alternatives: Annotated[str, AfterValidator(_block)] = ""
+    rationale: Annotated[str, AfterValidator(_clean_block)] = ""
+    alternatives: Annotated[str, AfterValidator(_clean_block)] = ""
 
 
 class ReportContext(ReportRecord):
@@ -264,7 +263,7 @@ class HandoffReport(ReportRecord):
     blockers: list[Text] = Field(default_factory=list)
     resolved_blockers: list[Text] = Field(default_factory=list)
     recommendations: list[Text] = Field(default_factory=list)
-    verification_script: Annotated[str, AfterValidator(_script)] = ""
+    verification_script: Annotated[str, AfterValidator(_clean_script)] = ""
     verification_commands: list[Text] = Field(default_factory=list)
     handoff_confidence: Percent = 0
     readiness: Readiness = Field(default=Readiness.NO, strict=False)
@@ -272,46 +271,46 @@ class HandoffReport(ReportRecord):
     notes: list[Note] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _complete(self) -> Self:
-        """Fill in what follows from other members; frozen records are completed as frozen dataclasses are."""
-        given = self.model_fields_set
-        if "handoff_confidence" not in given:
+    def _fill_defaults(self) -> Self:
+        """Set the members that follow from others."""
+        fields_set = self.model_fields_set
+        if "handoff_confidence" not in fields_set:
             object.__setattr__(self, "handoff_confidence", self.confidence)
-        if "readiness" not in given and self.ready_for_next_phase:
+        if "readiness" not in fields_set and self.ready_for_next_phase:
             object.__setattr__(self, "readiness", Readiness.YES)
         object.__setattr__(self, "ready_for_next_phase", self.readiness is not Readiness.NO)
-        if "verification_script" not in given and self.verification_commands:
-            object.__setattr__(self, "verification_script", _script("\n".join(self.verification_commands)))
-        object.__setattr__(self, "verification_commands", commands_of(self.verification_script))
+        if "verification_script" not in fields_set and self.verification_commands:
+            object.__setattr__(self, "verification_script", _clean_script("\n".join(self.verification_commands)))
+        object.__setattr__(self, "verification_commands", split_commands(self.verification_script))
         return self
 
     @property
     def band(self) -> Band:
-        """What the confidence means."""
+        """The meaning of the confidence."""
         return band(self.confidence)
 
     @property
     def may_proceed(self) -> bool:
-        """Whether a pipeline continues by itself: it is ready, with caveats or without, and delivers something."""
+        """Whether a pipeline continues by itself: the report is ready, perhaps with caveats, and delivers work."""
         return self.ready_for_next_phase and self.status.delivers
 
 
 def band(confidence: int) -> Band:
-    """Return what a confidence from 0 to 100 means."""
+    """Return the meaning of a confidence from 0 to 100."""
     if not 0 <= confidence <= 100:
-        raise ValueError(f"a confidence is a whole number from 0 to 100; found {confidence}")
+        raise ValueError(f"a confidence must be a whole number from 0 to 100; found {confidence}")
     floors = ((90, Band.HIGH), (70, Band.GOOD), (50, Band.MODERATE), (0, Band.LOW))
     return next(meaning for floor, meaning in floors if confidence >= floor)
 
 
 def contract_confidence(confidence: int) -> str:
-    """Return the label of the contract's scale that a report's confidence is shown as."""
+    """Return a report's confidence on the contract's scale."""
     labels = {Band.HIGH: "high", Band.GOOD: "medium", Band.MODERATE: "low", Band.LOW: "unverified"}
     return labels[band(confidence)]
 
 
-def commands_of(script: str) -> list[str]:
-    """Return the commands of a script: its lines without blank ones and comments."""
+def split_commands(script: str) -> list[str]:
+    """Return the commands of a script, without blank lines and comments."""
     commands: list[str] = []
     parts: list[str] = []
     for line in script.split("\n"):
@@ -321,4 +320,4 @@ def commands_of(script: str) -> list[str]:
             commands.append("\n".join(parts).strip())
             parts = []
     unfinished = "\n".join(parts).strip()
-    return [one for one in (*commands, unfinished) if has_text(one)]
+    return [command for command in (*commands, unfinished) if has_text(command)]

@@ -1,4 +1,4 @@
-"""A report written as Markdown, with whatever an agent wrote escaped; reading it back gives the same report."""
+"""Renders a report as Markdown, escaped so that parsing it returns the same report."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,75 +6,75 @@ from dataclasses import dataclass
 
 from baton.report.records import TITLE, HandoffReport, RelevantFile, ReportDecision
 
-# What stands for an empty list: "None", with or without a remark.
+# An empty list: "None", with or without a remark.
 _EMPTY = r"[*_`]{0,3}(?i:none|n/a)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])"
-# A word or sign that means something at the beginning of a line, behind any number of backslashes.
-_MEANS_SOMETHING = re.compile(
+# Markdown syntax at the start of a line, after any number of backslashes.
+_SYNTAX = re.compile(
     rf"""^[ \t]*(?:
-        [0-9]{{1,9}}(?=\\*[.)](?:[ \t]|$))                       # a numbered item; the backslash goes behind the number
+        [0-9]{{1,9}}(?=\\*[.)](?:[ \t]|$))                       # a numbered item; the backslash goes after the number
       | (?=\\*(?:
             [#>|<=] | ``` | ~~~ | [-+*](?:[ \t]|$) | --        # heading, quote, table, HTML, fence, item, rule
           | (?:[-_*][ \t]*){{3,}}$                               # rule
           | [-:][-:|\ \t]*$                                    # second line of a table
           | \[[^\]\n]*\]:                                      # link definition
-          | (?i:(?:\*\*|__)?(?:handoff\ confidence|ready\ for\ next\ phase))  # what stands below a report
+          | (?i:(?:\*\*|__)?(?:handoff\ confidence|ready\ for\ next\ phase))  # the footer of a report
           | {_EMPTY}                                           # an empty list
         ))
     )""",
     re.VERBOSE | re.MULTILINE,
 )
-_ESCAPED = re.compile(_MEANS_SOMETHING.pattern + r"\\", re.VERBOSE | re.MULTILINE)
-_NOTHING = re.compile(_EMPTY, re.VERBOSE)
+_ESCAPED = re.compile(_SYNTAX.pattern + r"\\", re.VERBOSE | re.MULTILINE)
+_EMPTY_ITEM = re.compile(_EMPTY, re.VERBOSE)
 _TICKS = re.compile("`+")
 _PIPE = re.compile(r"(?<!\\)(\\*)\|")
 _CODE_SPAN = re.compile(r"(`+)(?!`)(.*?)(?<!`)\1(?!`)", re.DOTALL)
 
 
 def escape(text: str) -> str:
-    """Return a text whose lines open no block of Markdown."""
-    return _MEANS_SOMETHING.sub(lambda match: f"{match[0]}\\", text)
+    """Escape Markdown syntax at the start of lines."""
+    return _SYNTAX.sub(lambda match: f"{match[0]}\\", text)
 
 
 def unescape(text: str) -> str:
-    """Return the text that `escape` was given; one without such backslashes comes back unchanged."""
+    """Reverse `escape`."""
     return _ESCAPED.sub(lambda match: match[0][:-1], text)
 
 
-def means_nothing(text: str) -> bool:
-    """Return whether an item says that a list is empty: "None (exploration only)", or "No blockers."."""
-    return "\n" not in text and _NOTHING.match(text) is not None
+def is_empty_item(text: str) -> bool:
+    """Return whether an item means an empty list, such as "None (exploration only)"."""
+    return "\n" not in text and _EMPTY_ITEM.match(text) is not None
 
 
-def code_span(text: str) -> str:
-    """Return a text as a code span, however many backticks are in it."""
-    ticks = "`" * (longest_run(text) + 1)
+def to_code_span(text: str) -> str:
+    """Return a text as a code span; it may contain backticks."""
+    ticks = "`" * (longest_backtick_run(text) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{pad}{text}{pad}{ticks}"
 
 
-def without_code_span(text: str) -> str:
-    """Return what is in a code span; a text that is not just one comes back as it is."""
+def strip_code_span(text: str) -> str:
+    """Return the content of a code span; any other text is returned unchanged."""
     match = _CODE_SPAN.fullmatch(text)
-    if not match or match[1] in _TICKS.findall(match[2]):  # two spans, and something between them
+    if not match or match[1] in _TICKS.findall(match[2]):  # two spans
         return text
-    inner = match[2]
-    padded = inner.startswith(" ") and inner.endswith(" ") and inner.strip(" ")
-    return inner[1:-1] if padded else inner
+    content = match[2]
+    padded = content.startswith(" ") and content.endswith(" ") and content.strip(" ")
+    return content[1:-1] if padded else content
 
 
-def longest_run(text: str) -> int:
+def longest_backtick_run(text: str) -> int:
     """Return the length of the longest run of backticks."""
     return max((len(run) for run in _TICKS.findall(text)), default=0)
 
 
-def cell(text: str) -> str:
-    """Return a line as the content of a table's cell: a pipe, and the backslashes before it, are escaped."""
+def escape_cell(text: str) -> str:
+    """Escape pipes, and the backslashes before them, for a table's cell."""
     return _PIPE.sub(lambda match: match[1] * 2 + r"\|", text)
 
 
-def cells(row: str) -> list[str]:
-    """Return the contents of a table's row."""
-    found, current, end = [], "", 0
+def split_cells(row: str) -> list[str]:
+    """Return the cells of a table's row."""
+    contents, current, end = [], "", 0
     for match in _PIPE.finditer(row):
         slashes = len(match[1])
         current += row[end : match.start()] + "\\" * (slashes // 2)
@@ -82,34 +82,34 @@ def cells(row: str) -> list[str]:
         if slashes % 2:
             current += "|"
         else:
-            found.append(current.strip(" \t"))
+            contents.append(current.strip(" \t"))
             current = ""
-    found.append((current + row[end:]).strip(" \t"))
+    contents.append((current + row[end:]).strip(" \t"))
     first = 1 if row.lstrip(" \t").startswith("|") else 0
-    last = -1 if len(found) > 1 and not found[-1] else None
-    return found[first:last]
+    last = -1 if len(contents) > 1 and not contents[-1] else None
+    return contents[first:last]
 
 
 _LINES = re.compile(r"(.+?):(L?[0-9]+(?:[-–]L?[0-9]+)?(?:, ?[0-9]+(?:[-–][0-9]+)?)*)")
 _SPAN_FIRST = re.compile(r"(`+)(?!`)[^\n]*?(?<!`)\1(?!`)")
-# It begins where blanks begin, so that a long run of them costs one look at each.
+# The lookbehind makes long runs of blanks take linear time.
 _SEPARATOR = re.compile(r"(?<![ \t])(?:[ \t]+[-—–][ \t]+|[ \t]*[—–][ \t]*)|:[ \t]+")
 
 
 @dataclass(frozen=True)
 class PathEntry:
-    """What an entry says."""
+    """A path, its lines and a remark."""
 
     path: str
     lines: str
     remark: str
 
 
-def path_entry(text: str) -> PathEntry:
-    """Return what an entry such as "`src/auth.ts:50-75` - new flow" says; a hyphen or a dash separates."""
+def parse_path_entry(text: str) -> PathEntry:
+    """Parse an entry such as "`src/auth.ts:50-75` - new flow"."""
     span = _SPAN_FIRST.match(text)
     if span:
-        path, rest = without_code_span(span[0]), text[span.end() :]
+        path, rest = strip_code_span(span[0]), text[span.end() :]
         remark = rest.strip().lstrip("-—–:").strip()
     else:
         separator = _SEPARATOR.search(text)
@@ -121,7 +121,7 @@ def path_entry(text: str) -> PathEntry:
 
 _NEXT_LINE = re.compile(r"\n(?!\n)")
 NOTE = "Note: "
-"""Before the heading of a section that the format does not have, so that it is never taken for one that it has."""
+"""The prefix of a note's heading, which keeps it distinct from the format's sections."""
 
 FORMAT = """\
 ## Agent Handoff Report
@@ -183,12 +183,12 @@ FORMAT = """\
 **Handoff Confidence:** [0-100]
 **Ready for Next Phase:** [Yes|No|With caveats]
 """
-"""The format, for an agent that is asked to answer in it (`output_style: agent-handoff`)."""
+"""The format, for the prompt of an agent that answers in it (`output_style: agent-handoff`)."""
 
 
 def render_report(report: HandoffReport) -> str:
     """Return a report as Markdown."""
-    found, context = report.findings, report.context
+    findings, context = report.findings, report.context
     blocks = [
         f"## {TITLE}",
         f"**From:** {report.sender}\n**To:** {report.receiver}\n**Task:** {report.task}\n"
@@ -196,22 +196,22 @@ def render_report(report: HandoffReport) -> str:
         "---",
         f"### Summary\n{escape(report.summary)}",
         "### Findings",
-        f"#### Key Discoveries\n{_numbered(found.discoveries)}",
-        f"#### Artifacts Created\n{_bullets(found.artifacts_created)}",
-        f"#### Artifacts Modified\n{_bullets(found.artifacts_modified)}",
+        f"#### Key Discoveries\n{_render_numbered(findings.discoveries)}",
+        f"#### Artifacts Created\n{_render_bullets(findings.artifacts_created)}",
+        f"#### Artifacts Modified\n{_render_bullets(findings.artifacts_modified)}",
         "### Context for Next Agent",
-        f"#### Relevant Files\n{_table(context.relevant_files)}",
-        f"#### Patterns Identified\n{_bullets(context.patterns)}",
-        f"#### Decisions Made\n{_decisions(context.decisions)}",
+        f"#### Relevant Files\n{_render_table(context.relevant_files)}",
+        f"#### Patterns Identified\n{_render_bullets(context.patterns)}",
+        f"#### Decisions Made\n{_render_decisions(context.decisions)}",
         "### Blockers / Open Questions",
-        _boxes(report.blockers, report.resolved_blockers),
+        _render_boxes(report.blockers, report.resolved_blockers),
         "### Recommendations for Next Agent",
-        _numbered(report.recommendations),
+        _render_numbered(report.recommendations),
         "### Verification Commands",
-        _fenced(report.verification_script),
+        _render_fence(report.verification_script),
     ]
     for note in report.notes:
-        blocks += [f"### {NOTE}{note.heading}", _bullets(note.items)]
+        blocks += [f"### {NOTE}{note.heading}", _render_bullets(note.items)]
     blocks += [
         "---",
         f"**Handoff Confidence:** {report.handoff_confidence}\n**Ready for Next Phase:** {report.readiness.value}",
@@ -219,8 +219,8 @@ def render_report(report: HandoffReport) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _items(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return a list of marker and text each; further lines of a text are indented, and so stay in its item."""
+def _render_items(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return a list from markers and texts, with the later lines of each text indented."""
     rows = []
     for marker, text in pairs:
         indent = " " * len(marker.removesuffix("[ ] ").removesuffix("[x] "))
@@ -228,42 +228,40 @@ def _items(pairs: Iterable[tuple[str, str]]) -> str:
     return "\n".join(rows) or "- None"
 
 
-def _bullets(texts: Iterable[str]) -> str:
-    """Return a bulleted list."""
-    return _items(("- ", text) for text in texts)
+def _render_bullets(texts: Iterable[str]) -> str:
+    return _render_items(("- ", text) for text in texts)
 
 
-def _numbered(texts: Iterable[str]) -> str:
-    """Return a numbered list."""
-    return _items((f"{number}. ", text) for number, text in enumerate(texts, 1))
+def _render_numbered(texts: Iterable[str]) -> str:
+    return _render_items((f"{number}. ", text) for number, text in enumerate(texts, 1))
 
 
-def _boxes(open_ones: Sequence[str], settled: Sequence[str]) -> str:
-    """Return a list of boxes: what is open, then what is settled."""
-    return _items([*(("- [ ] ", text) for text in open_ones), *(("- [x] ", text) for text in settled)])
+def _render_boxes(open_items: Sequence[str], resolved: Sequence[str]) -> str:
+    """Return a list of open boxes, then of checked ones."""
+    return _render_items([*(("- [ ] ", text) for text in open_items), *(("- [x] ", text) for text in resolved)])
 
 
-def _table(files: Sequence[RelevantFile]) -> str:
-    """Return the table of relevant files."""
+def _render_table(files: Sequence[RelevantFile]) -> str:
     if not files:
         return "- None"
-    rows = [f"| {cell(code_span(one.file))} | {cell(one.lines)} | {cell(one.reason)} |" for one in files]
+    cells = [(to_code_span(file.file), file.lines, file.reason) for file in files]
+    rows = [f"| {' | '.join(map(escape_cell, row))} |" for row in cells]
     return "\n".join(["| File | Lines | Why It Matters |", "|------|-------|----------------|", *rows])
 
 
-def _decisions(decisions: Sequence[ReportDecision]) -> str:
-    """Return the decisions, each with what is known of its reasons below it."""
+def _render_decisions(decisions: Sequence[ReportDecision]) -> str:
+    """Return the decisions, each with its rationale and alternatives below it."""
     rows = []
-    for one in decisions:
-        rows.append(_items([("- ", f"**Decision**: {one.decision}")]))
-        parts = (("Rationale", one.rationale), ("Alternatives Considered", one.alternatives))
-        rows += [_items([("  - ", f"**{label}**: {text}")]) for label, text in parts if text]
+    for decision in decisions:
+        rows.append(_render_items([("- ", f"**Decision**: {decision.decision}")]))
+        parts = (("Rationale", decision.rationale), ("Alternatives Considered", decision.alternatives))
+        rows += [_render_items([("  - ", f"**{label}**: {text}")]) for label, text in parts if text]
     return "\n".join(rows) or "- None"
 
 
-def _fenced(script: str) -> str:
-    """Return a script in a fence that nothing in it can end."""
+def _render_fence(script: str) -> str:
+    """Return a script in a fence longer than any in the script."""
     if not script:
         return "- None"
-    ticks = "`" * max(3, longest_run(script) + 1)
+    ticks = "`" * max(3, longest_backtick_run(script) + 1)
     return f"{ticks}bash\n{script}\n{ticks}"

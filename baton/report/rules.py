@@ -1,5 +1,6 @@
-"""What a report amounts to: its contradictions, the patch of the baton, and several reports as one."""
+"""Rules for reports: their consistency, the patch of the baton, and merging."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -21,115 +22,115 @@ from baton.report.records import (
     Severity,
     Status,
 )
-from baton.report.rendering import path_entry
+from baton.report.rendering import parse_path_entry
 from baton.wire.text import split_sentences
 
-FEWEST_SENTENCES, MOST_SENTENCES = 2, 3
+MIN_SENTENCES, MAX_SENTENCES = 2, 3
 LOW = 50
-"""Below it a confidence says that the uncertainty is significant."""
+"""A confidence below this means significant uncertainty."""
 
 _PLACEHOLDER = re.compile(r"\[(?:agent-name|target-agent or parent|brief description)\]|<2-3 sentences [a-z ]+>")
 
 
 def lint_report(report: HandoffReport) -> list[ReportFinding]:
-    """Return what is inconsistent, which is an error, or odd, which is a warning."""
-    found = [(Severity.ERROR, *one) for one in _contradictions(report)]
-    found += [(Severity.WARNING, *one) for one in (*_doubts(report), *_soft_rules(report))]
-    return [ReportFinding(severity=severity, member=member, text=text) for severity, member, text in found]
+    """Return the inconsistencies of a report as errors, and what is unusual as warnings."""
+    findings = [(Severity.ERROR, *problem) for problem in _find_contradictions(report)]
+    findings += [(Severity.WARNING, *one) for one in (*_find_doubts(report), *_check_advice(report))]
+    return [ReportFinding(severity=severity, member=member, text=text) for severity, member, text in findings]
 
 
-def _contradictions(report: HandoffReport) -> Iterator[tuple[str, str]]:
-    """Yield what cannot both be true."""
+def _find_contradictions(report: HandoffReport) -> Iterator[tuple[str, str]]:
     if not report.status.delivers and report.readiness is Readiness.YES:
         yield "readiness", f"is Yes, but the status is {report.status.value}; one of them is wrong"
     values = (report.sender, report.receiver, report.task, report.summary)
     if any(map(_PLACEHOLDER.fullmatch, values)):
-        yield "", "placeholders of the format are left in it; fill them in"
+        yield "", "the format's placeholders are still in it; fill them in"
 
 
-def _doubts(report: HandoffReport) -> Iterator[tuple[str, str]]:
-    """Yield what can both be true, but seldom is."""
+def _find_doubts(report: HandoffReport) -> Iterator[tuple[str, str]]:
+    """Yield combinations that are possible but unlikely."""
     if not report.status.delivers and report.readiness is Readiness.WITH_CAVEATS:
-        yield "readiness", f"is With caveats, but the status is {report.status.value}; no stage continues from it"
+        yield (
+            "readiness",
+            f"is With caveats, but the status is {report.status.value}; the pipeline does not continue from it",
+        )
     if report.status is Status.COMPLETED and report.confidence < LOW:
         yield "confidence", f"is {report.confidence}, which is low for completed work"
     if report.status is Status.BLOCKED and not report.blockers:
-        yield "blockers", "are none, but the status is blocked; name what is missing"
+        yield "blockers", "is empty, but the status is blocked; name what is missing"
     if report.handoff_confidence != report.confidence:
         yield "handoffConfidence", f"is {report.handoff_confidence}, and the confidence is {report.confidence}"
 
 
-def _soft_rules(report: HandoffReport) -> Iterator[tuple[str, str]]:
-    """Yield where the report leaves the format's own advice."""
+def _check_advice(report: HandoffReport) -> Iterator[tuple[str, str]]:
+    """Yield deviations from the format's advice."""
     count = len(split_sentences(report.summary))
-    if not FEWEST_SENTENCES <= count <= MOST_SENTENCES:
-        yield "summary", f"has {count} sentences; {FEWEST_SENTENCES} or {MOST_SENTENCES} are advised"
-
-
-_BECAUSE, _REJECTED = " — because ", " (rejected: "
+    if not MIN_SENTENCES <= count <= MAX_SENTENCES:
+        yield "summary", f"has {count} sentences; {MIN_SENTENCES} or {MAX_SENTENCES} are advised"
 
 
 def report_patch(
     report: HandoffReport,
     baton: Baton,
     artifacts: Sequence[ArtifactRef] = (),
-    shown: frozenset[str] | None = None,
+    visible_fields: frozenset[str] | None = None,
 ) -> dict[str, JsonValue]:
-    """Return the baton_patch that a report amounts to."""
-    errors = [one for one in lint_report(report) if one.severity is Severity.ERROR]
+    """Return the baton_patch for a report.
+
+    Fields outside ``visible_fields`` are not patched; open blockers are then added to the current state.
+    """
+    errors = [finding for finding in lint_report(report) if finding.severity is Severity.ERROR]
     if errors:
         raise ReportError(errors)
-    settled = set(report.resolved_blockers)
+    resolved = set(report.resolved_blockers)
     fields: dict[str, list[Any]] = {
-        "open_questions": _union((one for one in baton.open_questions if one not in settled), report.blockers),
-        "work_scope": _union(baton.work_scope, _paths(report)),
+        "open_questions": _union((text for text in baton.open_questions if text not in resolved), report.blockers),
+        "work_scope": _union(baton.work_scope, _list_paths(report)),
         "artifacts": _union(baton.artifacts, artifacts),
     }
-    hidden = set() if shown is None else fields.keys() - shown
-    state = _state(report) + [f"Open: {one}" for one in report.blockers if "open_questions" in hidden]
+    hidden = set() if visible_fields is None else fields.keys() - visible_fields
+    state = _list_state(report) + [f"Open: {blocker}" for blocker in report.blockers if "open_questions" in hidden]
     patch: dict[str, JsonValue] = {"current_state": [*state]}
     if report.context.decisions:
-        patch["decision_log"] = [logged(one) for one in report.context.decisions]
-    for name, value in fields.items():
-        if name not in hidden and value != getattr(baton, name):
-            patch[name] = [one.model_dump(mode="json") if isinstance(one, ArtifactRef) else one for one in value]
+        patch["decision_log"] = [format_decision(decision) for decision in report.context.decisions]
+    for name, entries in fields.items():
+        if name not in hidden and entries != getattr(baton, name):
+            patch[name] = [
+                entry.model_dump(mode="json") if isinstance(entry, ArtifactRef) else entry for entry in entries
+            ]
     return patch
 
 
-def logged(decision: ReportDecision) -> str:
-    """Return a decision as the baton's log has it."""
-    because = f"{_BECAUSE}{decision.rationale}" if decision.rationale else ""
-    rejected = f"{_REJECTED}{decision.alternatives})" if decision.alternatives else ""
-    return f"{decision.decision}{because}{rejected}"
+def format_decision(decision: ReportDecision) -> str:
+    """Return a decision as an entry of the baton's log."""
+    rationale = f" — because {decision.rationale}" if decision.rationale else ""
+    alternatives = f" (rejected: {decision.alternatives})" if decision.alternatives else ""
+    return f"{decision.decision}{rationale}{alternatives}"
 
 
-def _state(report: HandoffReport) -> list[str]:
-    """Return the current state that a report tells of, what matters most first."""
+def _list_state(report: HandoffReport) -> list[str]:
+    """Return the baton's current state from a report, the most important first."""
     return [
         *split_sentences(report.summary),
         *report.findings.discoveries,
-        *(f"Pattern: {one}" for one in report.context.patterns),
-        *(f"Next: {one}" for one in report.recommendations),
+        *(f"Pattern: {pattern}" for pattern in report.context.patterns),
+        *(f"Next: {recommendation}" for recommendation in report.recommendations),
     ]
 
 
-def _paths(report: HandoffReport) -> list[str]:
-    """Return the paths that a report names, without lines."""
+def _list_paths(report: HandoffReport) -> list[str]:
+    """Return the paths in a report, without lines."""
     entries = (*report.findings.artifacts_created, *report.findings.artifacts_modified)
-    paths = [*(path_entry(one).path for one in entries), *(one.file for one in report.context.relevant_files)]
-    return [path for path in paths if path]
+    paths = [parse_path_entry(entry).path for entry in entries]
+    return [path for path in (*paths, *(file.file for file in report.context.relevant_files)) if path]
 
 
 def _union(*lists: Iterable[Any]) -> list[Any]:
-    """Return every entry once, in order."""
-    found: list[Any] = []
-    seen: set[Any] = set()
-    for one in (one for entries in lists for one in entries):
-        key = one.id if isinstance(one, ArtifactRef) else one
-        if key not in seen:
-            seen.add(key)
-            found.append(one)
-    return found
+    """Return every entry once, in order; artifacts with the same id are the same entry."""
+    merged: dict[Any, Any] = {}
+    for entry in itertools.chain.from_iterable(lists):
+        merged.setdefault(entry.id if isinstance(entry, ArtifactRef) else entry, entry)
+    return list(merged.values())
 
 
 T = TypeVar("T")
@@ -140,77 +141,80 @@ _SUREST_FIRST = (Readiness.YES, Readiness.WITH_CAVEATS, Readiness.NO)
 def merge_reports(
     reports: Sequence[HandoffReport], *, sender: str, receiver: str, task: str = "", summary: str = ""
 ) -> HandoffReport:
-    """Return one report for those of several agents; all count alike."""
+    """Merge reports of several agents into one; the worst status and the lowest confidence win."""
     if not reports:
         raise ValueError("expected at least one report to merge; found none")
 
     def union(pick: Callable[[HandoffReport], Iterable[str]]) -> list[str]:
-        return [_from(text, names) for text, names in _by_entry(reports, pick).items()]
+        return [_attribute(text, names) for text, names in _group_entries(reports, pick).items()]
 
-    open_ones = _by_entry(reports, lambda one: one.blockers)
-    settled = _by_entry(reports, lambda one: one.resolved_blockers)
+    open_blockers = _group_entries(reports, lambda report: report.blockers)
+    resolved = _group_entries(reports, lambda report: report.resolved_blockers)
     return HandoffReport(
         sender=sender,
         receiver=receiver,
-        task=task or "; ".join(dict.fromkeys(one.task for one in reports)),
-        status=max((one.status for one in reports), key=_BEST_FIRST.index),
-        confidence=min(one.confidence for one in reports),
-        summary=summary or "\n".join(f"{one.sender}: {one.summary}" for one in reports),
+        task=task or "; ".join(dict.fromkeys(report.task for report in reports)),
+        status=max((report.status for report in reports), key=_BEST_FIRST.index),
+        confidence=min(report.confidence for report in reports),
+        summary=summary or "\n".join(f"{report.sender}: {report.summary}" for report in reports),
         findings=ReportFindings(
-            discoveries=union(lambda one: one.findings.discoveries),
-            artifacts_created=union(lambda one: one.findings.artifacts_created),
-            artifacts_modified=union(lambda one: one.findings.artifacts_modified),
+            discoveries=union(lambda report: report.findings.discoveries),
+            artifacts_created=union(lambda report: report.findings.artifacts_created),
+            artifacts_modified=union(lambda report: report.findings.artifacts_modified),
         ),
         context=ReportContext(
-            relevant_files=_files(reports),
-            patterns=union(lambda one: one.context.patterns),
-            decisions=_decisions(reports),
+            relevant_files=_merge_files(reports),
+            patterns=union(lambda report: report.context.patterns),
+            decisions=_merge_decisions(reports),
         ),
-        blockers=[_from(text, names) for text, names in open_ones.items()],
-        resolved_blockers=[_from(text, names) for text, names in settled.items() if text not in open_ones],
-        recommendations=union(lambda one: one.recommendations),
-        verification_script=_scripts(reports),
-        handoff_confidence=min(one.handoff_confidence for one in reports),
-        readiness=max((one.readiness for one in reports), key=_SUREST_FIRST.index),
+        blockers=[_attribute(text, names) for text, names in open_blockers.items()],
+        resolved_blockers=[_attribute(text, names) for text, names in resolved.items() if text not in open_blockers],
+        recommendations=union(lambda report: report.recommendations),
+        verification_script=_merge_scripts(reports),
+        handoff_confidence=min(report.handoff_confidence for report in reports),
+        readiness=max((report.readiness for report in reports), key=_SUREST_FIRST.index),
         notes=[
-            Note(heading=_from(note.heading, [one.sender]), items=note.items) for one in reports for note in one.notes
+            Note(heading=_attribute(note.heading, [report.sender]), items=note.items)
+            for report in reports
+            for note in report.notes
         ],
     )
 
 
-def _by_entry(reports: Iterable[HandoffReport], pick: Callable[[HandoffReport], Iterable[T]]) -> dict[T, list[str]]:
-    """Return every entry of a list once, in order, with the names of those who wrote it."""
-    found: dict[T, list[str]] = {}
+def _group_entries(
+    reports: Iterable[HandoffReport], pick: Callable[[HandoffReport], Iterable[T]]
+) -> dict[T, list[str]]:
+    """Return every picked entry once, in order, with its senders."""
+    senders: dict[T, list[str]] = {}
     for report in reports:
         for entry in pick(report):
-            names = found.setdefault(entry, [])
+            names = senders.setdefault(entry, [])
             if report.sender not in names:
                 names.append(report.sender)
-    return found
+    return senders
 
 
-def _from(text: str, names: Iterable[str]) -> str:
-    """Return an entry that says from whom it is."""
+def _attribute(text: str, names: Iterable[str]) -> str:
     return f"{text} (from {', '.join(names)})"
 
 
-def _files(reports: Iterable[HandoffReport]) -> list[RelevantFile]:
-    """Return every relevant file, each reason saying whose it is."""
+def _merge_files(reports: Iterable[HandoffReport]) -> list[RelevantFile]:
+    files = _group_entries(reports, lambda report: report.context.relevant_files)
     return [
-        RelevantFile(file=one.file, lines=one.lines, reason=_from(one.reason, names).strip())
-        for one, names in _by_entry(reports, lambda one: one.context.relevant_files).items()
+        RelevantFile(file=file.file, lines=file.lines, reason=_attribute(file.reason, names).strip())
+        for file, names in files.items()
     ]
 
 
-def _decisions(reports: Iterable[HandoffReport]) -> list[ReportDecision]:
-    """Return every decision, with who made it; two that differ in their reasons are two."""
+def _merge_decisions(reports: Iterable[HandoffReport]) -> list[ReportDecision]:
+    decisions = _group_entries(reports, lambda report: report.context.decisions)
     return [
-        ReportDecision(decision=_from(one.decision, names), rationale=one.rationale, alternatives=one.alternatives)
-        for one, names in _by_entry(reports, lambda one: one.context.decisions).items()
+        decision.model_copy(update={"decision": _attribute(decision.decision, names)})
+        for decision, names in decisions.items()
     ]
 
 
-def _scripts(reports: Iterable[HandoffReport]) -> str:
-    """Return the scripts of all, each below a comment that says whose it is."""
-    names = _by_entry(reports, lambda one: [one.verification_script] if one.verification_script else [])
-    return "\n\n".join(f"# From {', '.join(whose)}\n{script}" for script, whose in names.items())
+def _merge_scripts(reports: Iterable[HandoffReport]) -> str:
+    """Return all scripts, each below a comment with its senders."""
+    scripts = _group_entries(reports, lambda report: list(filter(None, [report.verification_script])))
+    return "\n\n".join(f"# From {', '.join(names)}\n{script}" for script, names in scripts.items())

@@ -1,7 +1,7 @@
-"""The outline of a Markdown text, and the sections, labelled lines and lists in it.
+"""The outline of a Markdown text, and its sections, labelled lines and lists.
 
-Text is taken from the source lines, never from a rendering, so that marks survive. Not read as Markdown are what can
-hide or swallow the lines behind it: HTML, link definitions, and underlined headings.
+Text comes from the source lines, never from a rendering, so that marks survive. HTML, link definitions and underlined
+headings are not parsed as Markdown, because they can hide the lines after them.
 """
 
 import re
@@ -13,10 +13,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from baton.report.records import Readiness, ReportFinding, Severity, Status
-from baton.report.rendering import cells, means_nothing, path_entry, unescape, without_code_span
+from baton.report.rendering import is_empty_item, parse_path_entry, split_cells, strip_code_span, unescape
 
-MOST_NESTING = 40
-"""How deep lists and quotes may be nested; the lines behind what is deeper would not be read."""
+MAX_NESTING = 40
+"""The maximum nesting of lists and quotes; the parser would skip lines after deeper ones."""
 
 _MARKER = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])")
 _KINDS = {
@@ -29,15 +29,15 @@ _KINDS = {
     "code_block": "code",
 }
 
-_MARKDOWN = MarkdownIt("commonmark", {"maxNesting": MOST_NESTING}).enable("table")
+_MARKDOWN = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable("table")
 _MARKDOWN.disable(["html_block", "reference", "lheading", "inline"])
 
 
 class NestedTooDeepError(ValueError):
-    """A text is nested deeper than `MOST_NESTING`."""
+    """A text is nested deeper than `MAX_NESTING`."""
 
     def __init__(self, line: int) -> None:
-        super().__init__(f"line {line}: nested deeper than {MOST_NESTING} levels; make it flatter")
+        super().__init__(f"line {line}: nested deeper than {MAX_NESTING} levels; make it flatter")
         self.line = line
 
 
@@ -62,69 +62,70 @@ class Block:
 
 
 def outline(lines: Sequence[str]) -> list[Block]:
-    """Return the blocks of a text in order."""
+    """Return the top-level blocks of a text in order."""
     tokens = _MARKDOWN.parse("\n".join(lines))
     blocks = []
     for index, token in enumerate(tokens):
-        if token.level >= MOST_NESTING - 2:
+        if token.level >= MAX_NESTING - 2:
             raise NestedTooDeepError((token.map or [0])[0] + 1)
         if token.level or token.nesting < 0 or token.map is None:
             continue
         kind = _KINDS.get(token.type, "text")
-        items = tuple(_items(tokens, index)) if kind == "list" else ()
-        blocks.append(Block(kind, *_without_blank_end(lines, token.map), items, token.content))
+        items = tuple(_read_list(tokens, index)) if kind == "list" else ()
+        blocks.append(Block(kind, *_trim_end(lines, token.map), items, token.content))
     return blocks
 
 
 def item_lines(lines: Sequence[str], item: Item, *, nested: bool = True) -> list[str]:
-    """Return the lines of an item without its marker and indentation, with or without the lists in it."""
+    """Return the lines of an item without its marker and indentation, with or without nested lists."""
     marker = _MARKER.match(lines[item.start])
     width = marker.end() if marker else 0
     first = lines[item.start][width:]
     blanks = len(first) - len(first.lstrip(" \t"))
-    offset = _columns(lines[item.start][:width]) + (blanks if 1 <= blanks <= 4 else 1)
-    inner = set() if nested else {number for one in item.nested for number in range(one.start, one.end)}
-    rest = [_dedented(lines[number], offset) for number in range(item.start + 1, item.end) if number not in inner]
-    return [first.strip(" \t") if item.start not in inner else "", *rest]
+    offset = _count_columns(lines[item.start][:width]) + (blanks if 1 <= blanks <= 4 else 1)
+    skipped = set() if nested else {number for child in item.nested for number in range(child.start, child.end)}
+    rest = [_dedent(lines[number], offset) for number in range(item.start + 1, item.end) if number not in skipped]
+    return [first.strip(" \t") if item.start not in skipped else "", *rest]
 
 
-def _items(tokens: Sequence[Token], opening: int) -> Iterator[Item]:
-    """Yield the items of the list that a token opens."""
+def _read_list(tokens: Sequence[Token], opening: int) -> Iterator[Item]:
+    """Yield the items of the list at an opening token."""
     level = tokens[opening].level
-    at, begin = opening + 1, opening
-    while tokens[at].level > level:
-        token = tokens[at]
+    index, opening_index = opening + 1, opening
+    while tokens[index].level > level:
+        token = tokens[index]
         if token.level == level + 1 and token.type == "list_item_open":
-            begin = at
+            opening_index = index
         elif token.level == level + 1 and token.type == "list_item_close":
-            start, end = tokens[begin].map or (0, 0)
+            start, end = tokens[opening_index].map or (0, 0)
             lists = (
-                n for n in range(begin, at) if tokens[n].level == level + 2 and tokens[n].type.endswith("list_open")
+                child
+                for child in range(opening_index, index)
+                if tokens[child].level == level + 2 and tokens[child].type.endswith("list_open")
             )
-            yield Item(start, end, tuple(one for n in lists for one in _items(tokens, n)))
-        at += 1
+            yield Item(start, end, tuple(item for child in lists for item in _read_list(tokens, child)))
+        index += 1
 
 
-def _without_blank_end(lines: Sequence[str], place: Sequence[int]) -> tuple[int, int]:
-    """Return a range of lines without the blank ones at its end."""
-    start, end = place
+def _trim_end(lines: Sequence[str], span: Sequence[int]) -> tuple[int, int]:
+    """Return a range of lines without blank lines at its end."""
+    start, end = span
     while end > start + 1 and not lines[end - 1].strip(" \t"):
         end -= 1
     return start, end
 
 
-def _columns(text: str) -> int:
-    """Return how many columns a text takes; a tab goes to the next multiple of four."""
+def _count_columns(text: str) -> int:
     return len(text.expandtabs(4))
 
 
-def _dedented(line: str, columns: int) -> str:
-    """Return a line without so many columns of blanks before it, or as many as there are."""
-    taken, at = 0, 0
-    while at < len(line) and taken < columns and line[at] in " \t":
-        taken += 1 if line[at] == " " else 4 - taken % 4
-        at += 1
-    return line[at:]
+def _dedent(line: str, columns: int) -> str:
+    """Remove at most ``columns`` columns of blanks from the start of a line."""
+    removed, index = 0, 0
+    while index < len(line) and removed < columns and line[index] in " \t":
+        removed += 1 if line[index] == " " else 4 - removed % 4
+        index += 1
+    return line[index:]
 
 
 _BOX = re.compile(r"\[([ xX])\](?:[ \t]+|$)")
@@ -140,18 +141,18 @@ _COLUMNS = {
 
 @dataclass
 class Reading:
-    """The lines that are being read, and what was found wrong or odd so far."""
+    """The lines of a text, and the findings so far; ``first`` is the number of the first line."""
 
     lines: Sequence[str]
     first: int = 1
     findings: list[ReportFinding] = field(default_factory=list)
 
     def error(self, member: str, text: str, at: int | None = None) -> None:
-        """Note what keeps the report from being taken; ``at`` is an index into the lines."""
+        """Add an error; ``at`` is an index into the lines."""
         self._note(Severity.ERROR, member, text, at)
 
     def warn(self, member: str, text: str, at: int | None = None) -> None:
-        """Note what is odd."""
+        """Add a warning."""
         self._note(Severity.WARNING, member, text, at)
 
     def _note(self, severity: Severity, member: str, text: str, at: int | None) -> None:
@@ -161,7 +162,7 @@ class Reading:
 
 @dataclass
 class Section:
-    """A heading and the blocks up to the next one."""
+    """A heading and the blocks below it."""
 
     title: str
     at: int
@@ -170,7 +171,7 @@ class Section:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One entry of a section that is a list: its lines, where it is, and the list items in it."""
+    """An entry of a section, its line, and its list item, if it is one."""
 
     text: str
     at: int
@@ -178,141 +179,140 @@ class _Entry:
 
 
 def read_items(reading: Reading, section: Section, member: str) -> list[str]:
-    """Return the entries of a section that is a list; "None" is an empty one."""
-    return [unescape(entry.text) for entry in _entries(reading, section, member)]
+    """Return the entries of a section; "None" means none."""
+    return [unescape(entry.text) for entry in _list_entries(reading, section, member)]
 
 
 def read_boxes(reading: Reading, section: Section) -> tuple[list[str], list[str]]:
-    """Return the entries of a section of boxes: those that are open or have no box, and those that are checked."""
-    open_ones: list[str] = []
-    settled: list[str] = []
-    for entry in _entries(reading, section, "blockers", boxes=True):
+    """Return the entries without a checked box, and those with one."""
+    open_items: list[str] = []
+    resolved: list[str] = []
+    for entry in _list_entries(reading, section, "blockers", boxes=True):
         box = _BOX.match(entry.text)
         text = unescape(entry.text[box.end() :] if box else entry.text)
-        (settled if box and box[1] != " " else open_ones).append(text)
-    return open_ones, settled
+        (resolved if box and box[1] != " " else open_items).append(text)
+    return open_items, resolved
 
 
 def read_decisions(reading: Reading, section: Section) -> list[dict[str, str]]:
-    """Return the decisions of a section, with the reasons nested below each, or following it."""
-    found: list[dict[str, str]] = []
-    for entry in _entries(reading, section, "context.decisions", nested=False):
-        member, (label, said) = "decision", _labelled(unescape(entry.text))
-        if label in ("rationale", "alternatives") and found and label not in found[-1]:
+    """Return the decisions of a section, with the rationale and alternatives nested below or following each."""
+    decisions: list[dict[str, str]] = []
+    for entry in _list_entries(reading, section, "context.decisions", nested=False):
+        member, (label, value) = "decision", _split_label(unescape(entry.text))
+        if label in ("rationale", "alternatives") and decisions and label not in decisions[-1]:
             member = label
-            found[-1][label] = said
+            decisions[-1][label] = value
         else:
-            found.append({"decision": said})
-        for one in entry.item.nested if entry.item else ():
-            source = unescape(_text(item_lines(reading.lines, one)))
-            label, said = _labelled(source)
-            if member == "decision" and label in ("rationale", "alternatives") and label not in found[-1]:
-                found[-1][label] = said
+            decisions.append({"decision": value})
+        for child in entry.item.nested if entry.item else ():
+            source = unescape(_join(item_lines(reading.lines, child)))
+            label, value = _split_label(source)
+            if member == "decision" and label in ("rationale", "alternatives") and label not in decisions[-1]:
+                decisions[-1][label] = value
             else:
-                found[-1][member] = f"{found[-1][member]}\n{source}".lstrip("\n")
-    return found
+                decisions[-1][member] = f"{decisions[-1][member]}\n{source}".lstrip("\n")
+    return decisions
 
 
 def read_files(reading: Reading, section: Section) -> list[dict[str, str]]:
-    """Return the files of a table, or of a list in its place."""
+    """Return the files of a table, or of a list instead."""
     member = "context.relevantFiles"
-    found: list[dict[str, str]] = []
+    files: list[dict[str, str]] = []
     for block in section.blocks:
         if block.kind == "table":
-            found += _rows(reading, block, member)
+            files += _read_rows(reading, block, member)
     rest = Section(section.title, section.at, [block for block in section.blocks if block.kind != "table"])
-    for entry in _entries(reading, rest, member):
+    for entry in _list_entries(reading, rest, member):
         reading.warn(member, "a row of the table File | Lines | Why It Matters is expected here", entry.at)
-        where = path_entry(unescape(entry.text))
-        found.append({"file": where.path, "lines": where.lines, "reason": where.remark})
-    return found
+        location = parse_path_entry(unescape(entry.text))
+        files.append({"file": location.path, "lines": location.lines, "reason": location.remark})
+    return files
 
 
-def _rows(reading: Reading, table: Block, member: str) -> Iterator[dict[str, str]]:
-    """Yield the files of a table, by the names of its columns."""
-    names = [_COLUMNS.get(name.casefold().strip("*_ "), "") for name in cells(reading.lines[table.start])]
+def _read_rows(reading: Reading, table: Block, member: str) -> Iterator[dict[str, str]]:
+    """Yield the files of a table by column."""
+    names = [_COLUMNS.get(name.casefold().strip("*_ "), "") for name in split_cells(reading.lines[table.start])]
     order = names if "file" in names else ["file", "lines", "reason"]
     for number in range(table.start + 2, table.end):
-        found = cells(reading.lines[number])
-        row = {name: text for name, text in zip(order, found, strict=False) if name}
-        if any(text for name, text in zip_longest(order, found) if not name):
-            reading.warn(member, "a cell of a column that the format does not have was not read", number)
+        contents = split_cells(reading.lines[number])
+        row = {name: text for name, text in zip(order, contents, strict=False) if name}
+        if any(text for name, text in zip_longest(order, contents) if not name):
+            reading.warn(member, "a cell in an unknown column was ignored", number)
         if row.get("file"):
-            yield {**row, "file": without_code_span(row["file"])}
+            yield {**row, "file": strip_code_span(row["file"])}
         elif any(row.values()):
-            reading.warn(member, "a row that names no file was not read", number)
+            reading.warn(member, "a row without a file was ignored", number)
 
 
 def read_script(reading: Reading, section: Section) -> str:
-    """Return the commands of a section with their comments; prose becomes a comment."""
+    """Return the commands of a section with their comments; prose becomes comments."""
     member, parts = "verificationCommands", []
     for block in section.blocks:
         if block.kind == "code":
             parts.append(block.content.rstrip("\n"))
             continue
-        for entry in _entries(reading, Section(section.title, section.at, [block]), member):
+        for entry in _list_entries(reading, Section(section.title, section.at, [block]), member):
             reading.warn(member, "a fence of commands is expected here", entry.at)
-            command = without_code_span(entry.text)
-            parts += [command] if command != entry.text else map(_command, entry.text.split("\n"))
+            command = strip_code_span(entry.text)
+            parts += [command] if command != entry.text else map(_to_command, entry.text.split("\n"))
     return "\n".join(parts)
 
 
-def _command(line: str) -> str:
-    """Return the command in a line that is one code span, and any other line as a comment."""
-    command = without_code_span(line.strip(" \t"))
+def _to_command(line: str) -> str:
+    """Return the content of a line that is one code span, or any other line as a comment."""
+    command = strip_code_span(line.strip(" \t"))
     return command if command != line.strip(" \t") else f"# {line}"
 
 
 def read_text(reading: Reading, section: Section) -> str:
-    """Return everything below a heading as it stands there."""
+    """Return the source text below a heading."""
     blocks = [block for block in section.blocks if block.kind != "rule"]
     lines = reading.lines[blocks[0].start : blocks[-1].end] if blocks else []
-    return unescape(_text(lines))
+    return unescape(_join(lines))
 
 
-def _entries(
+def _list_entries(
     reading: Reading, section: Section, member: str, *, boxes: bool = False, nested: bool = True
 ) -> list[_Entry]:
-    """Return the entries of a section: the items of its lists, and every other block as one more."""
-    found = []
-    for entry in _raw_entries(reading, section, nested):
+    """Return the non-empty entries of a section: the items of its lists, and every other block as one entry."""
+    kept_entries = []
+    for entry in _read_entries(reading, section, nested):
         if not (entry.text.strip() and (not boxes or _BOX.sub("", entry.text, count=1).strip())):
-            reading.warn(member, "an empty entry was left out", entry.at)
+            reading.warn(member, "an empty entry was dropped", entry.at)
         else:
-            found.append(entry)
-    if len(found) == 1:
-        box = _BOX.match(found[0].text) if boxes else None
-        text = found[0].text[box.end() :] if box else found[0].text
-        if means_nothing(text):
+            kept_entries.append(entry)
+    if len(kept_entries) == 1:
+        box = _BOX.match(kept_entries[0].text) if boxes else None
+        text = kept_entries[0].text[box.end() :] if box else kept_entries[0].text
+        if is_empty_item(text):
             if text.strip("*_`. ").casefold() not in ("none", "n/a"):
-                reading.warn(member, "the remark behind None was not kept", found[0].at)
+                reading.warn(member, "the remark after None was dropped", kept_entries[0].at)
             return []
-    for entry in found:
+    for entry in kept_entries:
         if entry.item is None:
             reading.warn(member, "an item of a list is expected here; it was read as one", entry.at)
-    return found
+    return kept_entries
 
 
-def _raw_entries(reading: Reading, section: Section, nested: bool) -> Iterator[_Entry]:
-    """Yield the entries of a section, empty ones included."""
+def _read_entries(reading: Reading, section: Section, nested: bool) -> Iterator[_Entry]:
+    """Yield the entries of a section, including empty ones."""
     for block in section.blocks:
         if block.kind == "list":
             for item in block.items:
-                yield _Entry(_text(item_lines(reading.lines, item, nested=nested)), item.start, item)
+                yield _Entry(_join(item_lines(reading.lines, item, nested=nested)), item.start, item)
         elif block.kind != "rule":
-            yield _Entry(_text(reading.lines[block.start : block.end]), block.start)
+            yield _Entry(_join(reading.lines[block.start : block.end]), block.start)
 
 
-def _labelled(text: str) -> tuple[str, str]:
-    """Return the label of a part of a decision, without "considered", and what is behind it."""
+def _split_label(text: str) -> tuple[str, str]:
+    """Return the label of a part of a decision, without "considered", and its value."""
     match = _LABEL.match(text)
     if not match:
         return "", text
     return (match[2] or match[3]).casefold().removesuffix(" considered"), text[match.end() :]
 
 
-def _text(lines: Sequence[str]) -> str:
-    """Return lines as one text without blanks around it."""
+def _join(lines: Sequence[str]) -> str:
     return "\n".join(lines).strip(" \t\n")
 
 
@@ -333,12 +333,12 @@ _READY = re.compile(
     r"(?:$|(?:[.(:;,—–]|-(?=[ \t]))[ \t]*(.*))",
     re.DOTALL,
 )
-_LONGEST_SHOWN = 40
+_MAX_QUOTE_LENGTH = 40
 
 
 @dataclass(frozen=True)
 class LabelledLine:
-    """A value with a label, in the lines that it takes, and the line it begins on."""
+    """A labelled value of one or more lines, and its first line."""
 
     parts: list[str]
     at: int
@@ -349,63 +349,65 @@ class LabelledLine:
         return " ".join(self.parts)
 
 
-def labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str]) -> dict[str, LabelledLine]:
-    """Return the values of the lines that begin with one of the labels, by label in lower case."""
-    found: dict[str, LabelledLine] = {}
+def read_labelled_lines(reading: Reading, numbers: Iterable[int], names: Sequence[str]) -> dict[str, LabelledLine]:
+    """Return the values of labelled lines by label in lower case."""
+    labelled: dict[str, LabelledLine] = {}
     last = ""
     for number in numbers:
         line = reading.lines[number].strip(" \t")
-        name, value = label_of(line)
-        if name in names and name in found:
-            reading.error(name, f"appears twice, first on line {found[name].at + reading.first}; write it once", number)
+        name, value = read_label(line)
+        if name in names and name in labelled:
+            reading.error(
+                name, f"appears twice, first on line {labelled[name].at + reading.first}; write it once", number
+            )
         elif name in names:
-            found[name] = LabelledLine([value], number)
+            labelled[name] = LabelledLine([value], number)
             last = name
         elif not line or re.fullmatch(r"(?:[-_*][ \t]*){3,}", line):
             last = ""
         elif last and not _is_bold_label(line):
-            found[last].parts.append(line)
+            labelled[last].parts.append(line)
         else:
-            last = ""  # and what continues an unknown label belongs to no value
-            reading.warn("", "text that belongs to no member was not read", number)
-    return found
+            last = ""  # continuation lines of an unknown label are ignored too
+            reading.warn("", "text without a known label was ignored", number)
+    return labelled
 
 
 def _is_bold_label(line: str) -> bool:
-    """Return whether a line begins with a label in bold, so that it continues nothing above it."""
+    """Return whether a line starts with a bold label, so it does not continue the value above."""
     match = _LABELLED.fullmatch(line)
     return match is not None and bool(match[1])
 
 
-def label_of(line: str) -> tuple[str, str]:
-    """Return the label that a line begins with, in lower case, and what is behind it; two empty texts if none."""
+def read_label(line: str) -> tuple[str, str]:
+    """Return a line's label in lower case and its value; both are empty without a label."""
     match = _LABELLED.fullmatch(line)
     return ((match[2] or match[3]).casefold().strip(), match[4].strip(" \t")) if match else ("", "")
 
 
 def read_status(reading: Reading, line: LabelledLine) -> Status | None:
-    """Return the status that a line has; there are four and no other."""
+    """Return the status on a line."""
     word = line.value.strip(_MARKS).casefold()
     if word in list(Status):
         return Status(word)
-    reading.error("status", f"is {_shown(line.value)}; write completed, partial, blocked or failed", line.at)
+    reading.error("status", f"is {_quote(line.value)}; write completed, partial, blocked or failed", line.at)
     return None
 
 
 def read_percent(reading: Reading, member: str, line: LabelledLine) -> int | None:
-    """Return the whole number from 0 to 100 that a line has; no other spelling of it is taken."""
+    """Return the whole number from 0 to 100 on a line; no other notation is accepted."""
     word = line.value.strip(_MARKS)
     if _PERCENT.fullmatch(word):
         return int(word)
-    reading.error(member, f"is {_shown(line.value)}; write a whole number from 0 to 100, without a sign", line.at)
+    reading.error(member, f"is {_quote(line.value)}; write a whole number from 0 to 100, without a sign", line.at)
     return None
 
 
 def read_readiness(reading: Reading, line: LabelledLine) -> tuple[Readiness | None, str]:
-    """Return the answer that a line has, and the remark behind it."""
+    """Return the answer on a line, and the remark after it."""
     match = _READY.fullmatch(line.value.lstrip(_MARKS))
     if not match:
-        reading.error("readiness", f"is {_shown(line.value)}; write Yes, No or With caveats", line.at)
+        reading.error("readiness", f"is {_quote(line.value)}; write Yes, No or With caveats", line.at)
         return None, ""
     word = match[1].casefold()
     answer = Readiness.WITH_CAVEATS if "caveats" in word else Readiness(word.capitalize())
@@ -413,6 +415,6 @@ def read_readiness(reading: Reading, line: LabelledLine) -> tuple[Readiness | No
     return answer, remark.removesuffix(")") if "(" not in remark else remark
 
 
-def _shown(value: str) -> str:
-    """Return a value that was found, quoted and not too long."""
-    return repr(value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}…")
+def _quote(value: str) -> str:
+    """Quote a value, shortened."""
+    return repr(value if len(value) <= _MAX_QUOTE_LENGTH else f"{value[:_MAX_QUOTE_LENGTH]}…")

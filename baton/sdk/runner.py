@@ -24,7 +24,7 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, Workflo
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import NondeterminismError
 
-from baton.codec.conversion import binds_to_workflow
+from baton.codec.conversion import binds_workflow
 from baton.errors import BatonError
 from baton.sdk.early_queries import GuardedInstance, RunCache
 from baton.wire.names import FIRST_SEED
@@ -85,7 +85,7 @@ def runner_for(converter: DataConverter) -> type[PipelineRunner]:
     """Return the sandbox that fits a data converter."""
     if not takes_context(converter):
         return ContextFreeRunner
-    return WorkflowContextRunner if binds_to_workflow(converter) else PipelineRunner
+    return WorkflowContextRunner if binds_workflow(converter) else PipelineRunner
 
 
 def takes_context(converter: DataConverter) -> bool:

@@ -284,7 +284,7 @@ def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m baton.testing.ledger_attacks LEDGER")
     name = os.environ.get("BATON_LEDGER_NAME") or "baton"
-    sys.stdout.write(asyncio.run(table(Path(sys.argv[1]), Keyring.find_out(os.environ), name=name)))
+    sys.stdout.write(asyncio.run(table(Path(sys.argv[1]), Keyring.from_environment(os.environ), name=name)))
 
 
 if __name__ == "__main__":

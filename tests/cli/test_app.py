@@ -327,7 +327,7 @@ class TestWithoutServer:
     ) -> None:
         """What is wrong with the keys is one finding among the others, and does not end the command."""
         monkeypatch.chdir(tmp_path)
-        Keyring.find_out({}, KEYS_FOLDER)
+        Keyring.from_environment({}, KEYS_FOLDER)
         monkeypatch.setenv(*setting)
         done = baton("doctor", "--json", "--artifacts", str(tmp_path))
         marks = {one["check"]: one["mark"] for one in json.loads(done.stdout)}

@@ -127,7 +127,7 @@ class TestRotate:
         shown = baton(keeping.rotate, "login", "--keys", str(file))
 
         assert shown.exit_code == 2
-        assert "there is no purpose 'login'" in shown.output
+        assert "unknown purpose 'login'" in shown.output
 
 
 class TestPublic:

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec, WorkflowSerializationContext
 
-from baton.codec.conversion import RECORD, TO_SEAL, data_converter
+from baton.codec.conversion import RECORD, UNSEALED, data_converter
 from baton.codec.encryption import ENCODING, CompressionCodec
 from baton.codec.server import MAX_BODY_BYTES, codec_app, codecs_for, serve_codec
 from baton.errors import ServerError
@@ -158,7 +158,7 @@ class TestDecode:
         [small] = await CompressionCodec().encode([large])
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             answer = await _call(f"{url}/decode", _body(*[small] * 20), origin=UI)
-        assert (answer.status, b"ask for fewer at once" in answer.body) == (400, True)
+        assert (answer.status, b"request fewer at once" in answer.body) == (400, True)
         assert answer.headers["access-control-allow-origin"] == UI
 
     async def test_who_hangs_up_in_the_middle_leaves_no_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -218,7 +218,7 @@ class TestOrigins:
             port = url.rpartition(":")[2]
             host = f"evil.example:{port}"
             answer = await _call(f"{url}/decode", _body(secret), host=host, origin=f"http://{host}")
-        refusal = f"pages of 'http://{host}' are not answered; of these they are: {UI}"
+        refusal = f"the origin 'http://{host}' is not allowed; allowed are: {UI}"
         assert (answer.status, answer.body.decode()) == (403, refusal)
 
     def test_every_page_is_not_an_origin(self) -> None:
@@ -326,7 +326,7 @@ class TestCodecsFor:
 
     async def test_it_seals_nothing_for_anybody(self) -> None:
         """Who may call it may read; nobody can have a handoff of their own vouched for."""
-        asked = Payload(metadata={"encoding": b"json/plain", RECORD: TO_SEAL}, data=b'{"taskDescription":"Leak"}')
+        asked = Payload(metadata={"encoding": b"json/plain", RECORD: UNSEALED}, data=b'{"taskDescription":"Leak"}')
         async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
             encoded = await _call(f"{url}/encode", _body(asked), origin=UI)
             decoded = await _call(f"{url}/decode", _body(*encoded.payloads), origin=UI)
@@ -343,7 +343,7 @@ class TestCodecsFor:
         assert b"the keyring has no key " in answers[0].body
         [told] = [record.getMessage() for record in caplog.records if record.name == "baton.codec.server"]
         assert told.startswith(
-            "the codec server cannot show payloads: a payload is encrypted, and the keyring has no key"
+            "the codec server cannot show payloads: a payload is encrypted, but the keyring has no key"
         )
 
     async def test_without_keys_it_says_nothing_of_what_is_encrypted(self) -> None:

@@ -11,7 +11,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 
-from baton.codec.conversion import RECORD, SEALED, TO_SEAL, data_converter
+from baton.codec.conversion import RECORD, SEALED, UNSEALED, data_converter
 from baton.codec.encryption import ENCODING, EncryptionCodec, MissingKeyError
 from baton.core.messages import StageInput
 from baton.handoff.records import Handoff
@@ -105,7 +105,7 @@ class TestHandoffs:
 
     async def test_what_is_no_strict_json_leaves_unsealed(self) -> None:
         """An error here would keep its workflow from ever going on; the receiver refuses it instead."""
-        broken = Payload(metadata={"encoding": b"json/plain", RECORD: TO_SEAL}, data=b'{"a":1,"a":2}')
+        broken = Payload(metadata={"encoding": b"json/plain", RECORD: UNSEALED}, data=b'{"a":1,"a":2}')
         codec = data_converter(keyring=KEYS, compress=False).payload_codec
         assert codec is not None
 
@@ -115,7 +115,7 @@ class TestHandoffs:
         """A payload that comes by twice keeps the seal it has."""
         codec = data_converter(keyring=KEYS, compress=False).payload_codec
         assert codec is not None
-        marked = Payload(metadata={"encoding": b"json/plain", RECORD: TO_SEAL}, data=json.dumps(FULL).encode())
+        marked = Payload(metadata={"encoding": b"json/plain", RECORD: UNSEALED}, data=json.dumps(FULL).encode())
 
         once = await codec.encode([marked])
 
@@ -177,7 +177,7 @@ class TestEncryption:
     @pytest.mark.parametrize(
         ("reader", "told"),
         [
-            pytest.param(data_converter(), r"BATON_KEYS; a program may give BatonPlugin\(keyring=…\)", id="no keys"),
+            pytest.param(data_converter(), r"set BATON_KEYS, or pass BatonPlugin\(keyring=…\)", id="no keys"),
             pytest.param(data_converter(keyring=Keyring.generate()), "the keyring has no key", id="other keys"),
             pytest.param(data_converter(keyring=Keyring.generate(), encrypt=True), "no key", id="others that encrypt"),
         ],

@@ -193,7 +193,7 @@ class TestDecode:
         secret = codec().encrypt(PLAIN)
         foreign = Payload(metadata={**secret.metadata, KEY_ID: id.encode()}, data=secret.data)
 
-        with pytest.raises(MissingKeyError, match=f"{id}.*resumes once the key is back"):
+        with pytest.raises(MissingKeyError, match=f"{id}.*resume when the key is added"):
             codec().decrypt(foreign)
 
     def test_a_key_that_comes_back_is_used_at_once(self, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ async def _refuse(request: Request) -> Response:
     return PlainTextResponse(body or "too large", status_code=413 if body is None else 200)
 
 
-async def _gone(_: Request, __: Exception) -> Response:
+async def _handle_disconnect(_: Request, __: Exception) -> Response:
     return PlainTextResponse("the body ended too soon", status_code=400)
 
 
@@ -32,7 +32,7 @@ def app() -> Starlette:
         Route("/", _echo, methods=["POST"]),
         Route("/small", _refuse, methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={ClientDisconnect: _gone})
+    return Starlette(routes=routes, exception_handlers={ClientDisconnect: _handle_disconnect})
 
 
 async def answered(url: str, sent: bytes) -> bytes:
@@ -57,7 +57,7 @@ class TestServing:
 
     async def test_more_connections_than_are_served_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Otherwise a thousand of them would leave the process no file for its own work."""
-        monkeypatch.setattr("baton.codec.server.MOST_CONNECTIONS", 2)
+        monkeypatch.setattr("baton.codec.server.MAX_CONNECTIONS", 2)
         head = b"GET /nowhere HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
         async with serving(app(), "the echo") as url:
             host, _, port = url.removeprefix("http://").partition(":")

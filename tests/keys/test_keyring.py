@@ -22,7 +22,7 @@ from baton.keys.store_keyring import (
     KeyringError,
     Purpose,
     UnknownKeyError,
-    changing,
+    lock_file,
     read_file,
     write_file,
 )
@@ -50,16 +50,16 @@ class TestKey:
     @pytest.mark.parametrize(
         ("members", "message"),
         [
-            pytest.param({"secret": SECRET[:31]}, "has 31 bytes, and a key to seal has at least 32", id="too short"),
+            pytest.param({"secret": SECRET[:31]}, "has 31 bytes, but a key to seal needs at least 32", id="too short"),
             pytest.param({"secret": b""}, "has 0 bytes", id="no secret at all"),
             pytest.param({"secret": b"\0" * 32}, "is not random", id="all zeros"),
             pytest.param({"secret": b"password" * 4}, "is not random", id="a word, repeated"),
             pytest.param(
                 {"purpose": Purpose.ENCRYPT, "secret": SECRET + b"x"}, "exactly 32", id="a cipher's key that is longer"
             ),
-            pytest.param({"name": "a b"}, "a key is named 'a b'", id="a name with a blank"),
-            pytest.param({"name": ""}, "a key is named ''", id="no name"),
-            pytest.param({"created_at": datetime(2026, 1, 1)}, "no offset from UTC", id="a time without offset"),  # noqa: DTZ001
+            pytest.param({"name": "a b"}, "the key id 'a b' is invalid", id="a name with a blank"),
+            pytest.param({"name": ""}, "the key id '' is invalid", id="no name"),
+            pytest.param({"created_at": datetime(2026, 1, 1)}, "no UTC offset", id="a time without offset"),  # noqa: DTZ001
         ],
     )
     def test_a_weak_or_nameless_key_is_refused(self, members: dict[str, Any], message: str) -> None:
@@ -75,19 +75,19 @@ class TestKey:
     @pytest.mark.parametrize("write", [pickle.dumps, copy.deepcopy])
     def test_it_is_not_pickled(self, write: Callable[[object], object]) -> None:
         """A cache, a task queue or another process would have the secret in clear."""
-        with pytest.raises(TypeError, match="the key 'k' is not pickled"):
+        with pytest.raises(TypeError, match="the key 'k' cannot be pickled"):
             write(key("k"))
 
     @pytest.mark.parametrize("purpose", [one for one in Purpose if one is not Purpose.SIGN])
     def test_only_a_key_to_sign_signs(self, purpose: Purpose) -> None:
         """A shared secret is no private key, however long it is."""
-        with pytest.raises(KeyringError, match=f"is there to {purpose.value}, not to sign"):
+        with pytest.raises(KeyringError, match=f"is to {purpose.value}, not to sign"):
             _ = key("k", purpose).private
 
     @pytest.mark.parametrize("purpose", [one for one in Purpose if one is not Purpose.ENCRYPT])
     def test_only_a_key_to_encrypt_encrypts(self, purpose: Purpose) -> None:
         """A key has one algorithm."""
-        with pytest.raises(KeyringError, match=f"is there to {purpose.value}, not to encrypt"):
+        with pytest.raises(KeyringError, match=f"is to {purpose.value}, not to encrypt"):
             _ = key("k", purpose).cipher
 
 
@@ -116,9 +116,9 @@ class TestKeyring:
     @pytest.mark.parametrize(
         ("keys", "message"),
         [
-            pytest.param([key("k"), key("k", retired_at=LATER)], "two keys are named 'k'", id="one id twice"),
-            pytest.param([key("k"), key("k", Purpose.INDEX)], "two keys are named 'k'", id="one id, two purposes"),
-            pytest.param([key("a"), key("b")], "'a' and 'b' would both seal", id="two current keys"),
+            pytest.param([key("k"), key("k", retired_at=LATER)], "two keys have the id 'k'", id="one id twice"),
+            pytest.param([key("k"), key("k", Purpose.INDEX)], "two keys have the id 'k'", id="one id, two purposes"),
+            pytest.param([key("a"), key("b")], "'a' and 'b' are both current to seal", id="two current keys"),
         ],
     )
     def test_what_could_be_confused_is_refused(self, keys: list[Key], message: str) -> None:
@@ -221,7 +221,7 @@ class TestFile:
 
     def test_a_file_that_cannot_be_read_is_not_to_be_made_anew(self, tmp_path: Path) -> None:
         """Keys that are there, with the wrong owner or at another path, are lost to nobody who reads this."""
-        with pytest.raises(KeyringError, match="name a file that this user may read") as refused:
+        with pytest.raises(KeyringError, match="name a file that this user can read") as refused:
             Keyring.from_file(tmp_path)
 
         assert "keys new" not in str(refused.value)
@@ -231,7 +231,7 @@ class TestFile:
         path = written(tmp_path / "keys.toml", key("k"))
         before = path.read_bytes()
 
-        with pytest.raises(KeyringError, match="there are keys in"):
+        with pytest.raises(KeyringError, match="already has keys"):
             write_file(path, KeyFile((key("other"),)), replace=False)
         assert path.read_bytes() == before
         assert [one.name for one in tmp_path.iterdir()] == ["keys.toml"]
@@ -254,7 +254,7 @@ class TestFile:
         assert ring.current(Purpose.SEAL).id == "old"
         written(path, key("old", retired_at=LATER), key("new"))
 
-        monkeypatch.setattr(module, "_LOOK_AGAIN_SECONDS", -1.0)
+        monkeypatch.setattr(module, "_RELOAD_SECONDS", -1.0)
 
         assert ring.current(Purpose.SEAL).id == "new"
 
@@ -265,7 +265,7 @@ class TestFile:
         old, new = Key.generate(Purpose.SIGN, AT), Key.generate(Purpose.SIGN, LATER)
         path = written(tmp_path / "keys.toml", old)
         signer = Keyring.from_file(path).signer()
-        monkeypatch.setattr(module, "_LOOK_AGAIN_SECONDS", -1.0)
+        monkeypatch.setattr(module, "_RELOAD_SECONDS", -1.0)
         first = signer.key_id
         written(path, replace(old, retired_at=LATER), new)
 
@@ -278,7 +278,7 @@ class TestFile:
         path = written(tmp_path / "keys.toml", key("first"))
 
         def add(number: int) -> None:
-            with changing(path):
+            with lock_file(path):
                 content = read_file(path)
                 time.sleep(0.01)
                 write_file(
@@ -313,7 +313,7 @@ class TestFile:
             ring.find(Purpose.SEAL, "another")
 
         assert ring.current(Purpose.SEAL).id == "k"
-        assert "the keys stay as they were" in caplog.text
+        assert "the keys were not reloaded" in caplog.text
 
     @pytest.mark.skipif(os.name != "posix", reason="a file's rights are POSIX's")
     def test_a_file_whose_rights_are_corrected_is_taken_up(self, tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ class TestDevelopment:
         with pytest.raises(KeyringError, match="these are development keys"):
             made.require_production()
         with pytest.raises(KeyringError, match="these are development keys"):
-            Keyring.find_out({"BATON_ENV": "production", "BATON_KEYS": str(tmp_path / "keys.toml")})
+            Keyring.from_environment({"BATON_ENV": "production", "BATON_KEYS": str(tmp_path / "keys.toml")})
         Keyring.generate().require_production()
 
     def test_they_do_not_take_the_place_of_others(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -372,18 +372,18 @@ class TestDevelopment:
             ring.find(Purpose.SEAL, theirs.current(Purpose.SEAL).id)
 
         assert (ring.current(Purpose.SEAL).id, ring.is_development) == ("k", False)
-        assert "are development keys now" in caplog.text
+        assert "became development keys" in caplog.text
 
 
 class TestFindOut:
     def test_a_path_is_read(self, tmp_path: Path) -> None:
         path = written(tmp_path / "k.toml", key("k"))
 
-        assert Keyring.find_out({"BATON_KEYS": str(path)}).current(Purpose.SEAL).id == "k"
+        assert Keyring.from_environment({"BATON_KEYS": str(path)}).current(Purpose.SEAL).id == "k"
 
     def test_without_any_the_development_keys_are_made(self, tmp_path: Path) -> None:
         """In the folder that is given."""
-        assert Keyring.find_out({}, tmp_path).is_development
+        assert Keyring.from_environment({}, tmp_path).is_development
 
     @pytest.mark.parametrize(
         ("environment", "message"),
@@ -398,4 +398,4 @@ class TestFindOut:
     ) -> None:
         """The variable is named."""
         with pytest.raises(KeyringError, match=message):
-            Keyring.find_out(environment, tmp_path)
+            Keyring.from_environment(environment, tmp_path)

@@ -42,7 +42,7 @@ async def test_a_stage_that_has_run_does_not_fail_for_want_of_the_key_that_signs
     async with Safeguards(Keyring.from_file(file), tmp_path / "ledger.db").opened() as guarded:
         receipt, message = await guarded.gate.accept(seal(EXAMPLE, guarded.gate.keyring), RECEIVER)
         write_file(file, KeyFile(tuple(one for one in keys if one.purpose is not Purpose.SIGN)), replace=True)
-        monkeypatch.setattr(keyring, "_LOOK_AGAIN_SECONDS", -1.0)
+        monkeypatch.setattr(keyring, "_RELOAD_SECONDS", -1.0)
 
         assert await record_return(guarded.gate, message, returned, receipt.anchor) == receipt.anchor
         await record_failure(guarded.gate, message, ValueError("down"))

@@ -180,7 +180,7 @@ class TestPeople:
         plain = await office.operator.refused("approve", handle.id, "--who", "ann", *WHY)
         assert "needs a signed decision" in " ".join(plain.split())
         other = await office.operator.refused("approve", handle.id, "--who", "ann", "--key", bob, *WHY)
-        assert "is that of bob" in " ".join(other.split())
+        assert "belongs to bob" in " ".join(other.split())
         stranger = str(office.operator.folder / "stranger.toml")
         await office.operator("keys", "decider", "ann", stranger)
         unknown = await office.operator.refused("approve", handle.id, "--key", stranger, *WHY)
@@ -206,11 +206,11 @@ class TestPeople:
                 update={"question": no.question, "digest": no.digest}
             ),
         ):
-            with pytest.raises(PipelineError, match="the signature is not that of ann"):
+            with pytest.raises(PipelineError, match="the signature over this decision is not by ann"):
                 await decide(office.worker.client, handle.id, forged)
             await handle.signal(DECIDE, forged)
         notes = (await until(handle, lambda now: len(now.notes) == 3)).notes
-        assert all("the signature is not that of ann" in note for note in notes)
+        assert all("the signature over this decision is not by ann" in note for note in notes)
         assert (await overview(handle)).waiting_for
         yes = await decide(office.worker.client, handle.id, no.model_copy(update={"approved": True}), key=key)
         assert yes.votes[0].key == key.id

@@ -92,7 +92,7 @@ class TestPlugin:
         assert (await told.result()).output == "noted"
         assert b"hunter2" not in (await run.handle.fetch_history()).to_json().encode()
         assert await is_on_record(place / "audit.db", run)
-        with pytest.raises(Exception, match="there is no keyring: name it by BATON_KEYS"):
+        with pytest.raises(Exception, match="there is no keyring: set BATON_KEYS"):
             await blind.get_workflow_handle(run.handle.id, result_type=PipelineResult).result()
 
     @pytest.mark.parametrize("by_variable", [False, True], ids=["in code", "in the environment"])
@@ -117,7 +117,7 @@ class TestPlugin:
         monkeypatch.setenv("BATON_ENV", "production")
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
         handle = await client.start_workflow(they.noted, START, id="in-production", task_queue="nobody")
-        with pytest.raises(KeyringError, match="development keys are not made here"):
+        with pytest.raises(KeyringError, match="no development keys are made"):
             Worker(client, task_queue="nobody", workflows=they.PIPELINES, activities=they.STAGES)
         await handle.terminate()
 

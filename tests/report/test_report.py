@@ -17,8 +17,8 @@ from baton.report.records import (
     ReportFindings,
     Status,
     band,
-    commands_of,
     contract_confidence,
+    split_commands,
 )
 from tests.report.report_material import EXAMPLE, REPORTS, report, reports
 
@@ -227,7 +227,7 @@ class TestCommandsOf:
 
     def test_a_command_goes_on_behind_a_backslash(self) -> None:
         """Half a command is none."""
-        assert commands_of("make \\\n  -C x \\\n# no comment here\ntrue\nlast \\") == [
+        assert split_commands("make \\\n  -C x \\\n# no comment here\ntrue\nlast \\") == [
             "make \\\n  -C x \\\n# no comment here",
             "true",
             "last \\",
@@ -241,7 +241,7 @@ class TestCommandsOf:
 
     def test_a_hostile_script_is_read_in_one_pass(self) -> None:
         """A quarter of a million lines that all go on are one command."""
-        assert len(commands_of("\\\n" * 250_000)) == 1
+        assert len(split_commands("\\\n" * 250_000)) == 1
 
 
 class TestImports:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.report.parsing import MOST_LINES, parse_report
+from baton.report.parsing import MAX_LINES, parse_report
 from baton.report.records import Readiness, ReportError
 from tests.report.report_material import EXAMPLE, markdown
 
@@ -27,7 +27,7 @@ class TestFences:
         """Each of these has an end that is not its own: read to the end of the text, they take minutes together."""
         unit = "```a\n```b\n```\n"
         with pytest.raises(ReportError, match="is missing"):
-            parse_report(unit * (MOST_LINES // 3 - 1))
+            parse_report(unit * (MAX_LINES // 3 - 1))
 
 
 class TestLabels:
@@ -38,7 +38,7 @@ class TestLabels:
         )
 
         assert (parsed.report.task, parsed.report.readiness) == ("Add login", Readiness.YES)
-        assert sum("was not read" in one.text for one in parsed.warnings) == 2
+        assert sum("was ignored" in one.text for one in parsed.warnings) == 2
 
     def test_what_is_nested_below_a_reason_belongs_to_it(self) -> None:
         """S4-purpose-b: it was lost, as only a decision's own lists were read."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.report.parsing import LONGEST, parse_report
-from baton.report.records import LONGEST_NAMED, MOST_NAMED, HandoffReport, Readiness, ReportError, Severity, Status
+from baton.report.parsing import MAX_CHARACTERS, parse_report
+from baton.report.records import MAX_FINDING_LENGTH, MAX_LISTED, HandoffReport, Readiness, ReportError, Severity, Status
 from baton.report.rendering import FORMAT, render_report
 from tests.report.report_material import EXAMPLE, NASTY, damaged, markdown, report, reports
 
@@ -113,7 +113,7 @@ class TestDamage:
                 parsed = parse_report("\n".join([*lines[:at], form, *lines[at:]]))
             except ReportError:
                 continue
-            told = any("not read" in one.text for one in parsed.warnings)
+            told = any("was ignored" in one.text for one in parsed.warnings)
             if not told and "MARK" not in parsed.report.model_dump_json():
                 lost.append(at)
 
@@ -376,7 +376,7 @@ class TestErrors:
         with pytest.raises(ReportError) as caught:
             parse_report(markdown(Status="x" * 100_000, **{f"Status: y\n**To{n}": "z" for n in range(5)}))
 
-        assert len(str(caught.value)) < (MOST_NAMED + 1) * (LONGEST_NAMED + 10)
+        assert len(str(caught.value)) < (MAX_LISTED + 1) * (MAX_FINDING_LENGTH + 10)
         assert "x" * 100 not in str(caught.value)
 
 
@@ -412,7 +412,7 @@ class TestHostile:
     def test_a_text_that_is_too_long_is_refused(self) -> None:
         """What is large belongs into an artifact."""
         with pytest.raises(ReportError, match=r"^the report has 262,145 characters"):
-            parse_report("x" * (LONGEST + 1))
+            parse_report("x" * (MAX_CHARACTERS + 1))
 
     @pytest.mark.parametrize("unit", SLOW, ids=repr)
     def test_a_text_that_is_made_to_be_slow_is_not(self, unit: str) -> None:

@@ -14,7 +14,7 @@ from baton.report.records import (
     ReportFindings,
     Status,
 )
-from baton.report.rules import logged, report_patch
+from baton.report.rules import format_decision, report_patch
 from tests.core.material import batons, ref
 from tests.report.report_material import EXAMPLE, report, reports
 
@@ -48,7 +48,7 @@ class TestReportPatch:
         after = apply_patch(baton, report_patch(found, baton))
 
         assert after.decision_log[: len(baton.decision_log)] == baton.decision_log
-        assert {logged(one) for one in found.context.decisions} <= set(after.decision_log)
+        assert {format_decision(one) for one in found.context.decisions} <= set(after.decision_log)
         assert set(found.blockers) <= set(after.open_questions)
 
     def test_what_was_there_is_kept_and_stands_once(self) -> None:
@@ -85,7 +85,7 @@ class TestReportPatch:
         shown = frozenset({"current_state"})
         found = report(blockers=["B?"], findings=ReportFindings(artifacts_created=["`src/b.ts` - new"]))
 
-        after = apply_patch(whole, report_patch(found, whole.restricted(shown, None), shown=shown))
+        after = apply_patch(whole, report_patch(found, whole.restricted(shown, None), visible_fields=shown))
 
         assert (after.open_questions, after.work_scope) == (["A?"], ["src/a.ts"])
         assert [one.id for one in after.artifacts] == ["art-1"]
@@ -116,4 +116,4 @@ class TestLogged:
     )
     def test_a_decision_is_an_entry_of_the_log(self, decision: ReportDecision, entry: str) -> None:
         """X-3: with its reason and what was rejected."""
-        assert logged(decision) == entry
+        assert format_decision(decision) == entry

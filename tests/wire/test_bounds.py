@@ -13,7 +13,7 @@ from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import MalformedMessageError, PatchError
 from baton.handoff.store_gate import SchemaGate, handoff_gate
-from baton.report.parsing import LONGEST, parse_report
+from baton.report.parsing import MAX_CHARACTERS, parse_report
 from baton.report.records import ReportError
 from baton.wire.json_values import MAX_MESSAGE_VALUES, MAX_VALUES, count_containers, find_excess, loads_strict
 from baton.wire.text import MAX_FAULTS, describe_faults, list_faults
@@ -175,7 +175,7 @@ class TestReports:
             "```\n",
             "a\n",
         ):
-            for size in (LONGEST, 3_000):
+            for size in (MAX_CHARACTERS, 3_000):
                 text = unit * (size // len(unit))
                 work = steps(lambda: _read(text))  # noqa: B023
                 if work > 1_000_000:
