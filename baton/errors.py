@@ -1,37 +1,37 @@
-"""Every exception Baton raises, in one tree; this module imports nothing, so any ring may use it.
+"""All exceptions of Baton, as one tree; this module imports nothing, so any module may import it.
 
 ```
-BatonError                    catch this for "anything Baton itself refused"
-├── PatchError                a stage's patch breaks a rule; nothing of it was applied
-├── ArtifactError             the artifact store cannot give or take what was asked
-│   ├── ArtifactUnavailableError  the store cannot be written right now: try again
+BatonError                    catch this for any error of Baton itself
+├── PatchError                a patch breaks a rule; nothing of it was applied
+├── ArtifactError             an operation of the artifact store failed
+│   ├── ArtifactUnavailableError  the store is not writable now: try again
 │   ├── ArtifactNotFoundError     no artifact with that hash
-│   ├── ArtifactCorruptError      the stored bytes no longer have their hash
-│   └── ArtifactConflictError     an id that is taken, with another hash
+│   ├── ArtifactCorruptError      the stored bytes do not match their hash
+│   └── ArtifactConflictError     an id that is already used for another hash
 ├── PipelineError             a pipeline cannot continue
-│   ├── StageFailedError          a stage failed, or was refused as often as allowed
-│   ├── ApprovalDeniedError       a person, or the deadline, said no
-│   ├── OutcomeMismatchError      the code asks for another stage than the one recorded
-│   ├── BudgetExhaustedError      the budget is used up, and the pipeline declared to stop then
-│   └── InputError                what a step is to be given cannot be handed on, or is not what it expects
-├── ConfigurationError        a worker lacks what a stage needs; the run waits for one that has it
-├── AgentError                an agent could not do its stage: its model, its program or its answer failed
+│   ├── StageFailedError          a stage failed, or its patches were rejected
+│   ├── ApprovalDeniedError       a person or the deadline denied
+│   ├── OutcomeMismatchError      the code runs another step than the recorded one
+│   ├── BudgetExhaustedError      the budget is used up, and the pipeline stops then
+│   └── InputError                an input of a step is missing, too large or of a wrong type
+├── ConfigurationError        a worker lacks what a stage needs; the run waits for another worker
+├── AgentError                an agent failed: its model, its program or its answer
 ├── HandoffError              a handoff cannot be made, read or routed
-│   ├── MalformedMessageError     received bytes are not JSON that every reader reads alike
+│   ├── MalformedMessageError     received bytes are not unambiguous JSON
 │   └── RoutingError              no agent fits the target
-├── HistoryError              an event history does not hold what was asked of it
+├── HistoryError              an event history lacks what was requested
 ├── PayloadError              a payload cannot be decoded: it is damaged or too large
 │   └── NewerPayloadError         it was written by a newer Baton
 └── ServerError               no Temporal server could be found, started or reached
 ```
 
-The errors of contracts, reports, the ledger and the vault hang below `BatonError` in modules of their own.
-Misuse by a programmer is a `TypeError` or `ValueError` where it starts, not one of these.
+Contracts, reports, the ledger and the vault define further subclasses of `BatonError` in their own modules.
+Misuse by a programmer raises `TypeError` or `ValueError` instead.
 """
 
 
 class BatonError(Exception):
-    """The root of everything Baton raises by itself."""
+    """The base of all errors of Baton."""
 
 
 class PatchError(BatonError):
@@ -51,19 +51,19 @@ class PatchError(BatonError):
 
 
 class ArtifactError(BatonError):
-    """The artifact store cannot give or take what was asked."""
+    """An operation of the artifact store failed."""
 
 
 class ArtifactUnavailableError(ArtifactError):
-    """The artifact store cannot be written right now, as on a full disk; it is worth trying again."""
+    """The artifact store is not writable now, for example because the disk is full; try again."""
 
 
 class ArtifactNotFoundError(ArtifactError):
-    """The store holds nothing under that hash."""
+    """The store has no artifact with that hash."""
 
 
 class ArtifactCorruptError(ArtifactError):
-    """Stored bytes no longer have the hash they are stored under."""
+    """Stored bytes do not match their hash."""
 
 
 class ArtifactConflictError(ArtifactError):
@@ -75,46 +75,46 @@ class PipelineError(BatonError):
 
 
 class StageFailedError(PipelineError):
-    """A stage failed, or was refused as often as its options allow; the baton is as it was before it."""
+    """A stage failed, or its patches were rejected as often as its terms allow; the baton is unchanged."""
 
 
 class PayloadTooLargeError(StageFailedError):
-    """Something that a step sends, or a run returns, is larger than the server takes, and there is no artifact store.
+    """A payload exceeds the server's limit, and there is no artifact store.
 
     Attributes:
-        size: Its size in bytes, compressed where payloads are.
-        limit: The most that is taken.
+        size: The size in bytes, after compression if enabled.
+        limit: The limit in bytes.
     """
 
     def __init__(self, kind: str, size: int, limit: int) -> None:
         self.size, self.limit = size, limit
         super().__init__(
             f"{kind} has {size:,} bytes as it would be stored, and without an artifact store the server takes "
-            f"{limit:,}: give the workers one (BATON_ARTIFACTS, WorkerParts(artifacts=…)), or hand it on as an artifact"
+            f"{limit:,}: give the workers one (BATON_ARTIFACTS, WorkerParts(artifacts=…)), or pass it as an artifact"
         )
 
 
 class ApprovalDeniedError(PipelineError):
-    """A person, or the deadline, denied an approval."""
+    """A person or the deadline denied an approval."""
 
 
 class OutcomeMismatchError(PipelineError):
-    """A recorded outcome belongs to another step than the one the code asks for."""
+    """A recorded outcome belongs to another step than the one that the code runs."""
 
 
 class InputError(PipelineError, ValueError):
-    """What a step is to be given cannot be handed on, or is not what its code expects."""
+    """An input of a step is missing, too large, or of a type that is not allowed or not expected."""
 
 
 class RecordedBatonError(PipelineError):
-    """A recorded baton does not fit the pipeline's type of baton: a field of it has changed since."""
+    """A recorded baton does not fit the pipeline's baton type, because a field has changed."""
 
 
 class ConfigurationError(BatonError):
-    """A worker lacks what a stage needs, and another worker may have it; the stage did not begin its work.
+    """A worker lacks what a stage needs, and another worker may have it; the stage did not start.
 
-    The run is suspended until a worker that may have it is started, and none of the stage's tries is used up. Raise
-    it in a stage of your own, with what is missing and what to do, before anything was done or paid.
+    The run is suspended until a suitable worker starts, without using up an attempt. Raise it in your own stages
+    before any work or cost, with what is missing and what to do.
 
     Example:
         >>> raise ConfigurationError("this worker has no SEARCH_KEY; set it")
@@ -124,15 +124,15 @@ class ConfigurationError(BatonError):
 
 
 class AgentError(BatonError):
-    """An agent could not do its stage; nothing of what it answered was applied.
+    """An agent failed; nothing of its answer was applied.
 
-    Its text goes into the history: it never holds a key, nor what a provider answered word for word.
+    The message is stored in the history, so it contains neither keys nor a provider's verbatim answer.
 
     Attributes:
-        permanent: Whether another run would fail as well: a wrong key, an unknown model, a refused request.
-        waits: Whether waiting for minutes may help: the provider limits the rate, is overloaded or cannot be reached.
-            Such a run is repeated after growing pauses.
-        retry_after: After how many seconds the provider wants to be asked again, if it said so.
+        permanent: Whether a retry would fail as well: a wrong key, an unknown model, a rejected request.
+        waits: Whether waiting for minutes may help: the provider limits the rate, is overloaded or unreachable. The
+            run is retried after growing pauses.
+        retry_after: The seconds that the provider asks to wait, if known.
 
     Example:
         >>> AgentError("the provider answered 429", waits=True, retry_after=2.5).permanent
@@ -149,7 +149,7 @@ class AgentError(BatonError):
 
 
 class HistoryError(BatonError):
-    """An event history does not hold what was asked of it."""
+    """An event history lacks what was requested."""
 
 
 class PayloadError(BatonError):
@@ -157,7 +157,7 @@ class PayloadError(BatonError):
 
 
 class NewerPayloadError(PayloadError):
-    """A payload was written by a newer Baton, and can be decoded once this one is upgraded."""
+    """A payload was written by a newer Baton; upgrade to decode it."""
 
 
 class ServerError(BatonError):
@@ -169,12 +169,12 @@ class HandoffError(BatonError):
 
 
 class MalformedMessageError(HandoffError):
-    """Received bytes are not JSON that every reader reads alike; the message never quotes them."""
+    """Received bytes are not unambiguous JSON; the message never quotes them."""
 
 
 class RoutingError(HandoffError):
-    """No agent fits the target of a handoff; the message names what comes nearest."""
+    """No agent fits the target of a handoff; the message names the closest."""
 
 
 class BudgetExhaustedError(PipelineError):
-    """The budget is used up, and the pipeline declared to stop then."""
+    """The budget is used up, and the pipeline stops then."""

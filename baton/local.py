@@ -23,7 +23,7 @@ from baton.plugin import BatonPlugin
 from baton.runs.cli_decide import LiveView, can_ask
 from baton.runs.client_connection import Connection, connect
 from baton.wire.json_values import Json
-from baton.worker import Settings, defined_in, plugin_for
+from baton.worker import Settings, collect_served, plugin_for
 
 
 def run(
@@ -98,7 +98,7 @@ async def _run(
     plugin: BatonPlugin | None,
     quiet: bool,
 ) -> PipelineResult:
-    module = defined_in([sys.modules[pipeline.__module__]])
+    module = collect_served([sys.modules[pipeline.__module__]])
     pipelines = {pipeline, *module.pipelines}
     name = workflow_type(pipeline)
     async with AsyncExitStack() as stack:
@@ -115,7 +115,7 @@ async def _run(
             if not _configured_address():
                 export = f"export TEMPORAL_ADDRESS={client.service_client.config.target_host}"
                 console.print(f"for commands in another terminal: {export}", style="dim", soft_wrap=True)
-            await LiveView(client, console, plugin._providing.parts.artifacts, asks=can_ask()).show(handle.id)
+            await LiveView(client, console, plugin._provider.parts.artifacts, asks=can_ask()).show(handle.id)
         return await handle.result()
 
 

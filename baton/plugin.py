@@ -1,9 +1,9 @@
-"""One Temporal plugin that makes a client and its workers speak Baton.
+"""`BatonPlugin`: the Temporal plugin for clients and workers that run Baton.
 
-Give it to `Client.connect(plugins=[BatonPlugin()])`; workers made from that client inherit it, and a
-`Replayer` takes it too. It sets the data converter, passes `baton` through the workflow sandbox, turns any
-exception of a pipeline's code into a failed run, labels new runs for search, and gives stages their
-artifact store and token counter. Its workers have safeguards: keys and ledger are found when the first is made.
+Pass it to `Client.connect(plugins=[BatonPlugin()])`; workers of that client inherit it, and a `Replayer` accepts it as
+well. It sets the data converter, passes `baton` through the workflow sandbox, fails a run on any exception of its code,
+adds search attributes to new runs, and provides stages with an artifact store and a token counter. Workers have
+safeguards: the first worker loads keys and ledger.
 """
 
 import asyncio
@@ -59,30 +59,30 @@ if TYPE_CHECKING:
     from baton.telemetry.spans import OpenTelemetryTracing
 
 OFF: Literal["off"] = "off"
-"""What `BatonPlugin(safeguards=…)` and `BATON_SAFEGUARDS` take in place of safeguards: there are none."""
+"""The value of `BatonPlugin(safeguards=…)` and `BATON_SAFEGUARDS` that disables safeguards."""
 WORKFLOW_TASKS = 8
-"""How many workflow tasks a worker takes at a time. Workflow code runs one at a time anyway, under Python's lock.
+"""The concurrent workflow tasks of a worker; Python's lock runs their code one at a time anyway.
 
-After a restart each task replays its run: of a hundred taken at once most would time out, and be done again.
+After a restart each task replays its run: of a hundred at once, most would time out and be repeated.
 """
-_SUMMARY_CHARACTERS = 200  # the server takes 400 bytes
-_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_HEARTBEAT_PAUSE = timedelta(milliseconds=250)  # between two that are sent; so much of a bill a lost worker may cost
-_INSTEAD = (
-    "Otherwise ask workflow.now(), workflow.random(), workflow.uuid4() or workflow.sleep(), and do in a stage what "
-    "needs files, the network or the environment."
+_MAX_SUMMARY_LENGTH = 200  # the server accepts 400 bytes
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_HEARTBEAT_INTERVAL = timedelta(milliseconds=250)  # a lost worker loses at most the charges of this time
+_SANDBOX_HINT = (
+    "Otherwise use workflow.now(), workflow.random(), workflow.uuid4() or workflow.sleep(), and use files, the network "
+    "and the environment only in stages."
 )
 _FRAMEWORKS = (
     *("pydantic_ai", "langgraph", "langchain", "langchain_core", "langchain_openai", "langchain_anthropic"),
     *("openai", "anthropic", "httpx", "httpx2", "httpcore", "httpcore2", "requests"),
 )
-"""What a file with a pipeline may import beside it for its agents; most of them cannot be loaded in the sandbox."""
-_DEFINITION = "__temporal_activity_definition"  # what Temporal has at each activity
-_METADATA = "__temporal_workflow_metadata"  # the query by which the UI asks for a run's current details
+"""Modules that a pipeline's file may import for its agents; most of them cannot be loaded in the sandbox."""
+_DEFINITION = "__temporal_activity_definition"  # set by Temporal on each activity
+_METADATA = "__temporal_workflow_metadata"  # the UI's query for a run's current details
 
 
 class BatonPlugin(SimplePlugin):
-    """What makes a Temporal client and its workers speak Baton; see the module.
+    """The Temporal plugin for clients and workers that run Baton.
 
     Example:
         ```python
@@ -105,43 +105,43 @@ class BatonPlugin(SimplePlugin):
         """Set up the plugin.
 
         Args:
-            parts: What stages are provided with; by default the deployment's artifact store (`BATON_ARTIFACTS`, else
-                `.baton/artifacts`). The store also has large payloads: what a worker writes above 8 KiB as stored
-                (16 KiB of text or more) and what a client sends above 256 KiB. Who reads such runs needs the same one.
-            compress: Compress what goes into the history.
-            searchable: Label new runs with Baton's search attributes. The namespace must have them:
-                `baton dev` and docker-compose.yml create them, `baton doctor` tells whether they are there.
-            safeguards: Keys, ledger and safety policy. With them every stage is begun by a sealed handoff, which
-                its worker validates and puts on record first. By default those that the environment names, as for
-                `worker.py`: `BATON_KEYS`, `BATON_LEDGER` and their like, else keys and ledger in `.baton`. They are
-                made, outside production, when the first worker is. `"off"`: none; stages are begun by plain inputs.
-            keyring: The keys, where neither `safeguards` nor the environment has them: of a service that reads what
-                is encrypted, or signals handoffs.
-            encrypt: Encrypt what is written; by default as `BATON_ENCRYPT` says.
-            tracing: Where the spans of what is started and of every stage go; `baton.telemetry.tracing.open_tracing`.
+            parts: What workers provide to stages; by default the deployment's artifact store (`BATON_ARTIFACTS`, else
+                `.baton/artifacts`). The store also holds large payloads: of a worker above 8 KiB as stored (16 KiB of
+                text or more), of a client above 256 KiB. Readers of such runs need the same store.
+            compress: Compress payloads.
+            searchable: Set Baton's search attributes on new runs. The namespace must have them: `baton dev` and
+                docker-compose.yml create them, and `baton doctor` checks them.
+            safeguards: Keys, ledger and safety policy. Each stage then starts with a signed handoff, which its worker
+                validates and records first. By default they come from the environment, as for `worker.py`:
+                `BATON_KEYS`, `BATON_LEDGER` and the like, else keys and ledger in `.baton`, which the first worker
+                creates outside production. `"off"` disables them; stages then start with plain inputs.
+            keyring: The keys of a service that decrypts payloads or signals handoffs, if neither `safeguards` nor the
+                environment has them.
+            encrypt: Encrypt payloads; by default as in `BATON_ENCRYPT`.
+            tracing: Exports spans of clients and stages, from `baton.telemetry.tracing.open_tracing`.
 
         Raises:
-            KeyringError: Production was given development keys.
+            KeyringError: Development keys are used in production.
         """
         parts = parts or WorkerParts(artifacts=default_store())
-        self._providing = _Providing(parts, _Guarding(safeguards, keyring))
-        self._stores_here = is_on_this_machine(parts.artifacts)
-        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(self._providing)]
+        self._provider = _PartsProvider(parts, _SafeguardSource(safeguards, keyring))
+        self._store_is_local = is_on_this_machine(parts.artifacts)
+        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(self._provider)]
         if tracing is not None:
             interceptors[:0] = [TracedClient(tracing), TracedWorker(tracing)]
         if searchable:
-            interceptors.append(_Labels())
+            interceptors.append(_SearchAttributes())
         if isinstance(safeguards, Safeguards):
             encrypt = safeguards.encrypt
         elif safeguards is None:
             encrypt = encrypt or is_encryption_enabled(os.environ)
-        keys = self._providing.guarding.keys
+        keys = self._provider.source.keys
         converter = data_converter(parts.artifacts, compress=compress, keyring=keys, encrypt=encrypt)
         super().__init__(
             "baton",
             data_converter=converter,
             interceptors=interceptors,
-            workflow_runner=partial(_runner, kind=runner_for(converter)),
+            workflow_runner=partial(_make_runner, kind=runner_for(converter)),
             workflow_failure_exception_types=[AnyFault],
         )
         self._own_activities: list[Callable[..., Any]] = [
@@ -153,58 +153,58 @@ class BatonPlugin(SimplePlugin):
         ]
 
     def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
-        """Set up a worker as the client was, and have its stages measured by the client's runtime.
+        """Configure a worker, with metrics in the client's runtime.
 
         Raises:
-            TypeError: A workflow's `__init__` takes its input and lacks `@workflow.init`: no run of it could begin.
-                Or a function among the activities is neither a stage nor an activity.
-            KeyringError: There are no keys for the safeguards, and this is production.
-            ValueError: A `BATON_…` variable has a value that cannot be used.
+            TypeError: A workflow's `__init__` takes an input and lacks `@workflow.init`, so no run could start, or a
+                function among the activities is neither a stage nor an activity.
+            KeyringError: The safeguards have no keys, in production.
+            ValueError: A `BATON_…` variable has an invalid value.
         """
-        self._providing.guarding.find(self._providing.parts.artifacts)
+        self._provider.source.load(self._provider.parts.artifacts)
         config = super().configure_worker(config)
         for kind in config.get("workflows") or []:
             _check_init(kind)
-        for one in config.get("activities") or []:
-            if not hasattr(one, _DEFINITION):
+        activities = list(config.get("activities") or [])
+        for activity in activities:
+            if not hasattr(activity, _DEFINITION):
                 raise TypeError(
-                    f"{one!r} is not a stage: write @stage above it, or @activity.defn for a plain activity"
+                    f"{activity!r} is not a stage: write @stage above it, or @activity.defn for a plain activity"
                 )
-        # A stage's bill is in its heartbeats: by default the SDK keeps them back for 0.8 of the heartbeat timeout.
-        pause = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_PAUSE)
-        config["max_heartbeat_throttle_interval"] = min(pause, _HEARTBEAT_PAUSE)
-        if grace := _grace(config.get("graceful_shutdown_timeout")):
+        # Heartbeats carry a stage's cost; by default the SDK delays them for 0.8 of the heartbeat timeout.
+        interval = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_INTERVAL)
+        config["max_heartbeat_throttle_interval"] = min(interval, _HEARTBEAT_INTERVAL)
+        if grace := _grace_period(config.get("graceful_shutdown_timeout")):
             config["graceful_shutdown_timeout"] = grace
-        if self._stores_here:  # more at a time gains nothing from a disk, and costs a task for every small payload
+        if self._store_is_local:  # concurrency gains nothing on a disk, and costs a task for each small payload
             config["max_workflow_task_external_storage_concurrency"] = 1
-        given = list(config.get("activities") or [])
-        names = {_activity_name(one) for one in given}  # what the worker brings itself stays its own
+        names = {_activity_name(activity) for activity in activities}  # these replace Baton's own
         missing = MissingParts({*names, *map(_activity_name, self._own_activities)})
         own = [*self._own_activities, *missing.activities]
-        config["activities"] = [*given, *(one for one in own if _activity_name(one) not in names)]
+        config["activities"] = [*activities, *(activity for activity in own if _activity_name(activity) not in names)]
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
         cache = RunCache()
-        config["workflow_runner"] = _keeping(config.get("workflow_runner"), cache)
-        config["unsandboxed_workflow_runner"] = _keeping(_unsandboxed(config.get("unsandboxed_workflow_runner")), cache)
+        config["workflow_runner"] = _with_cache(config.get("workflow_runner"), cache)
+        config["unsandboxed_workflow_runner"] = _with_cache(_guard(config.get("unsandboxed_workflow_runner")), cache)
         warn_of_clear_text(config["client"].data_converter)
         use_worker_threshold(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
-        self._providing.parts = dataclasses.replace(self._providing.parts, metrics=metrics)
+        self._provider.parts = dataclasses.replace(self._provider.parts, metrics=metrics)
         config["interceptors"] = [*(config.get("interceptors") or []), missing, MeteredWorker(metrics)]
         return config
 
     async def connect_service_client(
         self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
     ) -> ServiceClient:
-        """Connect to a server on this machine without gzip, which only takes time where nothing crosses a network."""
+        """Connect, without gzip to a server on this machine, where compression only takes time."""
         if config.grpc_compression is GrpcCompression.GZIP and is_loopback(host_of(config.target_host)):
             config = dataclasses.replace(config, grpc_compression=GrpcCompression.NONE)
         return await next(config)
 
     async def run_worker(self, worker: worker.Worker, next: Callable[[worker.Worker], Awaitable[None]]) -> None:
-        """Run a worker, with the ledger open if there is one; what holds up its event loop is logged.
+        """Run a worker with an open ledger, if any, and log what blocks its event loop.
 
         Raises:
             LedgerError: The ledger cannot be opened.
@@ -212,13 +212,13 @@ class BatonPlugin(SimplePlugin):
         """
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._providing.opened())
+                await stack.enter_async_context(self._provider.open())
             except Exception:
-                # Only a worker that has begun can end: `async with worker` would wait for this one for ever.
-                stopping = asyncio.create_task(worker.shutdown())
-                with suppress(Exception):  # the first reason is the one to tell
+                # A worker must run to shut down; otherwise `async with worker` waits for ever.
+                shutdown = asyncio.create_task(worker.shutdown())
+                with suppress(Exception):  # the first error counts
                     await next(worker)
-                await stopping
+                await shutdown
                 raise
             stack.enter_context(event_loop_watchdog())
             runner = worker.config(active_config=True).get("workflow_runner")
@@ -227,171 +227,170 @@ class BatonPlugin(SimplePlugin):
             await next(worker)
 
 
-def _grace(given: timedelta | None) -> timedelta | None:
-    """Return how long stages may take to finish after a stop: what the worker says, or `BATON_GRACE_SECONDS`."""
-    return given or timedelta(seconds=float(os.environ.get("BATON_GRACE_SECONDS") or 0)) or None
+def _grace_period(configured: timedelta | None) -> timedelta | None:
+    """Return how long stages may take to finish after a stop: as configured, or `BATON_GRACE_SECONDS`."""
+    return configured or timedelta(seconds=float(os.environ.get("BATON_GRACE_SECONDS") or 0)) or None
 
 
 def _check_init(kind: type) -> None:
-    """Refuse a workflow whose `__init__` is not given what it takes."""
-    init = vars(kind).get("__init__", object.__init__)  # the SDK, too, wants it in the class itself
-    taken = [*inspect.signature(init).parameters.values()][1:]
-    needed = [one.name for one in taken if one.default is one.empty and one.kind not in _COLLECTING]
-    if needed and not hasattr(init, "__temporal_workflow_init"):
+    """Raise an error for a workflow whose `__init__` takes an argument but does not get it."""
+    init = vars(kind).get("__init__", object.__init__)  # the SDK also looks only in the class itself
+    parameters = [*inspect.signature(init).parameters.values()][1:]
+    required = [item.name for item in parameters if item.default is item.empty and item.kind not in _VARIADIC]
+    if required and not hasattr(init, "__temporal_workflow_init"):
         raise TypeError(
-            f"{kind.__qualname__}.__init__ takes {', '.join(needed)}, and Temporal gives it nothing: write "
+            f"{kind.__qualname__}.__init__ takes {', '.join(required)}, and Temporal passes nothing: write "
             "@workflow.init above it"
         )
 
 
-class _Guarding:
-    """The safeguards of a plugin's workers: given, found when the first worker is made, or off."""
+class _SafeguardSource:
+    """The safeguards of a plugin's workers: configured, loaded for the first worker, or off."""
 
-    def __init__(self, given: Safeguards | str | None, keyring: Keyring | None) -> None:
-        if isinstance(given, str) and given != OFF:
-            raise ValueError(f"safeguards is {given!r}; give Safeguards(…) or {OFF!r}")
-        self.keys = KeySource(
-            given.keyring if isinstance(given, Safeguards) else keyring, from_environment=given is None
-        )
-        self.shared = given.shared() if isinstance(given, Safeguards) else None
-        self._finds = given is None
+    def __init__(self, configured: Safeguards | str | None, keyring: Keyring | None) -> None:
+        if isinstance(configured, str) and configured != OFF:
+            raise ValueError(f"safeguards is {configured!r}; expected Safeguards(…) or {OFF!r}")
+        safeguards = configured if isinstance(configured, Safeguards) else None
+        self.keys = KeySource(safeguards.keyring if safeguards else keyring, from_environment=configured is None)
+        self.shared = safeguards.shared() if safeguards else None
+        self._loads = configured is None
 
-    def find(self, artifacts: ArtifactStore | None) -> None:
-        """Find the safeguards that the environment names, once."""
-        if not self._finds:
+    def load(self, artifacts: ArtifactStore | None) -> None:
+        """Load the safeguards from the environment, once."""
+        if not self._loads:
             return
         settings = SafeguardSettings.of(os.environ)
         if settings.seals:
             self.shared = settings.with_keys(self.keys.require(), artifacts).shared()
-        self._finds = False
+        self._loads = False
 
 
-class _Providing:
-    """What a worker provides to its stages; the gate only while a worker runs."""
+class _PartsProvider:
+    """Provides the worker's parts to its stages, with the gate while a worker runs."""
 
-    def __init__(self, parts: WorkerParts, guarding: _Guarding) -> None:
+    def __init__(self, parts: WorkerParts, source: _SafeguardSource) -> None:
         self.parts = parts
-        self.guarding = guarding
+        self.source = source
         self._guarded: WeakKeyDictionary[asyncio.AbstractEventLoop, WorkerParts] = WeakKeyDictionary()
 
-    def here(self) -> WorkerParts:
-        """Return what the workers of this event loop provide."""
+    def current(self) -> WorkerParts:
+        """Return the parts of the workers in this event loop."""
         return self._guarded.get(asyncio.get_running_loop(), self.parts)
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[None]:
         """Provide the gate inside the `with` block."""
-        if self.guarding.shared is None:
+        if self.source.shared is None:
             yield
             return
-        async with self.guarding.shared.open() as guarded:
+        async with self.source.shared.open() as guarded:
             parts = dataclasses.replace(self.parts, gate=guarded.gate, vault=guarded.vault)
             self._guarded[asyncio.get_running_loop()] = parts
             yield
 
 
-def _runner(
-    given: worker.WorkflowRunner | None, *, kind: type[SandboxedWorkflowRunner] = SandboxedWorkflowRunner
+def _make_runner(
+    configured: worker.WorkflowRunner | None, *, kind: type[SandboxedWorkflowRunner] = SandboxedWorkflowRunner
 ) -> worker.WorkflowRunner:
-    """Return the sandbox with `baton` and the frameworks of agents passed through: loading them again costs, or fails.
+    """Return the sandbox with `baton` and agent frameworks passed through, because reloading them is slow or fails.
 
-    `agents` may be a package of the user's own, which stays in the sandbox.
+    A user's own package named `agents` stays in the sandbox.
     """
-    sandbox = given or SandboxedWorkflowRunner()
+    sandbox = configured or SandboxedWorkflowRunner()
     if not isinstance(sandbox, SandboxedWorkflowRunner):
-        return _unsandboxed(sandbox)
+        return _guard(sandbox)
     openai_agents = ["agents"] if hasattr(sys.modules.get("agents"), "RunContextWrapper") else []
     restrictions = sandbox.restrictions.with_passthrough_modules("baton", *_FRAMEWORKS, *openai_agents)
     return kind(restrictions=restrictions, runner_class=sandbox.runner_class)
 
 
-def _unsandboxed(given: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
-    """Return a runner without Baton's sandbox, guarded."""
-    return given if isinstance(given, GuardedRunner) else GuardedRunner(given or worker.UnsandboxedWorkflowRunner())
+def _guard(runner: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
+    """Return a guarded runner without Baton's sandbox."""
+    return runner if isinstance(runner, GuardedRunner) else GuardedRunner(runner or worker.UnsandboxedWorkflowRunner())
 
 
-def _keeping(runner: worker.WorkflowRunner | None, cache: RunCache) -> worker.WorkflowRunner:
+def _with_cache(runner: worker.WorkflowRunner | None, cache: RunCache) -> worker.WorkflowRunner:
     """Return one of Baton's runners as a worker has it."""
     assert isinstance(runner, GuardedRunner | PipelineRunner)  # noqa: S101 - the plugin has put it there
     return dataclasses.replace(runner, cache=cache)
 
 
 def _activity_name(activity: Callable[..., Any]) -> str | None:
-    """Return the name under which an activity is known; None if it stands for all others."""
+    """Return the name of an activity; None for a dynamic one."""
     definition = getattr(activity, _DEFINITION, None)
     return getattr(definition, "name", None)
 
 
-class _Labels(client.Interceptor):
-    """Gives every pipeline that is started a task id and search attributes."""
+class _SearchAttributes(client.Interceptor):
+    """Sets the task id and search attributes of new pipelines."""
 
     def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
-        return _LabellingClient(next)
+        return _SearchAttributesClient(next)
 
 
-class _LabellingClient(client.OutboundInterceptor):
+class _SearchAttributesClient(client.OutboundInterceptor):
     async def start_workflow(self, input: client.StartWorkflowInput) -> client.WorkflowHandle[Any, Any]:
         start = input.args[0] if len(input.args) == 1 else None
         if isinstance(start, PipelineInput):
             start = start.model_copy(update={"task_id": start.task_id or str(uuid4())})
             input.args = [start]
-            input.search_attributes = _labelled(
+            input.search_attributes = _add_attributes(
                 input.search_attributes, start_attributes(input.workflow, start.task_id)
             )
-            input.static_summary = input.static_summary or disarm(start.goal[:_SUMMARY_CHARACTERS])
+            input.static_summary = input.static_summary or disarm(start.goal[:_MAX_SUMMARY_LENGTH])
         return await super().start_workflow(input)
 
     async def create_schedule(self, input: client.CreateScheduleInput) -> client.ScheduleHandle:
         action = input.schedule.action
         start = action.args[0] if isinstance(action, client.ScheduleActionStartWorkflow) and action.args else None
         if isinstance(action, client.ScheduleActionStartWorkflow) and isinstance(start, PipelineInput):
-            # Each run is a task of its own, whose id only the run knows: it labels itself with it.
-            ours = [one for one in start_attributes(action.workflow, "") if one.value]
-            action.typed_search_attributes = _labelled(action.typed_search_attributes, ours)
-            action.static_summary = action.static_summary or disarm(start.goal[:_SUMMARY_CHARACTERS])
+            # Each run is its own task and sets the task's search attribute itself.
+            attributes = [pair for pair in start_attributes(action.workflow, "") if pair.value]
+            action.typed_search_attributes = _add_attributes(action.typed_search_attributes, attributes)
+            action.static_summary = action.static_summary or disarm(start.goal[:_MAX_SUMMARY_LENGTH])
         return await super().create_schedule(input)
 
 
-def _labelled(given: object, ours: Sequence[SearchAttributePair[Any]]) -> TypedSearchAttributes:
+def _add_attributes(existing: object, added: Sequence[SearchAttributePair[Any]]) -> TypedSearchAttributes:
     """Return the caller's search attributes with Baton's added."""
-    if given is not None and not isinstance(given, TypedSearchAttributes):
+    if existing is not None and not isinstance(existing, TypedSearchAttributes):
         raise TypeError("search_attributes must be TypedSearchAttributes for a pipeline; found the untyped form")
-    names = {pair.key.name for pair in ours}
-    return TypedSearchAttributes([*(pair for pair in given or () if pair.key.name not in names), *ours])
+    names = {pair.key.name for pair in added}
+    return TypedSearchAttributes([*(pair for pair in existing or () if pair.key.name not in names), *added])
 
 
 class _WorkerInterceptor(worker.Interceptor):
-    """Gives stages what their worker provides, and ends runs whose code fails."""
+    """Provides parts to stages, and fails runs whose code raises."""
 
-    def __init__(self, providing: _Providing) -> None:
-        self._providing = providing
+    def __init__(self, provider: _PartsProvider) -> None:
+        self._provider = provider
 
     def intercept_activity(self, next: worker.ActivityInboundInterceptor) -> worker.ActivityInboundInterceptor:
-        return _ProvidingActivity(next, self._providing)
+        return _ActivityWithParts(next, self._provider)
 
     def workflow_interceptor_class(
         self, input: worker.WorkflowInterceptorClassInput
     ) -> type[worker.WorkflowInboundInterceptor]:
-        if self._providing.guarding.shared is not None:
+        if self._provider.source.shared is not None:
             input.unsafe_extern_functions[SEALS] = lambda: True
         return PipelineInbound
 
 
-class _ProvidingActivity(worker.ActivityInboundInterceptor):
-    def __init__(self, next: worker.ActivityInboundInterceptor, providing: _Providing) -> None:
+class _ActivityWithParts(worker.ActivityInboundInterceptor):
+    def __init__(self, next: worker.ActivityInboundInterceptor, provider: _PartsProvider) -> None:
         super().__init__(next)
-        self._providing = providing
+        self._provider = provider
 
     async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
-        with worker_parts(self._providing.here()):
+        with worker_parts(self._provider.current()):
             return await super().execute_activity(input)
 
 
 class PipelineInbound(worker.WorkflowInboundInterceptor):
-    """What surrounds the code of a run."""
+    """Intercepts queries, updates, signals and the code of a run."""
 
     async def handle_query(self, input: worker.HandleQueryInput) -> Any:
-        """Answer a query; what the run itself has set as its details stands above the page."""
+        """Answer a query, with Baton's page below the run's own details."""
         answer = await super().handle_query(input)
         page = workflow.get_query_handler(QUERY_DETAILS) if input.query == _METADATA else None
         if page is not None:
@@ -399,58 +398,59 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         return answer
 
     async def handle_update_handler(self, input: worker.HandleUpdateInput) -> Any:
-        """Run an update's handler; what it raises fails the update, and Temporal tells its sender alone."""
+        """Run an update's handler; an error fails the update and is reported only to its sender."""
         with logging_failures(f"the handler of the update {input.update!r} failed"):
             return await super().handle_update_handler(input)
 
     async def handle_signal(self, input: worker.HandleSignalInput) -> None:
-        """Run a signal's handler; what it raises fails the run."""
+        """Run a signal's handler; an error fails the run."""
         with logging_failures(FAILED_THE_RUN):
             await super().handle_signal(input)
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
-        """Run the workflow; see the class."""
+        """Run the workflow; an error fails the run."""
         loop = asyncio.get_running_loop()
         try:
-            return await self._executed(input, loop)
+            return await self._execute(input, loop)
         finally:
             close_run(loop)
 
-    async def _executed(self, input: worker.ExecuteWorkflowInput, loop: asyncio.AbstractEventLoop) -> Any:
+    async def _execute(self, input: worker.ExecuteWorkflowInput, loop: asyncio.AbstractEventLoop) -> Any:
         try:
             return await super().execute_workflow(input)
         except (Exception, BaseExceptionGroup) as raised:
-            end = _first(raised)
-        # Raised out here, so that a failure keeps the cause it came with.
-        if isinstance(end, workflow.ContinueAsNewError) or is_cancelled_exception(end):
-            raise end
-        if type(end) is workflow.NondeterminismError:  # of recorded outcomes: it suspends the run, see `AnyFault`
-            raise end
+            error = _first_error(raised)
+        # Raised outside the handler, so that a failure keeps its own cause.
+        if isinstance(error, workflow.ContinueAsNewError) or is_cancelled_exception(error):
+            raise error
+        if type(error) is workflow.NondeterminismError:  # of recorded outcomes: it suspends the run, see `AnyFault`
+            raise error
         show_failed(loop)
-        bill = _bill(loop)
-        if isinstance(end, FailureError):
-            raise as_failure(end, bill, never=True) if isinstance(end, ApplicationError) else end
-        log_failure(end, FAILED_THE_RUN)
-        message, kind = str(end) or type(end).__name__, type(end).__name__
-        if isinstance(end, RestrictedWorkflowAccessError):
-            message = f"{message} {_INSTEAD}"
-        raise ApplicationError(message, *bill, type=kind, non_retryable=True) from end
+        details = _cost_details(loop)
+        if isinstance(error, FailureError):
+            raise as_failure(error, details, never=True) if isinstance(error, ApplicationError) else error
+        log_failure(error, FAILED_THE_RUN)
+        kind = type(error).__name__
+        message = str(error) or kind
+        if isinstance(error, RestrictedWorkflowAccessError):
+            message = f"{message} {_SANDBOX_HINT}"
+        raise ApplicationError(message, *details, type=kind, non_retryable=True) from error
 
 
-def _bill(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
-    """Return what the pipeline of an event loop was charged, and given by people, as its failure tells it."""
+def _cost_details(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
+    """Return the cost and top-ups of an event loop's pipeline, as details of its failure."""
     status = workflow.get_query_handler(QUERY_STATUS) if runs_in(loop) else None
     overview = None if status is None else status()
     if not isinstance(overview, Overview):
         return []
     billed = overview.billed or overview.spend
-    more = {TOPPED_UP: overview.topped_up_micro_usd} if overview.topped_up_micro_usd else {}
-    return [{SPENT: billed.model_dump(mode="json"), **more}] if billed or more else []
+    top_ups = {TOPPED_UP: overview.topped_up_micro_usd} if overview.topped_up_micro_usd else {}
+    return [{SPENT: billed.model_dump(mode="json"), **top_ups}] if billed or top_ups else []
 
 
-def _first(error: BaseException) -> BaseException:
-    """Return the first failure of a task group, which wraps what its tasks raise; another exception as it is."""
+def _first_error(error: BaseException) -> BaseException:
+    """Return the first error in an exception group, or the error itself."""
     if not isinstance(error, BaseExceptionGroup):
         return error
-    leaves = [_first(one) for one in error.exceptions]
-    return next((one for one in leaves if not isinstance(one, workflow.ContinueAsNewError)), leaves[0])
+    errors = [_first_error(inner) for inner in error.exceptions]
+    return next((inner for inner in errors if not isinstance(inner, workflow.ContinueAsNewError)), errors[0])

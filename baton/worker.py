@@ -1,8 +1,8 @@
-"""A worker for pipelines and their stages, set up from the environment; it runs until it is asked to stop.
+"""A worker for pipelines and stages, configured from the environment; it runs until it is stopped.
 
 Settings come from `BATON_...` variables (see `Settings`), the connection from `temporal.toml` profiles and
-`TEMPORAL_...` variables. A program of your own calls `run_worker`; `python -m baton.worker FILE` serves all pipelines
-and stages that a file or a package defines.
+`TEMPORAL_...` variables. Your own program calls `run_worker`; `python -m baton.worker FILE` runs all pipelines and
+stages of a file or package.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Served:
-    """What a worker serves.
+    """The pipelines, stages and schemas of a worker.
 
     Attributes:
         pipelines: Workflow classes.
-        stages: Their stages, and plain activities.
-        schemas: The output schemas that their contracts name.
+        stages: Stages and plain activities.
+        schemas: Output schemas.
     """
 
     pipelines: Sequence[type]
@@ -72,23 +72,23 @@ class Served:
     @property
     def by_type(self) -> dict[str, type]:
         """The pipelines by their workflow types."""
-        return {workflow_type(one): one for one in self.pipelines}
+        return {workflow_type(pipeline): pipeline for pipeline in self.pipelines}
 
 
 COLLECT_AFTER = 5_000
-"""So many new objects make Python look for garbage: after the 700 of Python 3.11, a worker with agents spends a tenth
-of its time on going through all that their frameworks have loaded."""
+"""The threshold of the garbage collector. With Python 3.11's 700, a worker with agents spends a tenth of its time on
+scanning the objects of their frameworks."""
 
 log = logging.getLogger("baton.worker")
 
 
 class SettingError(BatonError):
-    """A setting cannot be used, as only its use could show."""
+    """A setting is invalid, as found when it was used."""
 
 
 @contextmanager
 def naming_variable(variable: str) -> Iterator[None]:
-    """Say of a value that is refused inside which variable it came from."""
+    """Prefix errors in the block with the variable that caused them."""
     try:
         yield
     except (ValueError, ArtifactError, KeyringError) as error:
@@ -96,20 +96,20 @@ def naming_variable(variable: str) -> Iterator[None]:
 
 
 class Settings(SafeguardSettings):
-    """What the environment says; each member is the variable `BATON_<MEMBER>`.
+    """The settings of a worker; each member is the variable `BATON_<MEMBER>`.
 
     Attributes:
-        task_queue: The task queue to work for.
+        task_queue: The task queue.
         artifacts: The artifact store: a folder, or the URL of a bucket (`s3://…`, `gs://…`, `az://…`).
-        compress: Whether to compress what goes into the history.
+        compress: Whether to compress payloads.
         searchable: Whether the namespace has Baton's search attributes.
         stages_at_once: How many stages run at the same time.
-        grace_seconds: How long stages in progress may take to finish after a stop is asked for.
+        grace_seconds: How long stages in progress may take to finish after a stop signal.
         deployment: The name of the worker deployment.
         build_id: This build; switches worker versioning on.
-        metrics: Where to serve Prometheus metrics, for example `127.0.0.1:9464`.
-        deciders: The file of those who may decide about approvals: their public keys, and groups.
-        log_level: How much is logged.
+        metrics: The address for Prometheus metrics, for example `127.0.0.1:9464`.
+        deciders: The file of people who may decide about approvals, with public keys and groups.
+        log_level: The log level.
     """
 
     task_queue: str = Field(default="baton", min_length=1)
@@ -126,42 +126,42 @@ class Settings(SafeguardSettings):
 
     @field_validator("log_level")
     @classmethod
-    def _is_level(cls, given: str) -> str:
-        if given.upper() not in logging.getLevelNamesMapping():
-            raise ValueError(f"{given!r} is not a level: DEBUG, INFO, WARNING, ERROR and CRITICAL are")
-        return given.upper()
+    def _check_level(cls, level: str) -> str:
+        if level.upper() not in logging.getLevelNamesMapping():
+            raise ValueError(f"{level!r} is not a level; expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
+        return level.upper()
 
 
-_ELSEWHERE = frozenset(
+_OTHER_VARIABLES = frozenset(
     [
         *("ENV", "KEYS", "USER", "DECIDER_KEY", "AGENT", "HOLDER", "TEMPORAL_CLI", "RECORD"),
-        *("TASK_ID", "HANDOFF_ID", "STAGE", "FILES"),  # which programs of stages are given
+        *("TASK_ID", "HANDOFF_ID", "STAGE", "FILES"),  # set for programs of stages
         *("LLM_URL", "LLM_KEY", "LLM_MODEL", "LLM_PROMPT_PRICE", "LLM_COMPLETION_PRICE"),  # the shipped pipelines
         *("DELIVERY_SANDBOX", "DELIVERY_READABLE"),
         *("CODEC_TOKEN", "CODEC_ORIGINS", "CODEC_PORT", "CONSOLE_PORT"),  # compose and the codec server
         *("RETENTION", "METRICS_RETENTION", "SCRATCH", "SHARED_FOLDER"),
     ]
 )
-"""The variables that others than a worker read, without `BATON_`."""
+"""The variables that other programs read, without `BATON_`."""
 
 
 def unknown_settings(environment: Iterable[str]) -> list[str]:
-    """Return a phrase on each `BATON_…` variable that nothing reads."""
-    known = sorted({*map(str.upper, Settings.model_fields), *_ELSEWHERE})
-    given = [name.removeprefix("BATON_") for name in sorted(environment) if name.startswith("BATON_")]
-    near = {name: difflib.get_close_matches(name, known, n=1) for name in given if name not in known}
+    """Return a phrase for each `BATON_…` variable that nothing reads."""
+    known = sorted({*map(str.upper, Settings.model_fields), *_OTHER_VARIABLES})
+    names = [name.removeprefix("BATON_") for name in sorted(environment) if name.startswith("BATON_")]
+    matches = {name: difflib.get_close_matches(name, known, n=1) for name in names if name not in known}
     return [
-        f"BATON_{name} is unknown{f' (did you mean BATON_{found[0]}?)' if found else ''}"
-        for name, found in near.items()
+        f"BATON_{name} is unknown{f' (did you mean BATON_{similar[0]}?)' if similar else ''}"
+        for name, similar in matches.items()
     ]
 
 
 async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> BatonPlugin:
-    """Return the plugin of a worker, with everything its stages need; what is wrong with the settings is found here."""
+    """Return a worker's plugin; invalid settings raise an error here."""
     _, counter = best_counter()
     with naming_variable("BATON_ARTIFACTS"):
         store = open_store(settings.artifacts)
-        await store.put(b"")  # so that a store which cannot be written is not found out by a stage
+        await store.put(b"")  # so that a read-only store fails here and not in a stage
     if settings.deciders:
         with naming_variable("BATON_DECIDERS"):
             Deciders.from_file(settings.deciders)
@@ -174,63 +174,58 @@ async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetry
             keyring = Keyring.from_environment(os.environ)  # creates development keys in .baton if there are none
         safeguards = settings.with_keys(keyring, store)
         with naming_variable("BATON_LEDGER"):
-            async with safeguards.opened():  # what is wrong with them is said before anything is taken on
+            async with safeguards.opened():  # so that errors show before the worker takes tasks
                 pass
     return BatonPlugin(
         parts, compress=settings.compress, searchable=settings.searchable, safeguards=safeguards or OFF, tracing=tracing
     )
 
 
-async def connected(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> Client:
-    """Return the worker's client."""
+async def connect_worker(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None") -> Client:
+    """Return the worker's client, after checking the namespace."""
     plugin = await plugin_for(settings, served, tracing)
-    runtime = serving_metrics(settings.metrics) if settings.metrics else None
-    return await connect(plugins=[plugin], runtime=runtime)
-
-
-async def admitted(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None") -> Client:
-    """Return the worker's client once the service has let it in."""
-    client = await connected(settings, served, tracing)
+    runtime = metrics_runtime(settings.metrics) if settings.metrics else None
+    client = await connect(plugins=[plugin], runtime=runtime)
     await check_namespace(client)
     return client
 
 
-async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Client]) -> Client | None:
-    """Return what ``work`` returns, or None if it is to stop first: a service out of reach takes a minute to fail."""
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if working.done():
-        return working.result()
-    working.cancel()
-    await asyncio.wait((working,))
+async def run_until(stop: asyncio.Event, coroutine: Coroutine[Any, Any, Client]) -> Client | None:
+    """Return the result, or None if ``stop`` is set first; connecting may take a minute to fail."""
+    task, stopped = asyncio.create_task(coroutine), asyncio.create_task(stop.wait())
+    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.wait((task,))
     return None
 
 
 async def check_namespace(client: Client) -> None:
-    """Make sure that the service has the namespace and lets this worker in."""
-    where, name = client.service_client.config.target_host, client.namespace
+    """Raise an error if the namespace does not exist or refuses this worker."""
+    host, name = client.service_client.config.target_host, client.namespace
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name), retry=True)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            raise SettingError(f"TEMPORAL_NAMESPACE: the service at {where} has no namespace {name!r}") from error
-        raise ServerError(f"the service at {where} refuses namespace {name!r}: {error.message}") from error
+            raise SettingError(f"TEMPORAL_NAMESPACE: the service at {host} has no namespace {name!r}") from error
+        raise ServerError(f"the service at {host} refuses namespace {name!r}: {error.message}") from error
 
 
-def serving_metrics(address: str) -> Runtime:
+def metrics_runtime(address: str) -> Runtime:
     """Return a runtime that serves Prometheus metrics at an IP address and port."""
     metrics = PrometheusConfig(bind_address=address, durations_as_seconds=True, histogram_bucket_overrides=BUCKETS)
     try:
         return Runtime(telemetry=TelemetryConfig(metrics=metrics))
     except ValueError as error:
         raise SettingError(
-            f"BATON_METRICS: metrics cannot be served at {address!r}; expected an IP address and a port that is free, "
-            f"for example 127.0.0.1:9464: {error}"
+            f"BATON_METRICS: metrics cannot be served at {address!r}; expected an IP address and a free port, for "
+            f"example 127.0.0.1:9464: {error}"
         ) from error
 
 
-def worker(client: Client, settings: Settings, served: Served) -> Worker:
+def make_worker(client: Client, settings: Settings, served: Served) -> Worker:
     """Return the worker, not yet running."""
     versioning = None
     if settings.build_id:
@@ -245,60 +240,60 @@ def worker(client: Client, settings: Settings, served: Served) -> Worker:
         workflows=served.pipelines,
         activities=served.stages,
         max_concurrent_activities=settings.stages_at_once,
-        # Workflow code is Python and waits for nothing: further threads would only queue for the interpreter's lock.
+        # Workflow code does not block: more threads would only wait for the interpreter's lock.
         workflow_task_executor=ThreadPoolExecutor(1, thread_name_prefix="workflows"),
         graceful_shutdown_timeout=timedelta(seconds=settings.grace_seconds),
         sticky_queue_schedule_to_start_timeout=timedelta(milliseconds=750),
         deployment_config=versioning,
-        # Each task of a workflow records it; the default is a hash of the installed packages, three times as long.
+        # Recorded in each workflow task; the default, a hash of the installed packages, is three times as long.
         build_id=None if versioning else f"baton-{__version__}",
     )
 
 
-_THREADS = 32
-"""So many more threads than stages there may be: a stage may call two tools at once, and one may never come back."""
+_EXTRA_THREADS = 32
+"""Threads beyond one for each stage: a stage may run several tools at once, and one may hang."""
 
 
-class _Threads(ThreadPoolExecutor):
-    """The threads of tools and nodes that are not async: none can be ended, so a worker that stops waits for none."""
+class _ToolThreads(ThreadPoolExecutor):
+    """Threads for blocking tools and nodes; they cannot be stopped, so a stopping worker does not wait for them."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Begin nothing more."""
+        """Cancel what has not started, and do not wait."""
         super().shutdown(wait=False, cancel_futures=True)
 
 
 async def run(settings: Settings, served: Served) -> None:
-    """Work until SIGTERM or SIGINT; then let the stages in progress finish, for as long as the grace lasts."""
+    """Run until SIGTERM or SIGINT; then wait for stages in progress, for the grace period."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(_Threads(_THREADS + settings.stages_at_once, thread_name_prefix="tools"))
-    for number in (signal.SIGTERM, signal.SIGINT):
+    loop.set_default_executor(_ToolThreads(_EXTRA_THREADS + settings.stages_at_once, thread_name_prefix="tools"))
+    for signum in (signal.SIGTERM, signal.SIGINT):
         try:
-            loop.add_signal_handler(number, stop.set)
-        except NotImplementedError:  # Windows has no such handlers; an ordinary one may not touch the loop itself
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-    async with AsyncExitStack() as running:
+            loop.add_signal_handler(signum, stop.set)
+        except NotImplementedError:  # on Windows
+            signal.signal(signum, lambda *_: loop.call_soon_threadsafe(stop.set))
+    async with AsyncExitStack() as stack:
         tracing = open_tracing(os.environ)
         if tracing is not None:
-            running.callback(tracing.close)
-        client = await unless(stop, admitted(settings, served, tracing))
+            stack.callback(tracing.close)
+        client = await run_until(stop, connect_worker(settings, served, tracing))
         if client is None:
             log.info("stopped before there was a connection")
             return
-        await running.enter_async_context(worker(client, settings, served))
+        await stack.enter_async_context(make_worker(client, settings, served))
         if settings.metrics and settings.searchable:
-            watching = asyncio.create_task(watch_runs(client, worker_metrics(client)))
-            running.callback(watching.cancel)
+            watcher = asyncio.create_task(watch_runs(client, worker_metrics(client)))
+            stack.callback(watcher.cancel)
         names = ", ".join(served.by_type)
-        where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
-        log.info("working for task queue %r at %s: %s", settings.task_queue, where, names)
+        service = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
+        log.info("working for task queue %r at %s: %s", settings.task_queue, service, names)
         await stop.wait()
         log.info("stopping; stages in progress have %g s to finish", settings.grace_seconds)
     log.info("stopped")
 
 
-def work(served: Served) -> int:
-    """Run a worker; return the exit code: 0 stopped as asked, 2 wrong settings, 3 no server."""
+def serve(served: Served) -> int:
+    """Run a worker and return the exit code: 0 stopped, 2 invalid settings, 3 no server."""
     program = Path(sys.argv[0]).name
     try:
         settings = Settings.of(os.environ)
@@ -327,16 +322,15 @@ def run_worker(
     *,
     schemas: Sequence[OutputSchema] = (),
 ) -> NoReturn:
-    """Run a worker until SIGTERM or SIGINT, then end the process.
+    """Run a worker until SIGTERM or SIGINT, then exit.
 
     Args:
-        pipelines: The workflow classes it runs; or the name of a package or module, whose pipelines, stages and
-            schemas are all served.
-        stages: Their stages, and plain activities.
-        schemas: The output schemas that their contracts name.
+        pipelines: The workflow classes, or the name of a package or module with the pipelines, stages and schemas.
+        stages: Stages and plain activities.
+        schemas: Output schemas.
 
     Raises:
-        SystemExit: Always: 0 stopped as asked, 2 wrong settings, 3 no server.
+        SystemExit: Always: 0 stopped, 2 invalid settings, 3 no server.
 
     Example:
         ```python
@@ -345,29 +339,29 @@ def run_worker(
         ```
     """
     if isinstance(pipelines, str):
-        leave(_work_for(pipelines))
-    leave(work(Served(pipelines, stages, schemas)))
+        leave(_serve_source(pipelines))
+    leave(serve(Served(pipelines, stages, schemas)))
 
 
-def _work_for(place: str) -> int:
-    """Run a worker for all that a place defines; return the exit code."""
+def _serve_source(source: str) -> int:
+    """Run a worker for a file or package and return the exit code."""
     try:
-        found = discover(place)
-    except SettingError as fault:
-        print(f"{Path(sys.argv[0]).name}: {fault}", file=sys.stderr)
+        served = discover(source)
+    except SettingError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return 2
-    return work(found)
+    return serve(served)
 
 
-def discover(place: str) -> Served:
-    """Return all pipelines, stages and output schemas that a Python file or package defines."""
-    found = defined_in(_modules(place))
-    if not found.pipelines and not found.stages:
-        raise SettingError(f"{place} defines no pipeline and no stage; write @pipeline or @stage above a function")
-    return found
+def discover(source: str) -> Served:
+    """Return all pipelines, stages and output schemas of a Python file or package."""
+    served = collect_served(_import_source(source))
+    if not served.pipelines and not served.stages:
+        raise SettingError(f"{source} defines no pipeline and no stage; write @pipeline or @stage above a function")
+    return served
 
 
-def defined_in(modules: Iterable[ModuleType]) -> Served:
+def collect_served(modules: Iterable[ModuleType]) -> Served:
     """Return the pipelines, stages and output schemas that modules define or import."""
     pipelines: dict[str, type] = {}
     stages: dict[str, Callable[..., Any]] = {}
@@ -383,38 +377,38 @@ def defined_in(modules: Iterable[ModuleType]) -> Served:
     return Served([*pipelines.values()], [*stages.values()], schemas)
 
 
-def _modules(place: str) -> list[ModuleType]:
-    """Import a file, a package with all its modules, or a module."""
-    path = Path(place)
+def _import_source(source: str) -> list[ModuleType]:
+    """Import a file, a module, or a package with all its modules."""
+    path = Path(source)
     if path.suffix == ".py" or path.is_dir():
         if not path.exists():
-            raise SettingError(f"there is no file {place!r}")
-        top = path.resolve()
-        root = top.parent
+            raise SettingError(f"there is no file {source!r}")
+        target = path.resolve()
+        root = target.parent
         while (root / "__init__.py").exists():
             root = root.parent
         sys.path.insert(0, str(root))
-        name = ".".join(top.relative_to(root).with_suffix("").parts)
+        name = ".".join(target.relative_to(root).with_suffix("").parts)
     else:
         sys.path.insert(0, str(Path.cwd()))
-        name = place
+        name = source
     try:
         module = import_module(name)
     except ModuleNotFoundError as error:
         if error.name and name.startswith(error.name):
-            raise SettingError(f"there is no module {name!r} ({place})") from error
+            raise SettingError(f"there is no module {name!r} ({source})") from error
         raise
     return with_submodules(module)
 
 
 def with_submodules(module: ModuleType) -> list[ModuleType]:
-    """Return a module and, where it is a package, all modules in it but `__main__`."""
-    below = pkgutil.walk_packages(getattr(module, "__path__", []), f"{module.__name__}.")
-    return [module, *(import_module(found.name) for found in below if not found.name.endswith("__main__"))]
+    """Return a module and, if it is a package, all its submodules except `__main__`."""
+    submodules = pkgutil.walk_packages(getattr(module, "__path__", []), f"{module.__name__}.")
+    return [module, *(import_module(info.name) for info in submodules if not info.name.endswith("__main__"))]
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         print("usage: python -m baton.worker FILE|PACKAGE", file=sys.stderr)
         leave(2)
-    leave(_work_for(sys.argv[1]))
+    leave(_serve_source(sys.argv[1]))

@@ -1,7 +1,7 @@
-"""What a run that takes over recorded outcomes was billed before, beyond what those outcomes tell.
+"""What a run was billed before it started, beyond its recorded outcomes.
 
-An outcome tells what the accepted attempt of a step cost. Refused attempts, runs that correct a handoff, stages and
-children that failed were paid as well: a run that continues another one, or is forked from it, knows their sum.
+An outcome has the cost of a step's accepted attempt. Rejected attempts, corrections of a handoff, and failed stages and
+children cost money as well; a continued or forked run knows their sum.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,16 +21,16 @@ _BEYOND = "beyond"
 
 @dataclass(frozen=True)
 class Bill:
-    """Something that was charged, as the event history tells of it.
+    """A charge, as recorded in the event history.
 
     Attributes:
-        seq: The number of the step for which it was charged.
+        seq: The number of the step.
         stage: The stage, or the child.
-        spend: How much.
-        event: The event that tells of it.
-        at: When that was.
-        models: What of it each model cost, as far as the stage said.
-        elsewhere: Whether another run's history tells it too: that of a child, or of a run that was rolled back.
+        spend: The amount.
+        event: The event that records it.
+        at: The time of the event.
+        models: The part of each model, if known.
+        elsewhere: Whether another run's history records it too, that of a child or of a run that was rolled back.
     """
 
     seq: int
@@ -43,41 +43,41 @@ class Bill:
 
 
 def spent_in(outcomes: Iterable[Outcome]) -> Spend:
-    """Return what a run charges that takes over these outcomes; edits are not steps."""
-    entries = (entry for one in outcomes if one.kind is not StepKind.EDIT for entry in one.entries)
+    """Return the cost of outcomes, without edits, which are not steps."""
+    entries = (entry for outcome in outcomes if outcome.kind is not StepKind.EDIT for entry in outcome.entries)
     return sum((entry.spend for entry in entries), start=Spend())
 
 
 def beyond_outcomes(start: PipelineInput) -> Spend:
-    """Return what a run without a budget was billed before it began, beyond what its outcomes tell."""
-    told: Any = start.carried.get(_CARRIED, {})
-    return Spend.model_validate(told.get(_BEYOND, {}))
+    """Return what a run without a budget was billed before it started, beyond its outcomes."""
+    budget: Any = start.carried.get(_CARRIED, {})
+    return Spend.model_validate(budget.get(_BEYOND, {}))
 
 
 def carried_beyond(beyond: Spend) -> dict[str, JsonValue]:
-    """Return the member of `PipelineInput.carried` that tells it to the next run."""
+    """Return that sum as a member of `PipelineInput.carried` for the next run."""
     return {_CARRIED: {_BEYOND: beyond.model_dump(mode="json")}} if beyond else {}
 
 
 def billed_before(start: PipelineInput) -> Spend:
-    """Return what a run was billed for all that it takes over, by the time it executes a step by itself."""
+    """Return what a run was billed before it executes its first own step."""
     if start.budget is None:
         return spent_in(start.outcomes) + beyond_outcomes(start)
     return start.budget.own if start.continued else spent_in(start.outcomes) + start.budget.own
 
 
 def forked_budget(
-    start: PipelineInput, bills: Iterable[Bill], kept: Sequence[Outcome]
+    start: PipelineInput, bills: Iterable[Bill], outcomes: Sequence[Outcome]
 ) -> tuple[Budget | None, dict[str, JsonValue]]:
-    """Return the budget of a fork, and what it is to carry: what was charged, but for what it charges by itself."""
-    taken = {one.seq for one in start.outcomes}
+    """Return the budget and the carried member of a fork: all bills, without what the fork charges for its outcomes."""
+    known_seqs = {outcome.seq for outcome in start.outcomes}
     budget = start.budget or Budget(initial_micro_usd=0, spent=beyond_outcomes(start))
-    known = start.outcomes if start.budget is not None and start.continued else []
-    for outcome in known:
+    included = start.outcomes if start.budget is not None and start.continued else []
+    for outcome in included:
         budget = budget.refund(outcome.name, spent_in([outcome]))
     for bill in bills:
         budget = budget.charge_unreserved(bill.stage, bill.spend)
-    for outcome in kept:
-        if outcome.seq not in taken:
+    for outcome in outcomes:
+        if outcome.seq not in known_seqs:
             budget = budget.refund(outcome.name, spent_in([outcome]))
     return (None, carried_beyond(budget.spent)) if start.budget is None else (budget.closed(), {})

@@ -1,4 +1,4 @@
-"""The budget of a running pipeline: reserved before a stage, charged by what it returns, settled after it."""
+"""The running budget of a pipeline: reserve before a stage, charge each attempt, settle afterwards."""
 
 from collections.abc import Iterable
 
@@ -13,55 +13,55 @@ from baton.handoff.records import CostTracking
 from baton.wire.money import MICRO_PER_USD
 
 NO_LIMIT_MICRO_USD = 1_000_000 * MICRO_PER_USD
-"""What a handoff says is left where a pipeline was given no budget."""
+"""The remaining budget in handoffs of a pipeline without a budget."""
 
 
 class BudgetAccount:
-    """What a pipeline may spend, and has spent: retries, refused attempts, branches and children included.
+    """The budget of a running pipeline; retries, rejected attempts, branches and children are charged.
 
     Attributes:
-        budget: The budget now; plain data that survives replay, a pause and continuing as new.
-        limited: Whether the pipeline was given a budget; without one nothing is ever refused.
+        budget: The current budget; each change replaces it.
+        limited: Whether the pipeline has a budget; without one, spend is counted and nothing is refused.
     """
 
     def __init__(self, start: PipelineInput) -> None:
         self.limited = start.budget is not None
         self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT_MICRO_USD)
-        self._continued = start.continued > 0 and self.limited  # then the budget came with what was spent
+        self._continued = start.continued > 0 and self.limited  # then the budget includes what was spent
         if not self.limited:
             self.charge_unreserved("", beyond_outcomes(start))
 
     def shortage(self, spec: StageSpec) -> Shortage | None:
-        """Return why a stage may not begin for want of money, or None."""
+        """Return why a stage cannot be afforded, or None."""
         return self.budget.shortage(spec.name, spec.reserve_micro_usd, closing=spec.closing) if self.limited else None
 
     def reserve(self, name: str, spec: StageSpec) -> None:
-        """Set apart what a stage declared; a stage that takes more than was set apart is charged in full."""
+        """Reserve what a stage declares; a stage that costs more is charged in full."""
         if self.shortage(spec) is None:
             self.budget = self.budget.reserve(name, spec.name, spec.reserve_micro_usd, closing=spec.closing)
         else:
             self.budget = self.budget.open_unreserved(name, spec.name)
 
     def charge(self, name: str, bill: str, spend: Spend) -> None:
-        """Charge a bill to what was set apart; the same bill is charged once."""
+        """Charge a bill to a reservation; charging it again has no effect."""
         if spend:
             self.budget = self.budget.charge(name, bill, spend)
 
     def billed(self, spend: Spend) -> Spend | None:
-        """Return what was charged in all, or None where that is what the accepted steps cost."""
+        """Return the total charged, or None if it equals ``spend``, the cost of the accepted steps."""
         return None if self.budget.own == spend else self.budget.own
 
     def carried(self, outcomes: Iterable[Outcome]) -> dict[str, JsonValue]:
-        """Return what the next run is to know of the money; a budget is handed on by itself."""
+        """Return the state for the next run of a pipeline without a budget."""
         return {} if self.limited else carried_beyond(self.budget.own.beyond(spent_in(outcomes)))
 
     def charge_unreserved(self, stage: str, spend: Spend) -> None:
-        """Charge what was spent by something for which nothing is set apart."""
+        """Charge spend that has no reservation, such as a lost attempt."""
         self.budget = self.budget.charge_unreserved(stage, spend)
 
     def settle_child(self, seq: int, name: str, spend: Spend, *, topped_up_micro_usd: int = 0) -> None:
-        """Charge a child's total cost and release what it did not use; credit the top-ups made to it first."""
-        key = _of_child(seq, name)
+        """Charge a child's total cost and release what it did not use; credit its top-ups first."""
+        key = _child_key(seq, name)
         if topped_up_micro_usd:
             self.top_up(topped_up_micro_usd)
         if key not in self.budget.open:
@@ -70,45 +70,41 @@ class BudgetAccount:
         self.settle(key)
 
     def settle_child_result(self, seq: int, name: str, result: PipelineResult) -> None:
-        """Charge what a child that completed cost, and continue with what it left."""
+        """Settle a child that completed."""
         spend = result.spend if result.billed is None else result.billed
         self.settle_child(seq, name, spend, topped_up_micro_usd=result.topped_up_micro_usd)
 
     def settle(self, name: str) -> None:
-        """Give back what was set apart and not used."""
+        """Release what was reserved and not charged."""
         self.budget = self.budget.settle(name)
 
     def top_up(self, micro_usd: int) -> None:
-        """Put more money in."""
+        """Add money to the budget."""
         self.budget = self.budget.top_up(micro_usd)
 
     def relay(self, cost: CostTracking, *, comes_back: bool, recorded: bool) -> None:
-        """Go on with the money of the chain that a handoff brought, within what it says is left."""
+        """Continue with the chain's budget from a handoff, unless a continued run has it already."""
         if recorded and self._continued:
             return
         self.budget = self.budget.relayed(cost, comes_back=comes_back)
         self.limited = self.limited or cost.spent_micro_usd + cost.remaining_micro_usd < NO_LIMIT_MICRO_USD
 
     def reserve_child(self, seq: int, name: str) -> Budget | None:
-        """Return the budget of a child: all that is free now, which is set apart until the child ends.
-
-        Another one of its name may run at the same time, as another step.
-        """
+        """Reserve all that is free and return it as a child's budget, with one reservation for each step."""
         if not self.limited:
             return None
         free = self.budget.free_micro_usd
-        if lack := self.budget.shortage(name, free):  # a limit may allow it less
-            free = max(0, free - lack.missing_micro_usd)
-        self.budget = self.budget.reserve(_of_child(seq, name), name, free) if free else self.budget
+        if shortage := self.budget.shortage(name, free):  # the stage's limit may be lower
+            free = max(0, free - shortage.missing_micro_usd)
+        self.budget = self.budget.reserve(_child_key(seq, name), name, free) if free else self.budget
         return Budget(initial_micro_usd=free, then=self.budget.then)
 
     def charge_recorded(self, outcome: Outcome) -> None:
-        """Charge what a step of an earlier run had cost, unless the budget came with that."""
+        """Charge the cost of a recorded step, unless the budget includes it."""
         spend = spent_in([outcome])
         if not self._continued and spend:
             self.charge_unreserved(outcome.name, spend)
 
 
-def _of_child(seq: int, name: str) -> str:
-    """Return the name of a child's reservation."""
+def _child_key(seq: int, name: str) -> str:
     return f"{seq}:{name}"

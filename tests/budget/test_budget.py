@@ -76,9 +76,9 @@ class TestReserve:
             ),
             pytest.param(lambda one: one.settle("2"), "nothing is reserved under '2'", id="settle unknown"),
             pytest.param(lambda one: one.settle("1").settle("1"), "nothing is reserved under '1'", id="settle twice"),
-            pytest.param(lambda one: one.reserve("1", "x"), "'1' is reserved already", id="reserve twice"),
-            pytest.param(lambda one: one.reserve("2", "x", 5_000), "ask shortage", id="reserve what is not there"),
-            pytest.param(lambda one: one.top_up(0), "must be above zero", id="a top-up of nothing"),
+            pytest.param(lambda one: one.reserve("1", "x"), "'1' is already reserved", id="reserve twice"),
+            pytest.param(lambda one: one.reserve("2", "x", 5_000), "call shortage", id="reserve what is not there"),
+            pytest.param(lambda one: one.top_up(0), "expected more than zero", id="a top-up of nothing"),
         ],
     )
     def test_a_mistake_of_the_pipeline_shows_at_once(self, act: Any, why: str) -> None:

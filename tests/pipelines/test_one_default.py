@@ -125,7 +125,7 @@ class TestPlugin:
 
     def test_another_word_is_refused(self) -> None:
         """It would otherwise be taken for the default, or for off."""
-        with pytest.raises(ValueError, match="safeguards is 'none'; give Safeguards"):
+        with pytest.raises(ValueError, match="safeguards is 'none'; expected Safeguards"):
             BatonPlugin(safeguards="none")  # type: ignore[arg-type]
 
     async def test_workers_on_two_event_loops_share_a_client(self, server: DevServer, place: Path) -> None:
