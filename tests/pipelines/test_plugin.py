@@ -171,7 +171,7 @@ class TestFailures:
 
         with pytest.raises(WorkflowFailureError) as raised:
             await handle.result()
-        assert "ask workflow.now()" in str(raised.value.cause)
+        assert "use workflow.now()" in str(raised.value.cause)
 
     @pytest.mark.parametrize("payloads", BAD_INPUTS)
     async def test_an_input_that_is_none_fails_the_run(
