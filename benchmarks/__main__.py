@@ -106,12 +106,12 @@ async def measure(only: Sequence[str], effort: Effort, console: Console) -> dict
     would be what they left in this process, which the collector of garbage would go through again and again.
     """
     values: dict[str, float] = {}
-    for one in MEASURES:
-        if not only or set(only) & set(one.names):
+    for measure in MEASURES:
+        if not only or set(only) & set(measure.names):
             gc.collect()
             gc.freeze()
             async with Rig() as rig:
-                findings = await one.take(rig, effort)
+                findings = await measure.take(rig, effort)
             show(findings, console)
             values |= {name: float(f"{value:.3g}") for name, value in findings.values.items()}
     return values
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     output = given.output or (RESULTS if not given.only and not given.quick else None)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         values = asyncio.run(measure(given.only, Effort(given.rounds, given.quick, given.minutes), console))
     except KeyboardInterrupt:
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     summarise(values, console)
     if output is not None:
         write(values, shlex.join(["python", "-m", "benchmarks", *arguments]), output)
-    console.print(f"{time.monotonic() - began:.0f} s")
+    console.print(f"{time.monotonic() - started:.0f} s")
     return 0
 
 

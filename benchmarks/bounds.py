@@ -1,4 +1,4 @@
-"""How long a hostile input can hold up a workflow's code, or a receiver's checks, at the sizes that are let through."""
+"""How long a hostile input of the maximum accepted size can block workflow code or a receiver's checks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,37 +30,37 @@ from benchmarks.report import Findings
 from benchmarks.rig import Rig
 
 PAYLOAD_BYTES = 2 * 1024 * 1024
-"""What Temporal lets through as one payload."""
+"""Temporal's limit for one payload."""
 MESSAGE_BYTES = 4 * 1024 * 1024
-"""What Baton takes as one message."""
+"""Baton's limit for one message."""
 _AT = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 async def worst_checks(rig: Rig | None, effort: Effort) -> Findings:
-    """Measure hostile shapes of every record: `worst_workflow_task_ms` and `worst_gate_ms`, each the best of some."""
+    """Measure hostile records: `worst_workflow_task_ms` and `worst_gate_ms`, each the best of several runs."""
     rounds = 1 if effort.quick else 5
     findings = Findings("Hostile inputs", ("what", "input", "ms"))
-    for name, cases in (("worst_workflow_task_ms", _workflow_tasks()), ("worst_gate_ms", _gate_checks())):
-        times = {what: min(_timed(work) for _ in range(rounds)) for what, work in cases}
+    for name, cases in (("worst_workflow_task_ms", _workflow_cases()), ("worst_gate_ms", _gate_cases())):
+        times = {what: min(_measure_ms(work) for _ in range(rounds)) for what, work in cases}
         slowest = sorted(times.items(), key=lambda item: -item[1])
-        findings.rows.extend((name, what, f"{spent:.1f}") for what, spent in slowest[:8])
+        findings.rows.extend((name, what, f"{milliseconds:.1f}") for what, milliseconds in slowest[:8])
         findings.values[name] = slowest[0][1]
     return findings
 
 
-def _timed(work: Callable[[], object]) -> float:
-    """Return the milliseconds of processor time that work takes, a refusal included."""
-    began = time.process_time()
+def _measure_ms(work: Callable[[], object]) -> float:
+    """Return the milliseconds of processor time for the work, including a rejection."""
+    started = time.process_time()
     with suppress(PatchError, HandoffError, ApplicationError):
         try:
             work()
         except ValidationError as error:
             describe_faults(error)
-    return (time.process_time() - began) * 1_000
+    return (time.process_time() - started) * 1_000
 
 
-def _values(size: int) -> Iterator[tuple[str, Any]]:
-    """Yield JSON values of about ``size`` bytes, by what they are made of; some pass the bounds on counts."""
+def _hostile_values(size: int) -> Iterator[tuple[str, Any]]:
+    """Yield JSON values of about ``size`` bytes by their content; some are within the bounds on counts."""
     for count, what in ((size, "full size"), (49_000 * 3, "49,000 values"), (9_900 * 3, "9,900 values")):
         yield f"empty objects, {what}", [{}] * (count // 3)
         yield f"empty lists, {what}", [[]] * (count // 3)
@@ -73,48 +73,48 @@ def _values(size: int) -> Iterator[tuple[str, Any]]:
     yield "artifacts", [{"id": f"a{n}", "type": "plan", "hash": "a3f8" * 16} for n in range(min(2_400, size // 110))]
 
 
-def _workflow_tasks() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what workflow code does with one input: decode it, and apply it."""
+def _workflow_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the work of workflow code on one input: decode it, and apply it."""
     converter = BatonPayloadConverter()
 
-    def read(kind: type[Any], members: dict[str, Any]) -> Any:
+    def decode(record_type: type[Any], members: dict[str, Any]) -> Any:
         payload = Payload(metadata={"encoding": b"json/plain"}, data=to_json(members))
-        return lambda: converter.from_payloads([payload], [kind])[0]
+        return lambda: converter.from_payloads([payload], [record_type])[0]
 
-    def applied(decoded: Callable[[], Any]) -> Callable[[], object]:
+    def apply(decoded: Callable[[], Any]) -> Callable[[], object]:
         return lambda: PipelineState(Baton(goal="Add login")).record_stage(decoded(), _AT)
 
-    for what, value in _values(PAYLOAD_BYTES - 200):
+    for what, value in _hostile_values(PAYLOAD_BYTES - 200):
         for name in ("artifacts", "decision_log", "constraints", "nobody"):
             patch = {"stage": "plan", "seq": 1, "baton_patch": {name: value}}
-            yield f"a patch, {name}: {what}", applied(read(StageReturn, patch))
-            start = read(PipelineInput, {"goal": "Add login", "baton": {name: value}})
+            yield f"a patch, {name}: {what}", apply(decode(StageReturn, patch))
+            start = decode(PipelineInput, {"goal": "Add login", "baton": {name: value}})
             yield f"a baton at start, {name}: {what}", lambda start=start: start().first_baton()  # type: ignore[misc]
-        yield f"params: {what}", read(PipelineInput, {"goal": "Add login", "params": {"input": value}})
-        yield f"an output: {what}", applied(read(StageReturn, {"stage": "plan", "seq": 1, "output": value}))
-        yield f"turns: {what}", read(StageReturn, {"stage": "plan", "seq": 1, "turns": value})
+        yield f"params: {what}", decode(PipelineInput, {"goal": "Add login", "params": {"input": value}})
+        yield f"an output: {what}", apply(decode(StageReturn, {"stage": "plan", "seq": 1, "output": value}))
+        yield f"turns: {what}", decode(StageReturn, {"stage": "plan", "seq": 1, "turns": value})
         for decision in (Decision, HandoffDecision):
-            said = value if isinstance(value, dict) else {"who": value}
-            yield f"a {decision.__name__}: {what}", read(decision, said)
+            members = value if isinstance(value, dict) else {"who": value}
+            yield f"a {decision.__name__}: {what}", decode(decision, members)
         for kind in (Acknowledgement, Chunk):
             message = dict.fromkeys(("findings", "content"), value)
             text = to_json(message)
             yield f"{kind.__name__}: {what}", lambda kind=kind, text=text: kind.from_json(text)  # type: ignore[misc]
 
 
-def _gate_checks() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what a receiver does with one message: verify its seal, read it, check its schema; without the scan."""
+def _gate_cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the work of a receiver on one message: verify the seal, parse it, check the schema; without the scan."""
     keyring, receiver, schema = Keyring.generate(), ReceiverRequirements("risk", "1.0.0"), handoff_gate()
 
-    def judged(raw: bytes) -> Callable[[], object]:
+    def judge(raw: bytes) -> Callable[[], object]:
         return lambda: validate_handoff(
             open_sealed(raw, keyring).message, receiver, lambda message: [], check_schema=schema
         )
 
-    for what, value in _values(MESSAGE_BYTES - 300):
+    for what, value in _hostile_values(MESSAGE_BYTES - 300):
         for name in ("completedSubtasks", "currentState", "receiverList", "unknown"):
             message = to_json({name: value})
             with suppress(HandoffError):
-                yield f"{name}: {what}", judged(seal_json(message, keyring))
-            yield f"{name}, not sealed: {what}", judged(message)
+                yield f"{name}: {what}", judge(seal_json(message, keyring))
+            yield f"{name}, not sealed: {what}", judge(message)
             yield f"{name}, read: {what}", lambda message=message: loads_strict(message)  # type: ignore[misc]

@@ -1,7 +1,6 @@
-"""Comparing: the sides take turns, again and again, so that whatever disturbs the machine disturbs them all.
+"""Compare sides that take turns, so that disturbances of the machine affect all of them.
 
-Only ratios are trusted. A round gives one ratio, of two turns that were moments apart; the figure is the
-median of the rounds' ratios.
+Only ratios are used. A round gives one ratio of two adjacent turns; the figure is the median of these ratios.
 """
 
 import statistics
@@ -11,7 +10,7 @@ from typing import TypeVar
 
 from benchmarks.load import Load, speed
 
-ToldT = TypeVar("ToldT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -19,9 +18,9 @@ class Effort:
     """How much is measured.
 
     Attributes:
-        rounds: How often the sides take turns.
-        quick: Measure next to nothing: it shows that everything runs, and its figures mean nothing.
-        minutes: How long the console's memory is watched.
+        rounds: The number of rounds.
+        quick: Measure as little as possible, to test that everything runs; the figures are meaningless.
+        minutes: The duration of the console's memory measurement.
     """
 
     rounds: int = 7
@@ -29,42 +28,42 @@ class Effort:
     minutes: float = 5
 
     def pipelines(self, usual: int) -> int:
-        """Return how many pipelines make a turn."""
+        """Return the number of pipelines in a turn."""
         return max(2, usual // 20) if self.quick else usual
 
 
 async def take_turns(
-    what: str, loads: Sequence[Load], turn: Callable[[Load], Awaitable[ToldT]], effort: Effort, warm_up: int = 20
-) -> dict[str, list[ToldT]]:
-    """Let every load have its turn in each round, each round beginning with another one.
+    what: str, loads: Sequence[Load], turn: Callable[[Load], Awaitable[ResultT]], effort: Effort, warm_up: int = 20
+) -> dict[str, list[ResultT]]:
+    """Run a turn of every load in each round; each round starts with another load.
 
     Args:
-        what: What is measured, for the progress lines.
+        what: The measurement's name, for progress output.
         loads: The sides.
         turn: Measures one turn.
         effort: How many rounds.
-        warm_up: How many pipelines each side runs beforehand.
+        warm_up: The number of pipelines that each side runs first.
 
     Returns:
-        What the turns told, by the name of the load, a member for each round.
+        The results of the turns by name of the load, one for each round.
     """
     for load in loads:
         await speed(load, effort.pipelines(warm_up), 5)
-    told: dict[str, list[ToldT]] = {load.name: [] for load in loads}
+    results: dict[str, list[ResultT]] = {load.name: [] for load in loads}
     for number in range(effort.rounds):
         first = number % len(loads)
         for load in [*loads[first:], *loads[:first]]:
-            told[load.name].append(await turn(load))
+            results[load.name].append(await turn(load))
         print(f"{what}: round {number + 1} of {effort.rounds}", flush=True)
-    return told
+    return results
 
 
-def ratio(told: Mapping[str, Sequence[float]], name: str, base: str) -> float:
-    """Return the median of the rounds' ratios between two loads; 0 where there is nothing to compare.
+def ratio(results: Mapping[str, Sequence[float]], name: str, base: str) -> float:
+    """Return the median ratio between two loads; 0 if there is nothing to compare.
 
     Example:
         >>> ratio({"baton": [90.0, 40.0, 95.0], "raw": [100.0, 50.0, 100.0]}, "baton", "raw")
         0.9
     """
-    pairs = [(ours, theirs) for ours, theirs in zip(told[name], told[base], strict=True) if theirs]
-    return statistics.median(ours / theirs for ours, theirs in pairs) if pairs else 0.0
+    pairs = [(value, base_value) for value, base_value in zip(results[name], results[base], strict=True) if base_value]
+    return statistics.median(value / base_value for value, base_value in pairs) if pairs else 0.0

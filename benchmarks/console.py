@@ -31,14 +31,14 @@ from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
 from benchmarks.report import Findings
-from benchmarks.rig import Crew, Rig, as_deployed, stop
+from benchmarks.rig import Crew, Rig, production_environment, stop
 from benchmarks.samples import small
 
 RUNS, OPEN, ASKING, STEPS, VIEWERS = 5_000, 1_000, 20, 2_000, 20
-_AT_ONCE = 20
+_CONCURRENCY = 20
 _EVENTS = 40
 _LISTS = ("/", "/?status=WAITING", "/?status=RUNNING", "/?pipeline=Delivery", "/?stage=plan", "/?status=TERMINATED")
-_HAPPENS_EVERY, _SAMPLED_EVERY = 2.0, 5.0
+_CHANGE_SECONDS, _SAMPLE_SECONDS = 2.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class _Console:
     def memory_mb(self) -> float:
         """The memory that the process holds, in MB; 0 where the system does not tell."""
         with contextlib.suppress(OSError):
-            found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text("utf-8"))
-            return int(found[1]) / 1_000 if found else 0.0
+            match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text("utf-8"))
+            return int(match[1]) / 1_000 if match else 0.0
         return 0.0
 
 
 @contextlib.asynccontextmanager
-async def _serving(rig: Rig) -> AsyncIterator[_Console]:
+async def _serve_console(rig: Rig) -> AsyncIterator[_Console]:
     """Serve a console over the rig's server, as an operator starts it."""
     crew = await rig.crew("baton")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     people = rig.folder / "people.toml"
     people.write_text('addresses = ["127.0.0.1"]\n[roles]\n"*" = "operator"\n', encoding="utf-8")
     url = f"http://127.0.0.1:{port}"
@@ -76,7 +76,7 @@ async def _serving(rig: Rig) -> AsyncIterator[_Console]:
         *("--port", str(port), "--people", str(people), "--url", url),
         cwd=rig.folder,
         env={
-            **as_deployed(),
+            **production_environment(),
             "TEMPORAL_ADDRESS": crew.server.address,
             "BATON_ARTIFACTS": str(rig.folder / "artifacts"),
         },
@@ -91,7 +91,7 @@ async def _serving(rig: Rig) -> AsyncIterator[_Console]:
         await stop(process)
 
 
-async def _fill(crew: Crew, effort: Effort) -> None:
+async def _start_runs(crew: Crew, effort: Effort) -> None:
     """Start the runs: most have ended, some wait for a worker, a few ask a person. Nobody polls their task queue."""
     labels = TypedSearchAttributes(
         [
@@ -99,7 +99,7 @@ async def _fill(crew: Crew, effort: Effort) -> None:
             SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE), "plan"),
         ]
     )
-    runs, still = (100, 40) if effort.quick else (RUNS, OPEN)
+    runs, open_runs = (100, 40) if effort.quick else (RUNS, OPEN)
 
     async def start(number: int) -> None:
         handle = await crew.client.start_workflow(
@@ -110,37 +110,37 @@ async def _fill(crew: Crew, effort: Effort) -> None:
             search_attributes=labels,
             static_summary=f"Deliver part {number}",
         )
-        if number >= still:
+        if number >= open_runs:
             await handle.terminate("measured")
 
-    await _all(start, range(runs))
+    await _run_all(start, range(runs))
     for _ in range(ASKING):
         await crew.client.start_workflow(
             "Asks", pipeline_input(small()), id=f"asks-{random.random()}", task_queue=crew.queue
         )
-    await _until(lambda: _count(crew.client, RunFilter(status="WAITING").query()), ASKING)
-    await _until(lambda: _count(crew.client, RunFilter().query()), runs + ASKING)
+    await _wait_for_count(lambda: _count_runs(crew.client, RunFilter(status="WAITING").query()), ASKING)
+    await _wait_for_count(lambda: _count_runs(crew.client, RunFilter().query()), runs + ASKING)
 
 
-async def _all(work: Callable[[int], Awaitable[Any]], numbers: Iterable[int]) -> None:
+async def _run_all(work: Callable[[int], Awaitable[Any]], numbers: Iterable[int]) -> None:
     """Do something for each number, some at a time."""
-    left = iter(numbers)
+    remaining = iter(numbers)
 
-    async def one_after_the_other() -> None:
-        for number in left:
+    async def run_next() -> None:
+        for number in remaining:
             await work(number)
 
-    await asyncio.gather(*(one_after_the_other() for _ in range(_AT_ONCE)))
+    await asyncio.gather(*(run_next() for _ in range(_CONCURRENCY)))
 
 
-async def _count(client: Client, query: str) -> int:
+async def _count_runs(client: Client, query: str) -> int:
     return (await client.count_workflows(query)).count
 
 
-async def _until(count: Callable[[], Awaitable[int]], least: int) -> None:
+async def _wait_for_count(count: Callable[[], Awaitable[int]], minimum: int) -> None:
     """Wait until the server's index has so many runs."""
     while True:
-        if await count() >= least:
+        if await count() >= minimum:
             return
         await asyncio.sleep(0.5)
 
@@ -148,20 +148,20 @@ async def _until(count: Callable[[], Awaitable[int]], least: int) -> None:
 async def pages(rig: Rig, effort: Effort) -> Findings:
     """Measure the list, beside the same list by the server's own API, and the page of a long run."""
     rounds = 2 if effort.quick else 20
-    async with _serving(rig) as console:
+    async with _serve_console(rig) as console:
         client = console.crew.client
-        await _fill(console.crew, effort)
-        long = await _long_run(console.crew, 20 if effort.quick else STEPS)
+        await _start_runs(console.crew, effort)
+        long_run = await _long_run(console.crew, 20 if effort.quick else STEPS)
         async with console.viewer("ann") as ann:
             lists, server = [], []
             for path in itertools.islice(itertools.cycle(_LISTS), rounds * len(_LISTS)):
-                lists.append(await _took(ann, path))
+                lists.append(await _measure_page(ann, path))
                 if path == "/":
-                    server.append(await _asked(client))
-            anew = await _took(ann, long)
-            runs = [await _took(ann, long) for _ in range(rounds)]
-            search = await _took(ann, "/?q=part+4999&searched=5000")
-            kilobytes = max([await _transferred(console, path) for path in ("/", long)])
+                    server.append(await _measure_list(client))
+            first_read = await _measure_page(ann, long_run)
+            runs = [await _measure_page(ann, long_run) for _ in range(rounds)]
+            search = await _measure_page(ann, "/?q=part+4999&searched=5000")
+            kilobytes = max([await _measure_transfer(console, path) for path in ("/", long_run)])
     values = {
         "console_list_p95_ms": _p95(lists),
         "console_list_vs_temporal": statistics.median(lists[:: len(_LISTS)]) / statistics.median(server),
@@ -173,7 +173,7 @@ async def pages(rig: Rig, effort: Effort) -> Findings:
         ("the plain list by Temporal's own API", f"{statistics.median(server):.0f}", f"{_p95(server):.0f}"),
         ("the search through 5,000 goals, once", f"{search:.0f}", ""),
         (f"a run of {STEPS:,} steps", f"{statistics.median(runs):.0f}", f"{_p95(runs):.0f}"),
-        ("the same, its history read for the first time", f"{anew:.0f}", ""),
+        ("the same, its history read for the first time", f"{first_read:.0f}", ""),
     ]
     return Findings(f"The console's pages among {RUNS:,} runs", ("page", "median ms", "p95 ms"), rows, values)
 
@@ -186,27 +186,27 @@ async def _long_run(crew: Crew, steps: int) -> str:
     return f"/run?{urlencode({'id': handle.id})}"
 
 
-async def _took(browser: httpx.AsyncClient, path: str) -> float:
+async def _measure_page(browser: httpx.AsyncClient, path: str) -> float:
     """Return how many milliseconds a page takes."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     (await browser.get(path)).raise_for_status()
-    return (time.perf_counter() - began) * 1_000
+    return (time.perf_counter() - started) * 1_000
 
 
-async def _asked(client: Client) -> float:
+async def _measure_list(client: Client) -> float:
     """Return how many milliseconds the server takes for the same list."""
-    began = time.perf_counter()
-    _ = [one async for one in client.list_workflows(RunFilter().query(), page_size=51, limit=51)]
-    return (time.perf_counter() - began) * 1_000
+    started = time.perf_counter()
+    _ = [run async for run in client.list_workflows(RunFilter().query(), page_size=51, limit=51)]
+    return (time.perf_counter() - started) * 1_000
 
 
-async def _transferred(console: _Console, path: str) -> float:
+async def _measure_transfer(console: _Console, path: str) -> float:
     """Return how many KB a browser that was never here transfers for a page and all that belongs to it."""
     async with console.viewer("bob") as bob:
         page = await bob.get(path)
-        found = re.findall(r'(?:<link[^>]*href|<script[^>]*src)="([^"]+)"', page.text)
-        answers = [page, *[await bob.get(unescape(one)) for one in found]]
-    return sum(one.num_bytes_downloaded for one in answers) / 1_000
+        urls = re.findall(r'(?:<link[^>]*href|<script[^>]*src)="([^"]+)"', page.text)
+        responses = [page, *[await bob.get(unescape(url)) for url in urls]]
+    return sum(answer.num_bytes_downloaded for answer in responses) / 1_000
 
 
 def _p95(values: Sequence[float]) -> float:
@@ -215,20 +215,20 @@ def _p95(values: Sequence[float]) -> float:
 
 async def events(rig: Rig, effort: Effort) -> Findings:
     """Measure how long after it is in the history an event has the page of its run loaded again, with 20 viewers."""
-    async with _serving(rig) as console, contextlib.AsyncExitStack() as held:
-        await _fill(console.crew, Effort(quick=True))
+    async with _serve_console(rig) as console, contextlib.AsyncExitStack() as stack:
+        await _start_runs(console.crew, Effort(quick=True))
         for number in range(1, VIEWERS):
-            await held.enter_async_context(_looking(console, f"viewer {number}", _page_of(number)))
-        loaded = _Loaded()
-        await held.enter_async_context(_looking(console, "ann", _page_of(0), loaded))
+            await stack.enter_async_context(_watch_page(console, f"viewer {number}", _choose_page(number)))
+        loads = _PageLoads()
+        await stack.enter_async_context(_watch_page(console, "ann", _choose_page(0), loads))
         handle, times = console.crew.client.get_workflow_handle("part-0"), []
         for _ in range(3 if effort.quick else _EVENTS):
             await asyncio.sleep(0.3 + random.random())  # so that events fall anywhere between two looks
-            before = loaded.times
+            count = loads.times
             await handle.signal("nudged")
-            told = (await handle.describe()).raw_description.workflow_execution_info.history_length
-            event = await _event_time(handle, told)
-            times.append((await loaded.after(before) - event) * 1_000)
+            last_event_id = (await handle.describe()).raw_description.workflow_execution_info.history_length
+            written_at = await _event_time(handle, last_event_id)
+            times.append((await loads.after(count) - written_at) * 1_000)
     p95 = _p95(times)
     rows: list[Sequence[str]] = [(f"{VIEWERS} viewers", f"{statistics.median(times):.0f}", f"{p95:.0f}")]
     columns = ("from the history to the browser", "median ms", "p95 ms")
@@ -237,13 +237,13 @@ async def events(rig: Rig, effort: Effort) -> Findings:
 
 async def _event_time(handle: Any, number: int) -> float:
     """Return when an event of a run was written, in seconds since the epoch."""
-    found = [event async for event in handle.fetch_history_events() if event.event_id <= number]
-    last: float = found[-1].event_time.ToNanoseconds() / 1e9
+    events = [event async for event in handle.fetch_history_events() if event.event_id <= number]
+    last: float = events[-1].event_time.ToNanoseconds() / 1e9
     return last
 
 
 @dataclass
-class _Loaded:
+class _PageLoads:
     """When a viewer had their page loaded again."""
 
     times: int = 0
@@ -263,17 +263,17 @@ class _Loaded:
             return self.at
 
 
-def _page_of(number: int) -> str:
+def _choose_page(number: int) -> str:
     """Return the page that a viewer looks at: most at a run, some at the list or the inbox."""
     other = {1: "/", 2: "/inbox", 3: "/?status=RUNNING"}.get(number % 5)
     return other or f"/run?{urlencode({'id': f'part-{number % 10}'})}"
 
 
 @contextlib.asynccontextmanager
-async def _looking(console: _Console, name: str, path: str, loaded: _Loaded | None = None) -> AsyncIterator[None]:
+async def _watch_page(console: _Console, name: str, path: str, loads: _PageLoads | None = None) -> AsyncIterator[None]:
     """Have somebody look at a page while the context is open."""
     ready = asyncio.Event()
-    task = asyncio.create_task(_look(console, name, path, ready, loaded or _Loaded()))
+    task = asyncio.create_task(_follow_page(console, name, path, ready, loads or _PageLoads()))
     try:
         await ready.wait()
         yield
@@ -282,21 +282,21 @@ async def _looking(console: _Console, name: str, path: str, loaded: _Loaded | No
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _look(console: _Console, name: str, path: str, ready: asyncio.Event, loaded: _Loaded) -> None:
+async def _follow_page(console: _Console, name: str, path: str, ready: asyncio.Event, loads: _PageLoads) -> None:
     """Follow a page as its script does: connect, and load it again whenever it changed; connect again if it ended."""
     async with console.viewer(name) as browser:
         while True:
             with contextlib.suppress(httpx.HTTPError):
                 page = await browser.get(path)
-                found = re.search(r'data-events="([^"]+)"', page.text)
-                if found is None:
+                match = re.search(r'data-events="([^"]+)"', page.text)
+                if match is None:
                     return
-                async with browser.stream("GET", unescape(found[1]), timeout=None) as stream:
+                async with browser.stream("GET", unescape(match[1]), timeout=None) as stream:
                     ready.set()
                     async for line in stream.aiter_lines():
                         if line == "event: changed":
                             await browser.get(path)
-                            await loaded.note()
+                            await loads.note()
             await asyncio.sleep(1)
 
 
@@ -306,29 +306,29 @@ async def memory(rig: Rig, effort: Effort) -> Findings:
     What it keeps to answer fast is filled first: a fifth of the time is not counted.
     """
     seconds = 10.0 if effort.quick else effort.minutes * 60
-    async with _serving(rig) as console, contextlib.AsyncExitStack() as held:
-        await _fill(console.crew, effort)
+    async with _serve_console(rig) as console, contextlib.AsyncExitStack() as stack:
+        await _start_runs(console.crew, effort)
         for number in range(VIEWERS):
-            await held.enter_async_context(_looking(console, f"viewer {number}", _page_of(number)))
-        began, samples = time.monotonic(), []
-        busy = asyncio.create_task(_goes_on(console.crew))
-        while (passed := time.monotonic() - began) < seconds:
-            samples.append((passed, console.memory_mb))
-            print(f"console memory: {passed:.0f} s {samples[-1][1]:.1f} MB", file=sys.stderr, flush=True)
-            await asyncio.sleep(min(_SAMPLED_EVERY, seconds / 10))
-        busy.cancel()
-        await asyncio.gather(busy, return_exceptions=True)
-    counted = [held for passed, held in samples if passed >= seconds / 5]
-    few = max(1, len(counted) // 10)
-    first, last = statistics.median(counted[:few]), statistics.median(counted[-few:])
-    row = (f"{seconds / 60:.1f} min", f"{samples[0][1]:.0f}", f"{first:.0f}", f"{last:.0f}", f"{max(counted):.0f}")
+            await stack.enter_async_context(_watch_page(console, f"viewer {number}", _choose_page(number)))
+        started, samples = time.monotonic(), []
+        changes = asyncio.create_task(_change_runs(console.crew))
+        while (elapsed := time.monotonic() - started) < seconds:
+            samples.append((elapsed, console.memory_mb))
+            print(f"console memory: {elapsed:.0f} s {samples[-1][1]:.1f} MB", file=sys.stderr, flush=True)
+            await asyncio.sleep(min(_SAMPLE_SECONDS, seconds / 10))
+        changes.cancel()
+        await asyncio.gather(changes, return_exceptions=True)
+    used = [megabytes for elapsed, megabytes in samples if elapsed >= seconds / 5]
+    share = max(1, len(used) // 10)
+    first, last = statistics.median(used[:share]), statistics.median(used[-share:])
+    row = (f"{seconds / 60:.1f} min", f"{samples[0][1]:.0f}", f"{first:.0f}", f"{last:.0f}", f"{max(used):.0f}")
     columns = (f"{VIEWERS} viewers", "MB at first", "MB after a fifth", "MB at the end", "most MB")
     return Findings("The console's memory", columns, [row], {"console_memory_growth_mb": max(0.0, last - first)})
 
 
-async def _goes_on(crew: Crew) -> None:
+async def _change_runs(crew: Crew) -> None:
     """Have runs change, begin and end."""
     for number in itertools.count():
         await crew.client.get_workflow_handle(f"part-{number % 10}").signal("nudged")
         await crew.start("Delivery", pipeline_input(small()))
-        await asyncio.sleep(_HAPPENS_EVERY)
+        await asyncio.sleep(_CHANGE_SECONDS)

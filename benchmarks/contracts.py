@@ -32,19 +32,21 @@ _ROUND = (
 async def compile_cost(rig: Rig | None, effort: Effort) -> Findings:
     """Measure the processor time of compiling sessions of different lengths; that of 1,000 is `compile_ms_1000`."""
     findings = Findings("Compiling a contract", ("events", "facts", "CPU ms", "µs an event", "of that in 250"))
-    first = 0.0
+    baseline = 0.0
     for size in SIZES:
-        facts, spent = compiled(size, 3 if effort.quick else 25)
-        each = spent * 1000 / size
-        first = first or each
-        findings.rows.append((f"{size:,}", f"{facts:,}", f"{spent:.2f}", f"{each:.2f}", f"{each / first:.2f}"))
+        facts, milliseconds = measure_compile(size, 3 if effort.quick else 25)
+        each = milliseconds * 1000 / size
+        baseline = baseline or each
+        findings.rows.append(
+            (f"{size:,}", f"{facts:,}", f"{milliseconds:.2f}", f"{each:.2f}", f"{each / baseline:.2f}")
+        )
         if size == 1_000:
-            findings.values["compile_ms_1000"] = spent
-    findings.values["compile_growth_4000"] = each / first
+            findings.values["compile_ms_1000"] = milliseconds
+    findings.values["compile_growth_4000"] = each / baseline
     return findings
 
 
-def compiled(size: int, rounds: int) -> tuple[int, float]:
+def measure_compile(size: int, rounds: int) -> tuple[int, float]:
     """Return how many facts a session has, and the milliseconds that compiling it takes, the median of some rounds."""
     events = session(size)
     request = ContractRequest(
@@ -57,13 +59,13 @@ def compiled(size: int, rounds: int) -> tuple[int, float]:
         granted=frozenset({"policy.search"}),
         forbidden=frozenset({"email.send"}),
     )
-    spent, facts = [], 0
+    milliseconds, facts = [], 0
     for _ in range(rounds):
         gc.collect()
-        began = time.process_time()
+        started = time.process_time()
         facts = len(compile_contract(events, request).contract.facts)
-        spent.append((time.process_time() - began) * 1000)
-    return facts, statistics.median(spent)
+        milliseconds.append((time.process_time() - started) * 1000)
+    return facts, statistics.median(milliseconds)
 
 
 def session(size: int) -> list[SessionEvent]:
@@ -78,18 +80,18 @@ def session(size: int) -> list[SessionEvent]:
 
 def _event(number: int) -> SessionEvent:
     """Return the event of a number."""
-    kind, text = _ROUND[number % len(_ROUND)]
-    tool = f"crm.lookup_{number % 7}" if kind in (EventType.TOOL_CALL, EventType.TOOL_RESULT) else None
+    event_type, text = _ROUND[number % len(_ROUND)]
+    tool = f"crm.lookup_{number % 7}" if event_type in (EventType.TOOL_CALL, EventType.TOOL_RESULT) else None
     return SessionEvent(
         id=f"evt-{number}",
-        type=kind,
+        type=event_type,
         timestamp=_NOW - timedelta(minutes=number % 45),
         content=f"{text} ({number})",
-        tokens=400 if kind is EventType.TOOL_RESULT else 0,
+        tokens=400 if event_type is EventType.TOOL_RESULT else 0,
         tool_name=tool,
-        call_id=f"evt-{number - 1}" if kind is EventType.TOOL_RESULT else None,
-        success=number % 11 != 0 if kind is EventType.TOOL_RESULT else None,
-        accepted=number % 20 < 10 if kind is EventType.DECISION else None,
+        call_id=f"evt-{number - 1}" if event_type is EventType.TOOL_RESULT else None,
+        success=number % 11 != 0 if event_type is EventType.TOOL_RESULT else None,
+        accepted=number % 20 < 10 if event_type is EventType.DECISION else None,
         exclude_from_handoff=number % 50 == 2,
         agent="research",
     )

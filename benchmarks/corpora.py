@@ -52,29 +52,29 @@ def folder() -> Path:
     return Path(os.environ.get(FOLDER_VARIABLE) or ROOT.parent / "shared" / "data" / "injection")
 
 
-def missing(where: Path) -> str:
+def describe_missing(path: Path) -> str:
     """Return the sentence that says what is not measured without the public sets; nothing if they are there."""
-    if any(where.glob("*.jsonl")):
+    if any(path.glob("*.jsonl")):
         return ""
-    return f"no public sets in {str(where)!r}: only our own texts were scanned; {FOLDER_VARIABLE} names another folder"
+    return f"no public sets in {str(path)!r}: only our own texts were scanned; {FOLDER_VARIABLE} names another folder"
 
 
-def public_corpora(where: Path) -> list[Corpus]:
+def public_corpora(folder_path: Path) -> list[Corpus]:
     """Return the public sets of a folder, attacks and harmless texts of a file apart; none, if there are none."""
-    found = []
-    for path in sorted(where.glob("*.jsonl")):
+    corpora = []
+    for path in sorted(folder_path.glob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for label in (1, 0):
-            chosen = [row for row in rows if row["label"] == label]
-            if chosen:
-                texts = tuple(dict.fromkeys(row["text"] for row in chosen))
-                found.append(Corpus(path.stem, bool(label), texts, len({row["source"] for row in chosen})))
-    return found
+            labelled = [row for row in rows if row["label"] == label]
+            if labelled:
+                texts = tuple(dict.fromkeys(row["text"] for row in labelled))
+                corpora.append(Corpus(path.stem, bool(label), texts, len({row["source"] for row in labelled})))
+    return corpora
 
 
-def attacks(where: Path) -> list[str]:
+def attacks(folder_path: Path) -> list[str]:
     """Return the attacks of the public sets of a folder; without them those of the samples in the repository."""
-    sets = public_corpora(where) or public_corpora(SAMPLES.parent)
+    sets = public_corpora(folder_path) or public_corpora(SAMPLES.parent)
     return [text for corpus in sets if corpus.attacks for text in corpus.texts]
 
 
@@ -83,7 +83,7 @@ def own_corpora() -> list[Corpus]:
     packages = sorted(importlib.metadata.distributions(), key=lambda package: package.metadata["Name"].lower())
     readmes = [piece for package in packages for piece in pieces(package.metadata.get_payload() or "")]  # type: ignore[attr-defined]
     documents = [
-        piece for path in sorted(ROOT.glob("**/*.md")) if _ours(path) for piece in pieces(path.read_text("utf-8"))
+        piece for path in sorted(ROOT.glob("**/*.md")) if _is_own(path) for piece in pieces(path.read_text("utf-8"))
     ]
     sources = [piece for path in sorted(ROOT.glob("activities/**/*.py")) for piece in pieces(path.read_text("utf-8"))]
     return [
@@ -109,15 +109,13 @@ def pieces(document: str) -> Iterator[str]:
 
 def ordinary_handoffs(count: int) -> Iterator[str]:
     """Yield the JSON of messages as agents send them, made of sentences about work; always the same."""
-    drawn = random.Random(7)
+    rng = random.Random(7)
 
     def sentence() -> str:
-        return (
-            f"{drawn.choice(_SUBJECTS)} {drawn.choice(_DOINGS)} {drawn.choice(_OBJECTS)} ({drawn.randrange(10_000)})."
-        )
+        return f"{rng.choice(_SUBJECTS)} {rng.choice(_VERBS)} {rng.choice(_OBJECTS)} ({rng.randrange(10_000)})."
 
     def digits(length: int) -> str:
-        return f"{drawn.getrandbits(4 * length):0{length}x}"
+        return f"{rng.getrandbits(4 * length):0{length}x}"
 
     for number in range(count):
         yield json.dumps(
@@ -135,7 +133,7 @@ def ordinary_handoffs(count: int) -> Iterator[str]:
 
 
 _SUBJECTS = ["The extraction agent", "The reviewer", "The build", "The migration", "The customer", "The second stage"]
-_DOINGS = [
+_VERBS = [
     "finished",
     "asked for",
     "rejected",
@@ -154,7 +152,7 @@ _OBJECTS = [
 ]
 
 
-def _ours(path: Path) -> bool:
+def _is_own(path: Path) -> bool:
     """Return whether a document belongs to the project and not to its environment."""
     return not any(part.startswith(".") or part in ("build", "dist") for part in path.relative_to(ROOT).parts)
 

@@ -32,13 +32,13 @@ from baton.errors import BatonError
 from baton.wire.names import QUERY_STATUS
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
-from benchmarks.rig import Rig, as_deployed
+from benchmarks.rig import Rig, production_environment
 
 SEED = 20_261_127
 QUEUE, DEPLOYMENT, APPROVAL = "deploys", "deploys", "manager"
 _ROOT = Path(__file__).parents[1]
-_PATIENCE_SECONDS = 600.0
-_REPORTED_AFTER = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
+_TIMEOUT_SECONDS = 600.0
+_REPORT_SETTING = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
 _RELEASE = '''"""Release {number}."""
 import asyncio
 from datetime import timedelta
@@ -109,7 +109,7 @@ async def deploys(rig: Rig, effort: Effort) -> Findings:
     for versioned in (True, False):
         folder = rig.folder / ("versioned" if versioned else "unversioned")
         folder.mkdir()
-        outcome = await deployed(folder, scale, versioned=versioned)
+        outcome = await run_deploys(folder, scale, versioned=versioned)
         lost, stuck = lost + len(outcome.lost), stuck + len(outcome.stuck)
         counts = (outcome.killed, len(outcome.suspended), len(outcome.lost), len(outcome.stuck))
         rows.append(("with" if versioned else "without", *map(str, counts)))
@@ -121,9 +121,9 @@ async def deploys(rig: Rig, effort: Effort) -> Findings:
     return findings
 
 
-async def deployed(folder: Path, scale: Scale, *, versioned: bool) -> Outcome:
+async def run_deploys(folder: Path, scale: Scale, *, versioned: bool) -> Outcome:
     """Deploy again and again, have all runs end, and return what became of them."""
-    options = DevServerOptions(database=folder / "server.db", ui_port=None, settings={_REPORTED_AFTER: 1})
+    options = DevServerOptions(database=folder / "server.db", ui_port=None, settings={_REPORT_SETTING: 1})
     async with DevServer(options) as server:
         parts = WorkerParts(artifacts=open_store(folder / "artifacts"))
         safeguards = Safeguards.development(folder / ".baton")
@@ -141,7 +141,11 @@ class _Deploys:
         self._versioned = versioned
         self._random = random.Random(SEED)
         self._environment = {
-            **{name: value for name, value in as_deployed().items() if not name.startswith(("TEMPORAL_", "BATON_"))},
+            **{
+                name: value
+                for name, value in production_environment().items()
+                if not name.startswith(("TEMPORAL_", "BATON_"))
+            },
             "PYTHONPATH": str(_ROOT),
             "TEMPORAL_ADDRESS": address,
             "BATON_TASK_QUEUE": QUEUE,
@@ -181,12 +185,12 @@ class _Deploys:
         if self._versioned:
             await self._make_current(number)
         share = range(len(self._runs), self._scale.runs * (number + 1) // (self._scale.deploys + 1))
-        self._runs += [await self._start(one) for one in share]
+        self._runs += [await self._start(run_number) for run_number in share]
         await asyncio.sleep(self._random.uniform(0.5, 1.5))
-        place = self._random.randrange(len(self._workers))
-        doomed, _ = self._workers[place]
-        await self._stop(place, signal.SIGKILL)
-        self._workers.append((doomed, await self._started(doomed)))
+        index = self._random.randrange(len(self._workers))
+        worker_release, _ = self._workers[index]
+        await self._stop(index, signal.SIGKILL)
+        self._workers.append((worker_release, await self._started(worker_release)))
 
     async def _start(self, number: int) -> WorkflowHandle[Any, Any]:
         """Start a run: every other one waits for a person, the others work."""
@@ -212,19 +216,19 @@ class _Deploys:
             stderr=asyncio.subprocess.DEVNULL,
         )
 
-    async def _stop(self, place: int, how: signal.Signals) -> None:
+    async def _stop(self, index: int, signal_number: signal.Signals) -> None:
         """End a worker."""
-        _, worker = self._workers.pop(place)
-        worker.send_signal(how)
+        _, worker = self._workers.pop(index)
+        worker.send_signal(signal_number)
         await worker.wait()
-        self._outcome.killed += how is signal.SIGKILL
+        self._outcome.killed += signal_number is signal.SIGKILL
 
     async def _make_current(self, number: int) -> None:
         """Have new runs begin on a release, once the server has heard of it."""
         request = SetWorkerDeploymentCurrentVersionRequest(
             namespace=self._client.namespace, deployment_name=DEPLOYMENT, build_id=f"release-{number}"
         )
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while True:
                 try:
                     await self._client.workflow_service.set_worker_deployment_current_version(request)
@@ -244,21 +248,23 @@ class _Deploys:
             env=self._environment,
             stdout=asyncio.subprocess.PIPE,
         )
-        told, _ = await replay.communicate()
-        found = {one["source"].partition("/")[0]: one for one in json.loads(told)}
-        unfit = {id for id, one in found.items() if not one["fits"]}
-        unexplained = [id for id in unfit if "the code does not match" not in (found[id]["problem"] or "")]
-        self._outcome.stuck += [f"{id} is refused without a reason: {found[id]['problem']}" for id in unexplained]
-        open_ones = {handle.id for handle in self._runs if await self._is_open(handle)}
-        self._outcome.suspended |= unfit & open_ones
-        return unfit & open_ones
+        output, _ = await replay.communicate()
+        results = {result["source"].partition("/")[0]: result for result in json.loads(output)}
+        misfits = {id for id, result in results.items() if not result["fits"]}
+        unexplained = [id for id in misfits if "the code does not match" not in (results[id]["problem"] or "")]
+        self._outcome.stuck += [f"{id} is refused without a reason: {results[id]['problem']}" for id in unexplained]
+        open_runs = {handle.id for handle in self._runs if await self._is_open(handle)}
+        self._outcome.suspended |= misfits & open_runs
+        return misfits & open_runs
 
     async def _end_under_what_fits(self) -> None:
         """Put release after release back, newest first, until no run is left."""
         for number in reversed(range(self._scale.deploys + 1)):
-            unfit = await self._gate(number)
-            fitting = [one for one in self._runs if one.id not in unfit and await self._is_open(one)]
-            print(f"deploys: {len(fitting)} runs end under release {number}, {len(unfit)} do not fit", file=sys.stderr)
+            misfits = await self._gate(number)
+            fitting = [run for run in self._runs if run.id not in misfits and await self._is_open(run)]
+            print(
+                f"deploys: {len(fitting)} runs end under release {number}, {len(misfits)} do not fit", file=sys.stderr
+            )
             if fitting:
                 while self._workers:
                     await self._stop(0, signal.SIGKILL)
@@ -267,11 +273,11 @@ class _Deploys:
 
     async def _end(self, runs: Iterable[WorkflowHandle[Any, Any]]) -> None:
         """Decide what runs wait for, and have them end."""
-        at_once = asyncio.Semaphore(16)
+        semaphore = asyncio.Semaphore(16)
 
         async def end(handle: WorkflowHandle[Any, Any]) -> None:
             try:
-                async with at_once, asyncio.timeout(_PATIENCE_SECONDS):
+                async with semaphore, asyncio.timeout(_TIMEOUT_SECONDS):
                     await self._approve(handle)
                     await handle.result()
             except (TimeoutError, TemporalError) as error:
@@ -283,8 +289,8 @@ class _Deploys:
         """Approve a run that asks."""
         while await self._is_open(handle):
             try:
-                now = await handle.query(QUERY_STATUS, result_type=Overview)
-                if any(one.name == APPROVAL for one in now.waiting_for):
+                overview = await handle.query(QUERY_STATUS, result_type=Overview)
+                if any(approval.name == APPROVAL for approval in overview.waiting_for):
                     await decide(self._client, handle.id, Decision(approval=APPROVAL, approved=True, who="ann"))
                     return
             except (TemporalError, BatonError):  # no worker has taken the run yet
@@ -301,29 +307,29 @@ class _Deploys:
         effects = Counter(lines)
         for handle in self._runs:
             run = await read_run(self._client, handle.id)
-            done = [step.name for step in run.steps if step.name != APPROVAL]
-            if run.status is not RunStatus.COMPLETED or done[-1:] != ["ship"] or done[0] != "build":
-                self._outcome.lost.append(f"{handle.id} is {run.status.value} after {done}: {run.failure}")
-            begun = await _begun(handle)
+            completed = [step.name for step in run.steps if step.name != APPROVAL]
+            if run.status is not RunStatus.COMPLETED or completed[-1:] != ["ship"] or completed[0] != "build":
+                self._outcome.lost.append(f"{handle.id} is {run.status.value} after {completed}: {run.failure}")
+            starts = await _count_starts(handle)
             for step in run.steps:
                 times = effects[f"{handle.id} {step.name} {step.seq}"]
-                if step.name != APPROVAL and not 1 <= times <= begun[step.seq]:
-                    told = f"ran {times} times, begun {begun[step.seq]} times"
-                    self._outcome.lost.append(f"{handle.id}: step {step.seq} {step.name} {told}")
+                if step.name != APPROVAL and not 1 <= times <= starts[step.seq]:
+                    problem = f"ran {times} times, begun {starts[step.seq]} times"
+                    self._outcome.lost.append(f"{handle.id}: step {step.seq} {step.name} {problem}")
 
 
-async def _begun(handle: WorkflowHandle[Any, Any]) -> Counter[int]:
+async def _count_starts(handle: WorkflowHandle[Any, Any]) -> Counter[int]:
     """Return how often each step's stage was begun, in the order of the history."""
     steps: dict[int, int] = {}
-    begun: Counter[int] = Counter()
+    starts: Counter[int] = Counter()
     async for event in handle.fetch_history_events():
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            told = event.user_metadata.summary.data.decode()
-            steps[event.event_id] = int(told.split()[1].rstrip(":"))
+            summary = event.user_metadata.summary.data.decode()
+            steps[event.event_id] = int(summary.split()[1].rstrip(":"))
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
             started = event.activity_task_started_event_attributes
-            begun[steps[started.scheduled_event_id]] += started.attempt
-    return begun
+            starts[steps[started.scheduled_event_id]] += started.attempt
+    return starts
 
 
 def release(number: int) -> str:

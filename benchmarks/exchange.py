@@ -1,4 +1,4 @@
-"""How long a handoff from one pipeline to another takes: by signal, sealed, judged and on record."""
+"""The duration of a handoff between pipelines: by signal, sealed, validated and recorded."""
 
 import asyncio
 import statistics
@@ -28,8 +28,8 @@ _Pair = tuple[WorkflowHandle[Any, Any], WorkflowHandle[Any, Any]]
 
 
 @dataclass(frozen=True)
-class Took:
-    """What a handoff took, in milliseconds from the moment the sender's code dispatched it.
+class HandoffTimes:
+    """The durations of a handoff, in milliseconds from its dispatch by the sender's code.
 
     Attributes:
         answered: Until the receiver's gate answered.
@@ -48,33 +48,33 @@ async def signal_handoffs(rig: Rig, effort: Effort, *, concurrency: int) -> Find
     Sender and receiver share a worker. Both have begun and wait when the sender is told to hand on.
     """
     crew = await rig.crew("protocol")
-    first = 2 if effort.quick else _WARM_UP
-    pairs = await _pairs(crew, first + effort.pipelines(PAIRS[concurrency]), concurrency)
-    told = [await _took(*pair) for pair in pairs[first:]]
+    warm_up = 2 if effort.quick else _WARM_UP
+    pairs = await _run_pairs(crew, warm_up + effort.pipelines(PAIRS[concurrency]), concurrency)
+    told = [await _measure_handoff(*pair) for pair in pairs[warm_up:]]
     at_a_time = "one pair at a time" if concurrency == 1 else f"{concurrency} pairs at a time"
     findings = Findings(f"Handoff by signal, {at_a_time}, {len(told)} in all", ("dispatch until", "p50 ms", "p99 ms"))
     p99 = {}
-    for what in ("answered", "accepted", "acknowledged"):
-        times = [getattr(one, what) for one in told]
-        p99[what] = statistics.quantiles(times, n=100)[98]
-        findings.rows.append((what, f"{statistics.median(times):.1f}", f"{p99[what]:.1f}"))
+    for moment in ("answered", "accepted", "acknowledged"):
+        milliseconds = [getattr(handoff, moment) for handoff in told]
+        p99[moment] = statistics.quantiles(milliseconds, n=100)[98]
+        findings.rows.append((moment, f"{statistics.median(milliseconds):.1f}", f"{p99[moment]:.1f}"))
     findings.values[f"signal_accept_p99_ms_c{concurrency}"] = p99["accepted"]
     return findings
 
 
-async def _pairs(crew: Crew, count: int, concurrency: int) -> list[_Pair]:
+async def _run_pairs(crew: Crew, count: int, concurrency: int) -> list[_Pair]:
     """Run so many pairs to their ends, so many at a time; return sender and receiver of each."""
-    left, done = iter(range(count)), list[_Pair]()
+    remaining, pairs = iter(range(count)), list[_Pair]()
 
-    async def one_after_the_other() -> None:
-        for _ in left:
-            done.append(await _pair(crew))
+    async def run_next() -> None:
+        for _ in remaining:
+            pairs.append(await _run_pair(crew))
 
-    await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
-    return done
+    await asyncio.gather(*(run_next() for _ in range(concurrency)))
+    return pairs
 
 
-async def _pair(crew: Crew) -> _Pair:
+async def _run_pair(crew: Crew) -> _Pair:
     """Have one pipeline hand on to another, and return both once they have ended.
 
     Raises:
@@ -92,7 +92,7 @@ async def _pair(crew: Crew) -> _Pair:
     return sender, receiver
 
 
-async def _took(sender: WorkflowHandle[Any, Any], receiver: WorkflowHandle[Any, Any]) -> Took:
+async def _measure_handoff(sender: WorkflowHandle[Any, Any], receiver: WorkflowHandle[Any, Any]) -> HandoffTimes:
     """Return what a pair's handoff took, by the server's clock but for the gate's answer.
 
     It was dispatched when the sender's workflow task began whose code made the message: the message is dated so.
@@ -100,28 +100,30 @@ async def _took(sender: WorkflowHandle[Any, Any], receiver: WorkflowHandle[Any, 
     Raises:
         RuntimeError: There is no such task.
     """
-    sent, came = await _events(sender), await _events(receiver)
+    sender_events, receiver_events = await _read_events(sender), await _read_events(receiver)
     dispatched = 0
-    for one in sent:
-        if one.event_type == EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
+    for event in sender_events:
+        if event.event_type == EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
             break
-        if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-            dispatched = one.event_time.ToNanoseconds()
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+            dispatched = event.event_time.ToNanoseconds()
     else:
         raise RuntimeError(f"{sender.id!r} handed nothing on")
     received = (await receiver.result())["output"]
-    accepted, acknowledged = (next(one for one in events if _opened(one)) for events in (came, sent))
-    return Took(
+    accepted, acknowledged = (
+        next(event for event in events if _is_opened(event)) for events in (receiver_events, sender_events)
+    )
+    return HandoffTimes(
         received["seconds"] * 1_000,
         (accepted.event_time.ToNanoseconds() - dispatched) / 1e6,
         (acknowledged.event_time.ToNanoseconds() - dispatched) / 1e6,
     )
 
 
-def _opened(event: HistoryEvent) -> bool:
+def _is_opened(event: HistoryEvent) -> bool:
     """Return whether a worker has opened the first message: pipelines of this benchmark run no other activity."""
     return event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
 
 
-async def _events(handle: WorkflowHandle[Any, Any]) -> list[HistoryEvent]:
+async def _read_events(handle: WorkflowHandle[Any, Any]) -> list[HistoryEvent]:
     return [event async for event in handle.fetch_history_events()]

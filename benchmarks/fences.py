@@ -22,14 +22,14 @@ from baton.wire.text import FENCE_LABEL, fence, fold_lookalikes, single_line
 NONCE = "5eed0f1e1d5eed0f"
 BEGIN, END = f"[{FENCE_LABEL} {NONCE}]", f"[END OF CONTEXT FROM PREVIOUS AGENT {NONCE}]"
 INNOCENT = "innocent"
-WHOLE = 10_000_000
+UNLIMITED = 10_000_000
 """A ceiling of tokens under which nothing is left out."""
 
 _DELIMITER = re.compile(r"\[(?:endof)?contextfrompreviousagent")
 _PARSER = MarkdownIt("commonmark").enable("table")
 
 
-def prompts(text: str, *, max_tokens: int = WHOLE) -> Iterator[tuple[str, str]]:
+def prompts(text: str, *, max_tokens: int = UNLIMITED) -> Iterator[tuple[str, str]]:
     """Yield every place that a text can have in a prompt, and the prompt: what is fenced, and findings behind it."""
     for field, baton in batons(text):
         yield field, fence(render(baton, max_tokens=max_tokens), NONCE)
@@ -51,13 +51,13 @@ def batons(text: str) -> Iterator[tuple[str, Baton]]:
             f"artifacts, {member}",
             Baton(goal=INNOCENT, artifacts=[ArtifactRef.model_validate({**reference, member: value})]),
         )
-    further: Mapping[str, Any] = {
+    extra_fields: Mapping[str, Any] = {
         "value": text,
         "list": [text, {"a": [text]}],
         "object": {"a": text, "b": {"c": text}},
         "key": {text: INNOCENT, "b": {text: 1}},
     }
-    for kind, value in further.items():
+    for kind, value in extra_fields.items():
         yield f"a further field, {kind}", AnyBaton.model_validate({"goal": INNOCENT, "notes": value})
     yield "a further field, its name", AnyBaton.model_validate({"goal": INNOCENT, f"x{text}": [INNOCENT]})
 
@@ -83,18 +83,18 @@ def holds(prompt: str) -> bool:
     """
     lines = prompt.splitlines()
     once = lines[0] == BEGIN and lines.count(BEGIN) == lines.count(END) == 1
-    seen = re.sub(r"[^a-z\[]", "", fold_lookalikes(prompt))
-    return once and prompt.count(NONCE) == 2 and len(_DELIMITER.findall(seen)) == 2
+    folded = re.sub(r"[^a-z\[]", "", fold_lookalikes(prompt))
+    return once and prompt.count(NONCE) == 2 and len(_DELIMITER.findall(folded)) == 2
 
 
 def count(attacks: Iterable[str]) -> tuple[int, int]:
     """Return how many prompts were looked at, and in how many of them a text got out."""
-    looked_at = found = 0
+    checked = escaped = 0
     places = sum(1 for _ in prompts(INNOCENT))
     for attack in attacks:
-        looked_at += places
-        found += len(escapes(attack))
-    return looked_at, found
+        checked += places
+        escaped += len(escapes(attack))
+    return checked, escaped
 
 
 def attack_texts(rows: Iterable[str]) -> Iterator[str]:

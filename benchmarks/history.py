@@ -57,11 +57,11 @@ async def history(rig: Rig, effort: Effort) -> Findings:
     chains = []
     seconds = 0.0
     for stages in lengths:
-        chains.append(await _ran(crew, thousand_tokens(), stages))
-        newest, seconds = await _rebuilt(crew.client, chains[-1])
+        chains.append(await _run_chain(crew, thousand_tokens(), stages))
+        newest, seconds = await _measure_rebuild(crew.client, chains[-1])
         findings.rows.append((*_cells(chains[-1]), f"{newest:.2f}", f"{seconds:.2f}"))
         print(f"history: {stages} stages", flush=True)
-    findings.rows.append((*_cells(await _ran(crew, thousand_handed(), lengths[1])), "", ""))
+    findings.rows.append((*_cells(await _run_chain(crew, thousand_handed(), lengths[1])), "", ""))
     per_stage = [chain.history_bytes / chain.stages for chain in chains]
     findings.values["history_bytes_per_stage"] = per_stage[-1]
     findings.values["history_bytes_growth"] = per_stage[-1] / per_stage[0]
@@ -75,7 +75,7 @@ def _cells(chain: Chain) -> Sequence[str]:
     return [f"{number:,.0f}" for number in numbers]
 
 
-async def _ran(crew: Crew, baton: dict[str, Any], stages: int) -> Chain:
+async def _run_chain(crew: Crew, baton: dict[str, Any], stages: int) -> Chain:
     """Run a pipeline of so many stages with ``baton`` to its end, and collect its runs.
 
     Raises:
@@ -92,15 +92,15 @@ async def _ran(crew: Crew, baton: dict[str, Any], stages: int) -> Chain:
         if not run_ids and (record.status, len(record.steps)) != (RunStatus.COMPLETED, stages):
             raise RuntimeError(f"a pipeline of {stages} stages is {record.status} with {len(record.steps)} steps")
         run_ids.append(record.run_id)
-        described = await crew.client.get_workflow_handle(handle.id, run_id=record.run_id).describe()
-        size += described.raw_description.workflow_execution_info.history_size_bytes
+        description = await crew.client.get_workflow_handle(handle.id, run_id=record.run_id).describe()
+        size += description.raw_description.workflow_execution_info.history_size_bytes
         run_id = record.previous_run_id
     _, count = best_counter()
     handed = start.first_baton().restricted(None, DEFAULT_DECISIONS)
     return Chain(stages, count(to_json(handed.to_json_object())), handle.id, run_ids, size)
 
 
-async def _rebuilt(client: Client, chain: Chain) -> tuple[float, float]:
+async def _measure_rebuild(client: Client, chain: Chain) -> tuple[float, float]:
     """Return the seconds it takes to read and rebuild the newest run, and all runs, of a pipeline.
 
     Raises:
@@ -108,12 +108,12 @@ async def _rebuilt(client: Client, chain: Chain) -> tuple[float, float]:
     """
     newest, all_runs = [], []
     for _ in range(READINGS):
-        began = time.perf_counter()
+        started = time.perf_counter()
         record = await read_run(client, chain.workflow_id, chain.run_ids[0])
-        newest.append(time.perf_counter() - began)
+        newest.append(time.perf_counter() - started)
         if len(record.steps) != chain.stages:
             raise RuntimeError(f"the newest run tells of {len(record.steps)} steps, but {chain.stages} were taken")
         for run_id in chain.run_ids[1:]:
             await read_run(client, chain.workflow_id, run_id)
-        all_runs.append(time.perf_counter() - began)
+        all_runs.append(time.perf_counter() - started)
     return statistics.median(newest), statistics.median(all_runs)

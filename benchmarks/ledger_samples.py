@@ -25,10 +25,10 @@ from baton.ledger.store_schema import StoredRecord, insert
 
 RECORDS_PER_TASK = 4
 """A pipeline of four agents leaves as many."""
-BEGAN = datetime(2026, 11, 21, 10, tzinfo=UTC)
+RECORDED_AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 """When everything happened."""
 _MESSAGES = 64
-_TASKS_IN_TURN = 5_000
+_TASKS_PER_BATCH = 5_000
 _PROCESSES = 2
 _WORDS = (
     "agent analysis approved assumption because before budget checkpoint clause compare constraint contract "
@@ -47,16 +47,16 @@ class Signer:
 
     def sign(self, statement: bytes) -> bytes:
         """Return the signature over ``statement``."""
-        return _private(self.secret).sign(statement)
+        return _private_key(self.secret).sign(statement)
 
     def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
         """Return what signatures by this key are worth."""
-        public = _private(self.secret).public_key().public_bytes_raw()
-        return PublicKeys([PublicKey(self.key_id, public, BEGAN)]).check(claims)
+        public = _private_key(self.secret).public_key().public_bytes_raw()
+        return PublicKeys([PublicKey(self.key_id, public, RECORDED_AT)]).check(claims)
 
 
 @cache
-def _private(secret: bytes) -> Ed25519PrivateKey:
+def _private_key(secret: bytes) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(secret)
 
 
@@ -69,35 +69,35 @@ async def fill(path: Path, signer: Signer, records: int) -> list[str]:
     """
     async with Ledger(path, LedgerOptions(signer=signer)):
         pass  # makes the tables
-    chosen = random.Random(0)
-    tasks = [_an_id(chosen) for _ in range(records // RECORDS_PER_TASK)]
-    turns = [tasks[at : at + _TASKS_IN_TURN] for at in range(0, len(tasks), _TASKS_IN_TURN)]
+    rng = random.Random(0)
+    tasks = [_make_id(rng) for _ in range(records // RECORDS_PER_TASK)]
+    batches = [tasks[start : start + _TASKS_PER_BATCH] for start in range(0, len(tasks), _TASKS_PER_BATCH)]
     raw = sqlite3.connect(path, isolation_level=None)
     for pragma in ("journal_mode=off", "synchronous=off", "cache_size=-1000000"):
         raw.execute(f"PRAGMA {pragma}")
     raw.execute("BEGIN")
     with ProcessPoolExecutor(_PROCESSES, get_context("spawn")) as pool:
-        for stored in pool.map(partial(_stored, signer=signer), turns):
+        for stored in pool.map(partial(_make_rows, signer=signer), batches):
             insert(SqliteConnection(raw), stored)
     raw.execute("COMMIT")
     raw.close()
     return tasks
 
 
-def _stored(tasks: list[str], signer: Signer) -> list[StoredRecord]:
+def _make_rows(tasks: list[str], signer: Signer) -> list[StoredRecord]:
     """Return the rows of some tasks' records; runs in a process of its own."""
-    return [StoredRecord.of(record) for record in _records(tasks, signer)]
+    return [StoredRecord.of(record) for record in _make_records(tasks, signer)]
 
 
-def _records(tasks: list[str], signer: Signer) -> Iterator[AuditRecord]:
+def _make_records(tasks: list[str], signer: Signer) -> Iterator[AuditRecord]:
     """Yield the records of some tasks, which take turns."""
     ledger = LedgerOptions().name
     links = {task: ChainLink.genesis(ledger, task) for task in tasks}
     messages = canonical_messages()
     for number in range(RECORDS_PER_TASK):
-        for at, (task, link) in enumerate(links.items()):
-            one = entry(task, number, messages[(at + number) % _MESSAGES])
-            record = next_record(one, link, recorded_at=BEGAN, key_id=signer.key_id)
+        for index, (task, link) in enumerate(links.items()):
+            audit_entry = entry(task, number, messages[(index + number) % _MESSAGES])
+            record = next_record(audit_entry, link, recorded_at=RECORDED_AT, key_id=signer.key_id)
             statement = head_statement(ledger, task, number + 1, record.hash, signer.key_id)
             record = replace(record, signature=signer.sign(statement))
             links[task] = record.link
@@ -111,7 +111,7 @@ def entry(task_id: str, number: int, message: dict[str, Any] | bytes) -> AuditEn
         task_id=task_id,
         event_id=f"{task_id[:-4]}{number:04}",
         status=HandoffStatus.ACCEPTED,
-        timestamp=BEGAN,
+        timestamp=RECORDED_AT,
         from_agent="legal-analysis-agent",
         to_agent="risk-scoring-agent",
         cost=AuditCost(spent_micro_usd=10_000 * (number + 1), remaining_micro_usd=90_000 - 10_000 * number),
@@ -122,31 +122,31 @@ def entry(task_id: str, number: int, message: dict[str, Any] | bytes) -> AuditEn
 @cache
 def canonical_messages() -> list[bytes]:
     """Return some messages as the gate hands them to the ledger: in canonical form."""
-    return [rfc8785.dumps(_message(number)) for number in range(_MESSAGES)]
+    return [rfc8785.dumps(_make_message(number)) for number in range(_MESSAGES)]
 
 
-def _message(number: int) -> dict[str, Any]:
+def _make_message(number: int) -> dict[str, Any]:
     """Return a handoff message, another one for each number."""
-    chosen, words = random.Random(number), _WORDS.split()
+    rng, words = random.Random(number), _WORDS.split()
 
     def text(length: int) -> str:
-        return " ".join(chosen.choices(words, k=length))
+        return " ".join(rng.choices(words, k=length))
 
     baton = {"goal": text(12), "current_state": [text(12) for _ in range(6)]}
     baton |= {"decision_log": [text(14) for _ in range(10)], "constraints": [text(8) for _ in range(4)]}
-    at = "2026-11-21T10:00:00Z"
-    done = {"description": text(8), "result": {"clauses": [text(8)]}, "completedAt": at}
-    call = {"tool": "pdf_extract", "calledAt": at, "inputHash": f"sha256:{chosen.getrandbits(256):064x}"}
+    timestamp = "2026-11-21T10:00:00Z"
+    completed = {"description": text(8), "result": {"clauses": [text(8)]}, "completedAt": timestamp}
+    call = {"tool": "pdf_extract", "calledAt": timestamp, "inputHash": f"sha256:{rng.getrandbits(256):064x}"}
     return {
         "schemaVersion": "2.0",
-        "handoffId": _an_id(chosen),
-        "taskId": _an_id(chosen),
-        "parentHandoffId": _an_id(chosen),
-        "fromAgent": {"agentId": "legal-analysis-agent", "agentVersion": "2.1.0", "executionId": _an_id(chosen)},
+        "handoffId": _make_id(rng),
+        "taskId": _make_id(rng),
+        "parentHandoffId": _make_id(rng),
+        "fromAgent": {"agentId": "legal-analysis-agent", "agentVersion": "2.1.0", "executionId": _make_id(rng)},
         "toAgent": {"agentType": "risk-scoring-agent", "agentVersion": ">=1.5.0"},
-        "timestamp": at,
+        "timestamp": timestamp,
         "taskDescription": text(12),
-        "completedSubtasks": [{"subtaskId": f"s{step}"} | done for step in range(4)],
+        "completedSubtasks": [{"subtaskId": f"s{step}"} | completed for step in range(4)],
         "remainingSubtasks": [{"subtaskId": f"s{step + 4}", "description": text(8)} for step in range(3)],
         "currentState": {"baton": baton, "riskFlags": [text(6) for _ in range(3)]},
         "relevantContext": [{"source": "Contract", "excerpt": text(24), "relevanceScore": 0.92}],
@@ -159,9 +159,9 @@ def _message(number: int) -> dict[str, Any]:
         "conversationHistorySummary": text(60),
         "conversationHistoryVerbatim": [{"role": "assistant", "content": text(9)} for _ in range(5)],
         "toolCallHistory": [call | {"outputTokens": 3200}],
-        "traceparent": f"00-{chosen.getrandbits(128):032x}-{chosen.getrandbits(64):016x}-01",
+        "traceparent": f"00-{rng.getrandbits(128):032x}-{rng.getrandbits(64):016x}-01",
     }
 
 
-def _an_id(chosen: random.Random) -> str:
-    return str(uuid.UUID(int=chosen.getrandbits(128), version=4))
+def _make_id(rng: random.Random) -> str:
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))

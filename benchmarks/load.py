@@ -14,13 +14,13 @@ from benchmarks.rig import Crew
 
 @dataclass(frozen=True)
 class Load:
-    """One side of a comparison: whom to give which pipeline.
+    """One side of a comparison: a workflow and its worker.
 
     Attributes:
-        name: What the tables call it.
+        name: Its name in the tables.
         crew: The worker and its client.
         workflow: The name of the workflow.
-        argument: What it is started with.
+        argument: The argument of the workflow.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Speed:
-    """What one turn of a load told.
+    """The result of one turn of a load.
 
     Attributes:
         per_second: Pipelines per second.
@@ -45,17 +45,17 @@ class Speed:
 
 
 async def speed(load: Load, pipelines: int, concurrency: int) -> Speed:
-    """Run so many pipelines, so many at a time, and return how fast that was."""
-    left = iter(range(pipelines))
+    """Run pipelines with the given concurrency, and return their speed."""
+    remaining = iter(range(pipelines))
 
-    async def one_after_the_other() -> None:
-        for _ in left:
+    async def run_next() -> None:
+        for _ in remaining:
             await (await load.crew.start(load.workflow, load.argument)).result()
 
     cpu = load.crew.cpu_seconds() or (0.0, 0.0)
-    began = time.perf_counter()
-    await asyncio.gather(*(one_after_the_other() for _ in range(concurrency)))
-    seconds = time.perf_counter() - began
+    started = time.perf_counter()
+    await asyncio.gather(*(run_next() for _ in range(concurrency)))
+    seconds = time.perf_counter() - started
     after = load.crew.cpu_seconds() or (0.0, 0.0)
     worker_ms, server_ms = ((b - a) * 1_000 / pipelines for a, b in zip(cpu, after, strict=True))
     return Speed(pipelines / seconds, worker_ms, server_ms)
@@ -65,16 +65,16 @@ async def run_times(load: Load, pipelines: int) -> list[float]:
     """Run pipelines one at a time and return how long each took, from its start call to its result, in milliseconds."""
     times = []
     for _ in range(pipelines):
-        began = time.perf_counter()
+        started = time.perf_counter()
         await (await load.crew.start(load.workflow, load.argument)).result()
-        times.append((time.perf_counter() - began) * 1_000)
+        times.append((time.perf_counter() - started) * 1_000)
     return times
 
 
 async def stage_latencies(load: Load, pipelines: int) -> list[float]:
     """Run pipelines one at a time and return how long each of their stages took, in milliseconds.
 
-    It is the server's own account: from the event that schedules a stage to the one that schedules the next,
+    By the server's history: from the event that schedules a stage to the one that schedules the next,
     or that completes the run.
     """
     handles: list[WorkflowHandle[Any, Any]] = []
@@ -82,10 +82,14 @@ async def stage_latencies(load: Load, pipelines: int) -> list[float]:
         handle = await load.crew.start(load.workflow, load.argument)
         await handle.result()
         handles.append(handle)
-    return [took for handle in handles for took in _stages([e async for e in handle.fetch_history_events()])]
+    return [
+        stage_time
+        for handle in handles
+        for stage_time in _stage_times([e async for e in handle.fetch_history_events()])
+    ]
 
 
-def _stages(events: list[HistoryEvent]) -> list[float]:
+def _stage_times(events: list[HistoryEvent]) -> list[float]:
     """Return the milliseconds of each stage in a completed run's history."""
     marks = [
         event.event_time.ToNanoseconds() / 1e6
@@ -93,4 +97,4 @@ def _stages(events: list[HistoryEvent]) -> list[float]:
         if event.WhichOneof("attributes")
         in ("activity_task_scheduled_event_attributes", "workflow_execution_completed_event_attributes")
     ]
-    return [after - before for before, after in itertools.pairwise(marks)]
+    return [following - preceding for preceding, following in itertools.pairwise(marks)]

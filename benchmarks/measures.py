@@ -1,4 +1,4 @@
-"""Throughput and latency, each side by side with what it is compared with."""
+"""Throughput and latency, side by side with the baseline."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -21,35 +21,35 @@ SIZES: Mapping[str, Callable[[], dict[str, Any]]] = {"1 KB": small, "4 KB": larg
 
 
 def pipeline_input(baton: dict[str, Any]) -> PipelineInput:
-    """Return what a pipeline with this first baton is started with."""
+    """Return the input of a pipeline with this first baton."""
     return PipelineInput(goal=baton["goal"], baton={name: value for name, value in baton.items() if name != "goal"})
 
 
 async def throughput(rig: Rig, effort: Effort, *, concurrency: int) -> Findings:
     """Measure pipelines per second against the same four activities in a workflow written by hand."""
-    ours, theirs = await rig.crew("baton"), await rig.crew("raw")
+    baton_crew, raw_crew = await rig.crew("baton"), await rig.crew("raw")
     findings = Findings(f"Throughput, {concurrency} at a time", SPEED_COLUMNS)
     for size, make in SIZES.items():
-        loads = [Load("raw", theirs, "RawDelivery", State(**make()))]
-        loads.append(Load("baton", ours, "Delivery", pipeline_input(make())))
+        loads = [Load("raw", raw_crew, "RawDelivery", State(**make()))]
+        loads.append(Load("baton", baton_crew, "Delivery", pipeline_input(make())))
         turn = partial(speed, pipelines=effort.pipelines(PIPELINES[concurrency]), concurrency=concurrency)
-        told = await take_turns(f"throughput, {concurrency} at a time, {size}", loads, turn, effort)
-        findings.rows.extend(speed_rows(size, told, "raw"))
-        per_second = column(told, "per_second")
+        results = await take_turns(f"throughput, {concurrency} at a time, {size}", loads, turn, effort)
+        findings.rows.extend(speed_rows(size, results, "raw"))
+        per_second = column(results, "per_second")
         findings.values.setdefault(f"throughput_vs_raw_c{concurrency}", ratio(per_second, "baton", "raw"))
     return findings
 
 
 async def stage_latency(rig: Rig, effort: Effort) -> Findings:
     """Measure how long a stage takes in one pipeline at a time, against the workflow written by hand."""
-    ours, theirs = await rig.crew("baton"), await rig.crew("raw")
+    baton_crew, raw_crew = await rig.crew("baton"), await rig.crew("raw")
     findings = Findings("Stage latency, one pipeline at a time", LATENCY_COLUMNS)
     for size, make in SIZES.items():
-        loads = [Load("raw", theirs, "RawDelivery", State(**make()))]
-        loads.append(Load("baton", ours, "Delivery", pipeline_input(make())))
-        told = await _latencies(f"stage latency, {size}", loads, effort, 12)
-        findings.rows.extend(latency_rows(size, told, "raw"))
-        findings.values.setdefault("stage_latency_vs_raw", ratio(told, "baton", "raw"))
+        loads = [Load("raw", raw_crew, "RawDelivery", State(**make()))]
+        loads.append(Load("baton", baton_crew, "Delivery", pipeline_input(make())))
+        results = await _measure_latencies(f"stage latency, {size}", loads, effort, 12)
+        findings.rows.extend(latency_rows(size, results, "raw"))
+        findings.values.setdefault("stage_latency_vs_raw", ratio(results, "baton", "raw"))
     return findings
 
 
@@ -70,9 +70,9 @@ async def embedded_latency(rig: Rig, effort: Effort) -> Findings:
         first, later = await stage_latencies(load, pipelines), await stage_latencies(load, pipelines)
         return statistics.median(first), statistics.median(later)
 
-    told = await take_turns("embedded server", loads, turn, effort)
-    paused = {load: [first for first, _ in turns] for load, turns in told.items()}
-    steady = {load: [later for _, later in turns] for load, turns in told.items()}
+    results = await take_turns("embedded server", loads, turn, effort)
+    paused = {load: [first for first, _ in turns] for load, turns in results.items()}
+    steady = {load: [later for _, later in turns] for load, turns in results.items()}
     findings = Findings("Stage latency, embedded against stock server", LATENCY_COLUMNS)
     findings.rows.extend(latency_rows("after a pause", paused, "stock"))
     findings.rows.extend(latency_rows("back to back", steady, "stock"))
@@ -88,10 +88,10 @@ async def stock_throughput(rig: Rig, effort: Effort) -> Findings:
         Load("shipped", await rig.crew("baton"), "Delivery", argument),
     ]
     turn = partial(speed, pipelines=effort.pipelines(40), concurrency=10)
-    told = await take_turns("as shipped against stock", loads, turn, effort)
+    results = await take_turns("as shipped against stock", loads, turn, effort)
     findings = Findings("Throughput as shipped, against stock worker and server, 10 at a time", SPEED_COLUMNS)
-    findings.rows.extend(speed_rows("1 KB", told, "stock"))
-    findings.values["throughput_vs_stock_c10"] = ratio(column(told, "per_second"), "shipped", "stock")
+    findings.rows.extend(speed_rows("1 KB", results, "stock"))
+    findings.values["throughput_vs_stock_c10"] = ratio(column(results, "per_second"), "shipped", "stock")
     return findings
 
 
@@ -99,23 +99,25 @@ SPEED_COLUMNS = ("side", "pipelines/s", "ratio", "worker CPU ms", "ratio", "serv
 LATENCY_COLUMNS = ("side", "stage p50 ms", "ratio")
 
 
-async def _latencies(what: str, loads: Sequence[Load], effort: Effort, pipelines: int) -> dict[str, list[float]]:
+async def _measure_latencies(
+    label: str, loads: Sequence[Load], effort: Effort, pipelines: int
+) -> dict[str, list[float]]:
     """Return the median stage latency of each turn, by the name of the load."""
 
     async def turn(load: Load) -> float:
         return statistics.median(await stage_latencies(load, effort.pipelines(pipelines)))
 
-    return await take_turns(what, loads, turn, effort)
+    return await take_turns(label, loads, turn, effort)
 
 
-def column(told: Mapping[str, Sequence[Speed]], name: str) -> dict[str, list[float]]:
-    """Return one member of what the turns told."""
-    return {load: [getattr(one, name) for one in turns] for load, turns in told.items()}
+def column(results: Mapping[str, Sequence[Speed]], name: str) -> dict[str, list[float]]:
+    """Return one member of the results."""
+    return {load: [getattr(turn, name) for turn in turns] for load, turns in results.items()}
 
 
-def speed_rows(size: str, told: Mapping[str, Sequence[Speed]], base: str) -> list[Sequence[str]]:
+def speed_rows(size: str, results: Mapping[str, Sequence[Speed]], base: str) -> list[Sequence[str]]:
     """Return a row for each load: medians, and ratios to ``base``."""
-    columns = [column(told, name) for name in ("per_second", "worker_ms", "server_ms")]
+    columns = [column(results, name) for name in ("per_second", "worker_ms", "server_ms")]
     return [
         (
             f"{load}, {size}",
@@ -125,12 +127,13 @@ def speed_rows(size: str, told: Mapping[str, Sequence[Speed]], base: str) -> lis
                 for cell in (f"{statistics.median(column[load]):.1f}", f"{ratio(column, load, base):.2f}")
             ),
         )
-        for load in told
+        for load in results
     ]
 
 
-def latency_rows(size: str, told: Mapping[str, Sequence[float]], base: str) -> list[Sequence[str]]:
+def latency_rows(size: str, results: Mapping[str, Sequence[float]], base: str) -> list[Sequence[str]]:
     """Return a row for each load: the median, and the ratio to ``base``."""
     return [
-        (f"{load}, {size}", f"{statistics.median(told[load]):.1f}", f"{ratio(told, load, base):.2f}") for load in told
+        (f"{load}, {size}", f"{statistics.median(results[load]):.1f}", f"{ratio(results, load, base):.2f}")
+        for load in results
     ]

@@ -38,7 +38,7 @@ WITHOUT, PROTOCOL, ENCRYPTED = "without", "protocol", "encrypted too"
 
 _ROLES = {WITHOUT: "baton", PROTOCOL: "protocol", ENCRYPTED: "encrypted"}
 _MESSAGES = 400
-_FIRST = 2  # so many stages are done: the message is the third one's
+_STAGES_DONE = 2  # so many stages are done: the message is the third one's
 _RECORDS = 2 * STAGES  # each stage's acceptance, and what it returned
 
 
@@ -50,14 +50,14 @@ async def protocol_cost(rig: Rig, effort: Effort, *, stock: bool = False) -> Fin
         effort: How often.
         stock: On a stock server, where pipelines wait for their hops and the processors have room.
     """
-    loads = await _loads(rig, (WITHOUT, PROTOCOL), server="stock") if stock else await _loads(rig)
+    loads = await _make_loads(rig, (WITHOUT, PROTOCOL), server="stock") if stock else await _make_loads(rig)
     where = " on a stock server" if stock else ""
     findings = Findings(f"The handoff protocol{where}, 10 pipelines at a time, baton of 4 KB", SPEED_COLUMNS)
     turn = partial(speed, pipelines=effort.pipelines(60), concurrency=10)
-    told = await take_turns(f"handoff protocol{where}, 10 at a time", loads, turn, effort)
-    findings.rows.extend(speed_rows("4 KB", told, WITHOUT))
+    results = await take_turns(f"handoff protocol{where}, 10 at a time", loads, turn, effort)
+    findings.rows.extend(speed_rows("4 KB", results, WITHOUT))
     figure = "protocol_throughput_ratio_stock" if stock else "protocol_throughput_ratio"
-    findings.values[figure] = ratio(column(told, "per_second"), PROTOCOL, WITHOUT)
+    findings.values[figure] = ratio(column(results, "per_second"), PROTOCOL, WITHOUT)
     return findings
 
 
@@ -66,15 +66,18 @@ async def protocol_latency(rig: Rig, effort: Effort) -> Findings:
 
     A round's figure is the difference of the medians of its two turns.
     """
-    loads = await _loads(rig)
+    loads = await _make_loads(rig)
 
     async def turn(load: Load) -> float:
         return statistics.median(await stage_latencies(load, effort.pipelines(40)))
 
-    told = await take_turns("handoff protocol, one at a time", loads, turn, effort)
+    results = await take_turns("handoff protocol, one at a time", loads, turn, effort)
     findings = Findings("The handoff protocol, one pipeline at a time, baton of 4 KB", LATENCY_COLUMNS)
-    findings.rows.extend(latency_rows("4 KB", told, WITHOUT))
-    added = [ours - theirs for ours, theirs in zip(told[PROTOCOL], told[WITHOUT], strict=True)]
+    findings.rows.extend(latency_rows("4 KB", results, WITHOUT))
+    added = [
+        with_protocol - without_protocol
+        for with_protocol, without_protocol in zip(results[PROTOCOL], results[WITHOUT], strict=True)
+    ]
     findings.rows.append(("added to a handoff", f"{statistics.median(added):.2f}", ""))
     findings.values["protocol_ms_per_handoff"] = statistics.median(added)
     return findings
@@ -89,8 +92,8 @@ async def protocol_history(rig: Rig, effort: Effort) -> Findings:
     raw = Load("raw", await rig.crew("raw"), "RawDelivery", State(**large()))
     findings = Findings("History of four stages, baton of 4 KB", ("side", "events", "bytes", "of raw's"))
     sizes: dict[str, tuple[int, int]] = {}
-    for load in (raw, *await _loads(rig)):
-        sizes[load.name] = events, size = await _history(load.crew, load)
+    for load in (raw, *await _make_loads(rig)):
+        sizes[load.name] = events, size = await _measure_history(load.crew, load)
         findings.rows.append((load.name, str(events), f"{size:,}", f"{size / sizes['raw'][1]:.2f}"))
     for name, role in ((PROTOCOL, "protocol"), (ENCRYPTED, "encrypted")):
         await _check_on_record(rig, name, role)
@@ -108,43 +111,49 @@ async def acceptance(rig: Rig, effort: Effort) -> Findings:
     """
     keyring = Keyring.generate()
     receiver = ReceiverRequirements("review", "1.0.0", frozenset({"goal", "constraints"}))
-    judged, accepted, waited = [], [], []
-    each: list[float] = []
+    judge_times, accept_times, wall_times = [], [], []
+    message_times: list[float] = []
     size = 0
     async with Safeguards(keyring, rig.folder / "acceptance-ledger.db").opened() as guarded:
         for number in range(effort.rounds + 1):  # the first one warms up
-            messages = _messages(keyring, 20 if effort.quick else _MESSAGES, number)
+            messages = _make_messages(keyring, 20 if effort.quick else _MESSAGES, number)
             size = len(messages[0])
-            each = [_judged_in(guarded.gate, raw, receiver) for raw in messages]
-            judged.append(statistics.mean(each))
+            message_times = [_measure_judgement(guarded.gate, raw, receiver) for raw in messages]
+            judge_times.append(statistics.mean(message_times))
             cpu, began = time.process_time(), time.perf_counter()
             await _accept(guarded.gate, messages, receiver)
-            accepted.append((time.process_time() - cpu) / len(messages) * 1e6)
-            waited.append((time.perf_counter() - began) / len(messages) * 1e6)
-    judge, whole, wall = (statistics.median(times[1:]) for times in (judged, accepted, waited))
+            accept_times.append((time.process_time() - cpu) / len(messages) * 1e6)
+            wall_times.append((time.perf_counter() - began) / len(messages) * 1e6)
+    judge_time, accept_time, wall_time = (
+        statistics.median(times[1:]) for times in (judge_times, accept_times, wall_times)
+    )
     findings = Findings(f"Accepting a message of {size:,} bytes", ("what", "CPU µs", "µs"))
-    findings.rows.append(("judged: seal, schema, completeness, safety, budget", f"{judge:.0f}", f"{judge:.0f}"))
-    quickest, _, slowest = statistics.quantiles(each, n=4)
+    findings.rows.append(
+        ("judged: seal, schema, completeness, safety, budget", f"{judge_time:.0f}", f"{judge_time:.0f}")
+    )
+    quickest, _, slowest = statistics.quantiles(message_times, n=4)
     findings.rows.append(("… the lower and the upper quartile", f"{quickest:.0f}, {slowest:.0f}", ""))
-    findings.rows.append(("put on record, on the disk", f"{whole - judge:.0f}", f"{wall - judge:.0f}"))
-    findings.values["accept_us"] = judge
+    findings.rows.append(
+        ("put on record, on the disk", f"{accept_time - judge_time:.0f}", f"{wall_time - judge_time:.0f}")
+    )
+    findings.values["accept_us"] = judge_time
     return findings
 
 
-def _judged_in(gate: Gate, raw: bytes, receiver: ReceiverRequirements) -> float:
+def _measure_judgement(gate: Gate, raw: bytes, receiver: ReceiverRequirements) -> float:
     """Return the microseconds of processor time that it takes to judge a message."""
-    began = time.thread_time()
+    started = time.thread_time()
     assert gate.judge(raw, receiver).verdict
-    return (time.thread_time() - began) * 1e6
+    return (time.thread_time() - started) * 1e6
 
 
-async def _loads(rig: Rig, sides: Iterable[str] = _ROLES, *, server: str = "shipped") -> list[Load]:
+async def _make_loads(rig: Rig, sides: Iterable[str] = _ROLES, *, server: str = "shipped") -> list[Load]:
     """Return the sides, all of them by default."""
     argument = pipeline_input(large())
     return [Load(side, await rig.crew(_ROLES[side], server=server), "Delivery", argument) for side in sides]
 
 
-async def _history(crew: Crew, load: Load) -> tuple[int, int]:
+async def _measure_history(crew: Crew, load: Load) -> tuple[int, int]:
     """Run a pipeline; return how many events and bytes its history has, as the server counts them."""
     handle = await crew.start(load.workflow, load.argument)
     await handle.result()
@@ -161,11 +170,11 @@ async def _check_on_record(rig: Rig, name: str, role: str) -> None:
     crew = await rig.crew(role)
     result: Any = await (await crew.start("Delivery", pipeline_input(large()))).result()
     async with Ledger(ledger_of(rig.folder, role), LedgerOptions(create=False)) as ledger:
-        found = await ledger.trace(result["task_id"], verifier=Keyring.development(rig.folder).public())
+        trace = await ledger.trace(result["task_id"], verifier=Keyring.development(rig.folder).public())
     expected = Verdict.UNANCHORED  # nothing is kept outside of the ledger here
-    if len(found.records) != _RECORDS or found.report.verdict is not expected:
+    if len(trace.records) != _RECORDS or trace.report.verdict is not expected:
         raise RuntimeError(
-            f"{name}: a pipeline left {len(found.records)} records, {found.report.verdict}; "
+            f"{name}: a pipeline left {len(trace.records)} records, {trace.report.verdict}; "
             f"expected {_RECORDS}, {expected}"
         )
 
@@ -177,20 +186,20 @@ async def _accept(gate: Gate, messages: Sequence[bytes], receiver: ReceiverRequi
         assert receipt.verdict
 
 
-def _messages(keyring: Keyring, count: int, number: int) -> list[bytes]:
+def _make_messages(keyring: Keyring, count: int, number: int) -> list[bytes]:
     """Return sealed messages of about 5.5 KB as a pipeline sends them, each another handoff of the same task."""
     task = str(UUID(int=number, version=4))
     relay = Relay("Delivery", task, task, HandoffTerms())
     cost = Budget(initial_micro_usd=10_000_000).cost_tracking()
     sealed = []
-    for at in range(count + _FIRST):
-        spec, handoff_id = StageSpec("review"), str(UUID(int=number << 32 | at, version=4))
-        change = patch(at, 8)
+    for index in range(count + _STAGES_DONE):
+        spec, handoff_id = StageSpec("review"), str(UUID(int=number << 32 | index, version=4))
+        change = patch(index, 8)
         baton = Baton.model_validate({**large(), "current_state": change["current_state"]})
-        given = StageInput(stage="review", seq=at + 1, task_id=task, baton=baton.to_json_object())
-        handoff = relay.message(spec, given, cost, handoff_id=handoff_id, now=datetime.now(UTC))
+        stage_input = StageInput(stage="review", seq=index + 1, task_id=task, baton=baton.to_json_object())
+        handoff = relay.message(spec, stage_input, cost, handoff_id=handoff_id, now=datetime.now(UTC))
         sealed.append(seal_json(handoff.__pydantic_serializer__.to_json(handoff, exclude_unset=True), keyring))
-        if at < _FIRST:
-            returned = StageReturn(stage="review", seq=at + 1, baton_patch={"decision_log": [*change["decision_log"]]})
-            relay.complete_stage(spec, returned, handoff_id, datetime.now(UTC))
-    return sealed[_FIRST:]
+        if index < _STAGES_DONE:
+            result = StageReturn(stage="review", seq=index + 1, baton_patch={"decision_log": [*change["decision_log"]]})
+            relay.complete_stage(spec, result, handoff_id, datetime.now(UTC))
+    return sealed[_STAGES_DONE:]

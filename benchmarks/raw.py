@@ -60,7 +60,7 @@ async def raw_release(state: State) -> dict[str, list[str]]:
     return patch(4, len(state.current_state))
 
 
-def merged(state: State, change: dict[str, list[str]]) -> State:
+def merge(state: State, change: dict[str, list[str]]) -> State:
     """Return ``state`` with ``change`` put over it, and its decisions appended."""
     decisions = [*state.decision_log, *change.get("decision_log", [])]
     return state.model_copy(update={**change, "decision_log": decisions})

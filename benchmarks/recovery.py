@@ -1,4 +1,4 @@
-"""Recovery: from the death of a worker to the next handoff that is accepted, on record.
+"""Recovery: the time from a worker's death to the next accepted and recorded handoff.
 
 Two workers, each a process as `worker.py` makes one, share the embedded server, a queue and a ledger. Again and again
 one is killed with SIGKILL at a seeded moment while pipelines are under way on both; what counts is how long it takes
@@ -30,7 +30,7 @@ from baton.plugin import BatonPlugin
 from benchmarks.compare import Effort
 from benchmarks.recovery_worker import QUEUE
 from benchmarks.report import Findings
-from benchmarks.rig import Rig, as_deployed
+from benchmarks.rig import Rig, production_environment
 from benchmarks.workflows.laps import Laps
 
 KILLS, QUICK_KILLS = 100, 10
@@ -39,7 +39,7 @@ PIPELINES = 4
 """How many pipelines are under way when a worker is killed."""
 
 _ROOT = Path(__file__).parents[1]
-_LONGEST = timedelta(minutes=2)
+_TIMEOUT = timedelta(minutes=2)
 _POLL_SECONDS = 0.005
 _WORKER = "benchmarks.recovery_worker"
 _ACCEPTED = """SELECT recorded_at FROM handoff_audit
@@ -48,10 +48,10 @@ WHERE task_id = ? AND event_key LIKE '%/ACCEPTED/%' AND recorded_at > ? ORDER BY
 
 async def recovery(rig: Rig, effort: Effort) -> Findings:
     """Measure how long a killed worker's pipelines take until their next handoff is accepted."""
-    return await measured(QUICK_KILLS if effort.quick else KILLS)
+    return await measure_kills(QUICK_KILLS if effort.quick else KILLS)
 
 
-async def measured(kills: int) -> Findings:
+async def measure_kills(kills: int) -> Findings:
     """Kill so many workers, and return the times."""
     with tempfile.TemporaryDirectory(prefix="baton-recovery-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -60,7 +60,7 @@ async def measured(kills: int) -> Findings:
             client = await Client.connect(
                 server.address, plugins=[BatonPlugin(safeguards=Safeguards.development(folder))]
             )
-            times = await _kill_again_and_again(client, server.address, folder, kills)
+            times = await _kill_workers(client, server.address, folder, kills)
     times.sort()
     rows: list[Sequence[str]] = [
         ("median", f"{statistics.median(times):.2f}"),
@@ -72,29 +72,29 @@ async def measured(kills: int) -> Findings:
     return findings
 
 
-async def _kill_again_and_again(client: Client, address: str, folder: Path, kills: int) -> list[float]:
-    """Return, for each kill, the seconds until the last of the pipelines has moved on."""
-    moments = random.Random(SEED)
+async def _kill_workers(client: Client, address: str, folder: Path, kills: int) -> list[float]:
+    """Return, for each kill, the seconds until the last pipeline continued."""
+    rng = random.Random(SEED)
     times: list[float] = []
     handles: list[WorkflowHandle[Any, Any]] = []
-    workers = [await started_worker(_WORKER, address, str(folder)) for _ in range(2)]
+    workers = [await start_worker(_WORKER, address, str(folder)) for _ in range(2)]
     try:
         for number in range(kills):
             if number % 5 == 0:  # short histories: a replay of a thousand laps is not what is measured
                 await _end(handles)
                 handles = [await _start(client) for _ in range(PIPELINES)]
-                await _accepted_after(folder, [one.id for one in handles], datetime.now(UTC))
-            await asyncio.sleep(moments.uniform(0.0, 0.3))
-            doomed = workers.pop(moments.randrange(2))
-            died = datetime.now(UTC)
-            doomed.kill()
-            await doomed.wait()
-            following, another = await asyncio.gather(
-                _accepted_after(folder, [one.id for one in handles], died),
-                started_worker(_WORKER, address, str(folder)),
+                await _wait_for_acceptances(folder, [handle.id for handle in handles], datetime.now(UTC))
+            await asyncio.sleep(rng.uniform(0.0, 0.3))
+            victim = workers.pop(rng.randrange(2))
+            died_at = datetime.now(UTC)
+            victim.kill()
+            await victim.wait()
+            accepted_at, replacement = await asyncio.gather(
+                _wait_for_acceptances(folder, [handle.id for handle in handles], died_at),
+                start_worker(_WORKER, address, str(folder)),
             )
-            workers.append(another)  # started at once, as whoever supervises workers would
-            times.append(max((at - died).total_seconds() for at in following))
+            workers.append(replacement)  # started at once, as a supervisor would
+            times.append(max((accepted - died_at).total_seconds() for accepted in accepted_at))
             print(f"recovery: kill {number + 1} of {kills}: {times[-1]:.2f} s", file=sys.stderr, flush=True)
         await _end(handles)
     finally:
@@ -112,7 +112,7 @@ async def _start(client: Client) -> WorkflowHandle[Any, Any]:
         PipelineInput(goal="Run laps", task_id=task_id),
         id=task_id,
         task_queue=QUEUE,
-        execution_timeout=_LONGEST,
+        execution_timeout=_TIMEOUT,
         task_timeout=timedelta(seconds=1),
     )
 
@@ -124,27 +124,27 @@ async def _end(handles: list[WorkflowHandle[Any, Any]]) -> None:
     await asyncio.gather(*(handle.result() for handle in handles))
 
 
-async def _accepted_after(folder: Path, tasks: list[str], moment: datetime) -> list[datetime]:
-    """Return when each task's first handoff after a moment was accepted, as soon as all have one on record."""
-    after, found = stamp(moment), dict[str, datetime]()
-    deadline = time.monotonic() + _LONGEST.total_seconds()
+async def _wait_for_acceptances(folder: Path, tasks: list[str], moment: datetime) -> list[datetime]:
+    """Wait until each task has an accepted handoff after a moment, and return their times."""
+    earliest, acceptances = stamp(moment), dict[str, datetime]()
+    deadline = time.monotonic() + _TIMEOUT.total_seconds()
     with contextlib.closing(sqlite3.connect(folder / "ledger.db", timeout=15)) as ledger:
-        while len(found) < len(tasks):
+        while len(acceptances) < len(tasks):
             for task in tasks:
-                if task not in found and (row := ledger.execute(_ACCEPTED, [task, after]).fetchone()):
-                    found[task] = datetime.fromisoformat(row[0])
+                if task not in acceptances and (row := ledger.execute(_ACCEPTED, [task, earliest]).fetchone()):
+                    acceptances[task] = datetime.fromisoformat(row[0])
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{len(tasks) - len(found)} of {len(tasks)} pipelines did not move on")
+                raise RuntimeError(f"{len(tasks) - len(acceptances)} of {len(tasks)} pipelines did not move on")
             await asyncio.sleep(_POLL_SECONDS)
-    return list(found.values())
+    return list(acceptances.values())
 
 
-async def started_worker(module: str, *arguments: str) -> asyncio.subprocess.Process:
-    """Return a worker process that works, of a module that says `ready`."""
+async def start_worker(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start a worker process of a module, and wait until it prints `ready`."""
     process = await asyncio.create_subprocess_exec(
         *bound_to_parent([sys.executable, "-m", module, *arguments]),
         cwd=_ROOT,
-        env=as_deployed(),
+        env=production_environment(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

@@ -17,12 +17,12 @@ from baton.devserver.processes import find_temporal
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure has to reach.
+    """The goal of a figure.
 
     Attributes:
-        what: What the figure is, in a few words.
-        least: The least it may be, or None.
-        most: The most it may be, or None.
+        what: A short description of the figure.
+        least: The minimum, or None.
+        most: The maximum, or None.
     """
 
     what: str
@@ -31,7 +31,7 @@ class Goal:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is anything to reach; without it the figure is only shown."""
+        """Whether there is a bound; otherwise the figure is only shown."""
         return (self.least, self.most) != (None, None)
 
     def met_by(self, value: float) -> bool:
@@ -44,7 +44,7 @@ class Goal:
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
-        """Return the bound as people write it."""
+        """Return the bounds as text."""
         bounds = [("≥", self.least), ("≤", self.most)]
         return " ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
 
@@ -126,15 +126,15 @@ GOALS: Mapping[str, Goal] = {
     "vs_langgraph_sqlite_c10": Goal("pipelines a second, of those of LangGraph in one process, SQLite, 10 at a time"),
     "vs_dbos_sqlite_c10": Goal("pipelines a second, of those of DBOS in one process, SQLite, 10 at a time"),
 }
-"""Every figure there is, in the order of the report."""
+"""All figures, in the order of the report."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a measurement found.
+    """The result of a measurement.
 
     Attributes:
-        title: What was measured, above its table.
+        title: The title of the table.
         columns: The table's columns.
         rows: The table's rows.
         values: The figures for the report, by name.
@@ -147,7 +147,7 @@ class Findings:
 
 
 def show(findings: Findings, console: Console) -> None:
-    """Print what a measurement found."""
+    """Print the result of a measurement."""
     table = Table(*findings.columns)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -167,22 +167,22 @@ def summarise(values: Mapping[str, float], console: Console) -> None:
 
 
 def write(values: Mapping[str, float], command: str, path: Path) -> None:
-    """Write the figures as one flat JSON object, with what they were measured on and by which command."""
+    """Write the figures as one flat JSON object, with environment and command."""
     ordered = {name: values[name] for name in GOALS if name in values}
     text = json.dumps({**ordered, "environment": environment(), "command": command}, indent=2, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def environment() -> str:
-    """Return in one line what the figures depend on."""
-    asked = subprocess.run(
+    """Describe the environment in one line."""
+    result = subprocess.run(
         [str(find_temporal()), "--version"], capture_output=True, text=True, encoding="utf-8", check=False
     )
     return ", ".join(
         (
             f"Python {platform.python_version()}",
             f"temporalio {importlib.metadata.version('temporalio')}",
-            asked.stdout.strip(),
+            result.stdout.strip(),
             f"{platform.system()} {platform.machine()}",
             f"{os.cpu_count()} processors",
         )

@@ -1,4 +1,4 @@
-"""A restart: many long runs wait, their worker dies, another one starts, and all are told to go on at once.
+"""A restart: many long runs wait, their worker dies, another one starts, and all continue at once.
 
 The new worker has none of them in its cache, so it replays each from its beginning. How many it replays at once
 decides: beyond what its threads get done within a workflow task's ten seconds, answers come too late and the work is
@@ -21,13 +21,13 @@ from baton import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import WORKFLOW_TASKS, BatonPlugin
 from benchmarks.compare import Effort
-from benchmarks.recovery import started_worker
+from benchmarks.recovery import start_worker
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
 from benchmarks.workflows.laps import STAGES_BEFORE_WAIT, Waits
 
 RUNS, QUICK_RUNS = 100, 20
-_LONGEST = timedelta(minutes=15)
+_TIMEOUT = timedelta(minutes=15)
 
 
 async def restart(rig: Rig, effort: Effort) -> Findings:
@@ -37,7 +37,7 @@ async def restart(rig: Rig, effort: Effort) -> Findings:
         options = DevServerOptions(database=Path(name) / "server.db", ui_port=None)
         async with DevServer(options) as server:
             client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
-            seconds = await _restarted(client, server.address, runs)
+            seconds = await _measure_restart(client, server.address, runs)
     rows: list[Sequence[str]] = [(f"{WORKFLOW_TASKS} workflow tasks at once", f"{seconds:.1f}")]
     title = f"A fresh worker, {runs} runs of {STAGES_BEFORE_WAIT} stages that go on at once"
     findings = Findings(title, ("", "s"), rows)
@@ -45,21 +45,21 @@ async def restart(rig: Rig, effort: Effort) -> Findings:
     return findings
 
 
-async def _restarted(client: Client, address: str, runs: int) -> float:
+async def _measure_restart(client: Client, address: str, runs: int) -> float:
     """Return the seconds from the start of a fresh worker until all runs are done."""
     queue = f"restart-{uuid4()}"
     handles = [await _start(client, queue) for _ in range(runs)]
-    worker = await started_worker("benchmarks.restart_worker", address, queue)
-    await asyncio.gather(*(_waits(one) for one in handles))
+    worker = await start_worker("benchmarks.restart_worker", address, queue)
+    await asyncio.gather(*(_wait_until_waiting(handle) for handle in handles))
     worker.kill()
     await worker.wait()
-    for one in handles:
-        await one.signal(Waits.go_on)
-    began = time.monotonic()
-    worker = await started_worker("benchmarks.restart_worker", address, queue)
+    for handle in handles:
+        await handle.signal(Waits.go_on)
+    started = time.monotonic()
+    worker = await start_worker("benchmarks.restart_worker", address, queue)
     try:
-        await asyncio.gather(*(one.result() for one in handles))
-        return time.monotonic() - began
+        await asyncio.gather(*(handle.result() for handle in handles))
+        return time.monotonic() - started
     finally:
         worker.kill()
         await worker.wait()
@@ -68,12 +68,12 @@ async def _restarted(client: Client, address: str, runs: int) -> float:
 async def _start(client: Client, queue: str) -> WorkflowHandle[Any, Any]:
     """Start a run."""
     return await client.start_workflow(
-        Waits.run, PipelineInput(goal="Wait"), id=str(uuid4()), task_queue=queue, execution_timeout=_LONGEST
+        Waits.run, PipelineInput(goal="Wait"), id=str(uuid4()), task_queue=queue, execution_timeout=_TIMEOUT
     )
 
 
-async def _waits(handle: WorkflowHandle[Any, Any]) -> None:
-    """Return once a run has done its stages and waits."""
+async def _wait_until_waiting(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until a run has done its stages and waits."""
     while True:
         if await (await handle.describe()).memo_value("waits", default=False):
             return

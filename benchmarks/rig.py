@@ -1,4 +1,4 @@
-"""The rig of a run: servers, worker processes and clients, each started when first asked for and all stopped."""
+"""The rig of a run: servers, worker processes and clients, started on demand and stopped at the end."""
 
 import asyncio
 import contextlib
@@ -19,17 +19,17 @@ from benchmarks.worker import connect
 
 _ROOT = Path(__file__).parents[1]
 _STOP_SECONDS = 10.0
-_LONGEST = timedelta(minutes=3)  # a pipeline whose worker died ends too
+_EXECUTION_TIMEOUT = timedelta(minutes=3)  # a pipeline whose worker died ends too
 
 
 class Crew:
-    """A worker process, and a client that gives it work.
+    """A worker process and its client.
 
     Attributes:
         client: A client as the services of the worker's role use it.
         queue: The worker's task queue.
         worker: The worker's process.
-        server: The server both talk to.
+        server: The server of both.
     """
 
     def __init__(self, client: Client, queue: str, worker: asyncio.subprocess.Process, server: DevServer) -> None:
@@ -47,11 +47,11 @@ class Crew:
         if self.worker.returncode is not None:
             raise RuntimeError(f"the worker of {self.queue!r} ended with code {self.worker.returncode}; see above")
         return await self.client.start_workflow(
-            workflow, argument, id=f"bench-{uuid4().hex}", task_queue=self.queue, execution_timeout=_LONGEST
+            workflow, argument, id=f"bench-{uuid4().hex}", task_queue=self.queue, execution_timeout=_EXECUTION_TIMEOUT
         )
 
     def cpu_seconds(self) -> tuple[float, float] | None:
-        """Return the processor time that worker and server have used, or None where the system does not tell."""
+        """Return the processor time of worker and server, or None if the system does not report it."""
         return None if sys.platform != "linux" else (_cpu(self.worker.pid), _cpu(self.server.process.pid))
 
 
@@ -96,11 +96,11 @@ class Rig:
         if key not in self._crews:
             running = await self.server(server)
             queue = f"bench-{role}-{settings}"
-            given = [role, settings, running.address, queue, str(self.folder)]
+            arguments = [role, settings, running.address, queue, str(self.folder)]
             process = await asyncio.create_subprocess_exec(
-                *bound_to_parent([sys.executable, "-m", "benchmarks.worker", *given]),
+                *bound_to_parent([sys.executable, "-m", "benchmarks.worker", *arguments]),
                 cwd=_ROOT,
-                env=as_deployed(),
+                env=production_environment(),
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -128,10 +128,10 @@ async def stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def as_deployed() -> dict[str, str]:
-    """Return the environment of a process as it is in production, where Python keeps what it has compiled.
+def production_environment() -> dict[str, str]:
+    """Return the environment of a production process, where Python caches bytecode.
 
-    Without, a worker compiles the file of a workflow again for each run, for the sandbox loads it each time.
+    Otherwise a worker compiles a workflow's file for each run, because the sandbox loads it each time.
     """
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 

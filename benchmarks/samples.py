@@ -115,9 +115,9 @@ def _states(seq: int, bullets: int) -> list[str]:
 
 def _sentence(sentences: Sequence[str], number: int) -> str:
     """Return the ``number``-th sentence; after all were used they come again, about other modules."""
-    cycle, place = divmod(number, len(sentences))
-    module = MODULES[(7 * place + cycle) % len(MODULES)]
-    return sentences[place].format(m=module, n=3 + (17 * place + 31 * cycle) % 83)
+    cycle, index = divmod(number, len(sentences))
+    module = MODULES[(7 * index + cycle) % len(MODULES)]
+    return sentences[index].format(m=module, n=3 + (17 * index + 31 * cycle) % 83)
 
 
 def _artifact(kind: str, path: str, summary: str) -> dict[str, Any]:

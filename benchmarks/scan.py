@@ -1,4 +1,4 @@
-"""The safety scan measured: what it finds, what it wrongly finds, what it costs, and what the structure contains.
+"""Measure the safety scan: its recall, its false positives, its cost, and the fence around texts.
 
 Each set of texts stands by itself, with its size and a Wilson interval. Two of the public sets were held out: the rules
 were written without looking at `asb_ignore` and `notinject`. Where the public sets are not there (see
@@ -27,8 +27,8 @@ from benchmarks.corpora import (
     MARKED,
     Corpus,
     attacks,
+    describe_missing,
     folder,
-    missing,
     own_corpora,
     public_corpora,
 )
@@ -42,7 +42,7 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Row:
-    """What the scan made of a corpus.
+    """The result of scanning a corpus.
 
     Attributes:
         corpus: The corpus.
@@ -60,7 +60,7 @@ class Row:
         """Return the row of the table."""
         kind = ("attacks" if self.corpus.attacks else "harmless") + (", held out" * (self.corpus.name in HELD_OUT))
         size = len(self.corpus.texts)
-        shares = [shown(hits, size) for hits in (self.flagged, self.rejected)]
+        shares = [format_share(hits, size) for hits in (self.flagged, self.rejected)]
         return (f"{self.corpus.name}: {kind}", str(size), str(self.corpus.families), *shares, f"{self.ms_per_kb:.3f}")
 
 
@@ -77,8 +77,8 @@ def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
-def shown(hits: int, n: int) -> str:
-    """Return a share with its interval, as the table shows it.
+def format_share(hits: int, n: int) -> str:
+    """Format a share with its interval.
 
     Example:
         >>> shown(2, 339)
@@ -90,19 +90,19 @@ def shown(hits: int, n: int) -> str:
 
 async def scan_corpora(rig: Rig | None, effort: Effort) -> Findings:
     """Measure what the scan makes of every set: `scan_reject_fpr`, `scan_marked_recall`, `scan_ms_per_kb`."""
-    where = folder()
-    public = public_corpora(where)
-    rows = [measured(corpus) for corpus in _some([*public, *own_corpora()], effort)]
+    path = folder()
+    public = public_corpora(path)
+    rows = [measure_corpus(corpus) for corpus in _limit_corpora([*public, *own_corpora()], effort)]
     findings = Findings("Safety scan, set by set", ("set", "n", "families", "flagged", "rejected", "ms/KB"))
     findings.rows.extend(row.cells() for row in rows)
     findings.values["scan_ms_per_kb"] = max(row.ms_per_kb for row in rows)
     harmless = [row for row in rows if not row.corpus.attacks]
     wrong, harmless_texts = sum(row.rejected for row in harmless), sum(len(row.corpus.texts) for row in harmless)
     findings.rows.append(
-        ("all harmless sets together", str(harmless_texts), "", "", shown(wrong, harmless_texts), ""),
+        ("all harmless sets together", str(harmless_texts), "", "", format_share(wrong, harmless_texts), ""),
     )
     if not public:
-        findings.rows.append((missing(where), "", "", "", "", ""))
+        findings.rows.append((describe_missing(path), "", "", "", "", ""))
         return findings
     findings.values["scan_reject_fpr"] = wrong / harmless_texts
     for row in rows:
@@ -116,53 +116,55 @@ async def scan_hostile(rig: Rig | None, effort: Effort) -> Findings:
     worst = worst_64k(1 if effort.quick else 3)
     findings = Findings("Safety scan, 64 KiB made to be slow, the ten slowest", ("made of", "CPU ms"))
     slowest = sorted(worst.items(), key=lambda item: -item[1])
-    findings.rows.extend((name, f"{spent:.1f}") for name, spent in slowest[:10])
+    findings.rows.extend((name, f"{milliseconds:.1f}") for name, milliseconds in slowest[:10])
     findings.values["scan_worst_64k_ms"] = slowest[0][1]
     return findings
 
 
 async def scan_structure(rig: Rig | None, effort: Effort) -> Findings:
     """Count the prompts in which an attack gets out of the fence, over all attacks, in every field: `fence_escapes`."""
-    where = folder()
-    some = attacks(where)[: 20 if effort.quick else None]
-    prompts, escaped = count(attack_texts(some))
+    path = folder()
+    texts = attacks(path)[: 20 if effort.quick else None]
+    prompts, escaped = count(attack_texts(texts))
     findings = Findings("Attacks rendered into prompts", ("attacks", "prompts", "out of the fence"))
-    findings.rows.append((f"{len(some)}{' (samples only)' * bool(missing(where))}", str(prompts), str(escaped)))
+    findings.rows.append(
+        (f"{len(texts)}{' (samples only)' * bool(describe_missing(path))}", str(prompts), str(escaped))
+    )
     findings.values["fence_escapes"] = float(escaped)
     return findings
 
 
-def measured(corpus: Corpus) -> Row:
-    """Return what the scan makes of a corpus."""
+def measure_corpus(corpus: Corpus) -> Row:
+    """Scan a corpus."""
     for text in corpus.texts[:200]:  # so that the automata are warm
         scan(text, detect)
-    began = time.process_time()
+    started = time.process_time()
     levels = [scan(text, detect).level for text in corpus.texts]
-    spent = time.process_time() - began
+    seconds = time.process_time() - started
     size = sum(len(text.encode()) for text in corpus.texts) / KIB
     rejected = levels.count(Level.REJECT)
-    return Row(corpus, rejected + levels.count(Level.FLAG), rejected, spent * 1000 / size)
+    return Row(corpus, rejected + levels.count(Level.FLAG), rejected, seconds * 1000 / size)
 
 
 def worst_64k(rounds: int = 3) -> dict[str, float]:
     """Return the CPU milliseconds that each hostile text takes, the median of some rounds."""
 
-    def spent(text: str) -> float:
-        began = time.process_time()
+    def measure(text: str) -> float:
+        started = time.process_time()
         scan({"text": text}, detect)
-        return (time.process_time() - began) * 1000
+        return (time.process_time() - started) * 1000
 
     hostile = hostile_texts()
     for text in hostile.values():
-        spent(text)
-    return {name: statistics.median(spent(text) for _ in range(rounds)) for name, text in hostile.items()}
+        measure(text)
+    return {name: statistics.median(measure(text) for _ in range(rounds)) for name, text in hostile.items()}
 
 
-def _some(corpora: Sequence[Corpus], effort: Effort) -> Sequence[Corpus]:
-    """Return the corpora, or only the beginning of each where the figures are not meant."""
+def _limit_corpora(corpora: Sequence[Corpus], effort: Effort) -> Sequence[Corpus]:
+    """Return the corpora, or only the beginning of each for a quick run."""
     if not effort.quick:
         return corpora
-    return [Corpus(one.name, one.attacks, one.texts[:20], one.families) for one in corpora]
+    return [Corpus(corpus.name, corpus.attacks, corpus.texts[:20], corpus.families) for corpus in corpora]
 
 
 def main() -> None:
@@ -170,12 +172,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scan", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--corpora", help="the folder of the public sets (default: beside the project)")
     parser.add_argument("--quick", action="store_true", help="see that everything runs; the figures mean nothing")
-    given = parser.parse_args()
-    if given.corpora:
-        os.environ[FOLDER_VARIABLE] = given.corpora
+    options = parser.parse_args()
+    if options.corpora:
+        os.environ[FOLDER_VARIABLE] = options.corpora
     console = Console(width=160)
-    for take in (scan_corpora, scan_hostile, scan_structure):
-        findings = asyncio.run(take(None, Effort(quick=given.quick)))
+    for measurement in (scan_corpora, scan_hostile, scan_structure):
+        findings = asyncio.run(measurement(None, Effort(quick=options.quick)))
         show(findings, console)
         console.print(*(f"{name} = {value:.4g}" for name, value in findings.values.items()), sep="\n")
 

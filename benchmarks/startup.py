@@ -1,4 +1,4 @@
-"""What one waits for before anything happens: the import, and the first stage."""
+"""Startup times: the import, and the first stage."""
 
 import statistics
 import subprocess
@@ -8,7 +8,7 @@ import time
 from benchmarks.compare import Effort
 from benchmarks.measures import pipeline_input
 from benchmarks.report import Findings
-from benchmarks.rig import Rig, as_deployed
+from benchmarks.rig import Rig, production_environment
 from benchmarks.samples import small
 
 INTERPRETERS = 9
@@ -19,13 +19,13 @@ async def import_time(rig: Rig, effort: Effort) -> Findings:
     """Measure how much longer a fresh interpreter takes that imports the library."""
     statements = {"bare": "pass", "import baton": "import baton"}
     for statement in statements.values():  # compiles what is not compiled yet, and fills the disk's cache
-        _interpreter(statement)
-    told: dict[str, list[float]] = {name: [] for name in statements}
+        _measure_interpreter(statement)
+    results: dict[str, list[float]] = {name: [] for name in statements}
     for _ in range(2 if effort.quick else INTERPRETERS):
         for name, statement in statements.items():
-            told[name].append(_interpreter(statement))
-    medians = {name: statistics.median(times) for name, times in told.items()}
-    findings = Findings("Import", ("interpreter", "ms"), [(name, f"{took:.1f}") for name, took in medians.items()])
+            results[name].append(_measure_interpreter(statement))
+    medians = {name: statistics.median(times) for name, times in results.items()}
+    findings = Findings("Import", ("interpreter", "ms"), [(name, f"{median:.1f}") for name, median in medians.items()])
     findings.values["import_ms"] = medians["import baton"] - medians["bare"]
     return findings
 
@@ -36,18 +36,18 @@ async def first_stage(rig: Rig, effort: Effort) -> Findings:
     start = pipeline_input(small())
     times = []
     for number in range(effort.pipelines(60) + 5):
-        began = time.time()
+        started = time.time()
         result = await (await crew.start("FirstStage", start)).result()
         if number >= 5:  # the first ones warm up
-            times.append((result["output"] - began) * 1_000)
+            times.append((result["output"] - started) * 1_000)
     p50, worst = statistics.median(times), max(times)
     findings = Findings("From start to first stage", ("", "ms"), [("p50", f"{p50:.1f}"), ("longest", f"{worst:.1f}")])
     findings.values["start_to_first_stage_ms"] = p50
     return findings
 
 
-def _interpreter(statement: str) -> float:
+def _measure_interpreter(statement: str) -> float:
     """Return the milliseconds that a fresh interpreter takes for a statement."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", statement], env=as_deployed(), check=True)
-    return (time.perf_counter() - began) * 1_000
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", statement], env=production_environment(), check=True)
+    return (time.perf_counter() - started) * 1_000

@@ -1,7 +1,7 @@
-"""What receivers read: tokens of the context that a stage inherits, against passing on the whole conversation.
+"""The tokens that receivers read: the context that a stage inherits, against the whole conversation.
 
-Every agent asks its model sixteen times and reads files of this project. What is counted is what the receiver is
-really given, fence and markings included, exactly, in the vocabulary o200k_base.
+Every agent asks its model sixteen times and reads files of this project. The exact prompts are counted, including fence
+and markings, in the vocabulary o200k_base.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from benchmarks.sessions import TOOLS, Session, work
 from benchmarks.workflows.inputs import text
 
 LENGTHS = (2, 5, 10, 20)
-"""The stages that the table tells of, counted from 1."""
+"""The stages in the table, from 1."""
 
 _NONCE = "0123456789abcdef"
 _BEGAN = datetime(2026, 1, 1, 9, 0, tzinfo=UTC)
@@ -39,7 +39,7 @@ _BEGAN = datetime(2026, 1, 1, 9, 0, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Inherited:
-    """What the receiver of one stage reads before it does anything, in tokens, by what is passed on.
+    """The tokens that the receiver of a stage reads before it starts, by what is passed on.
 
     Attributes:
         transcript: All messages of all stages before it.
@@ -60,9 +60,9 @@ class Inherited:
     own: tuple[int, ...]
 
     def loop(self, inherited: int) -> int:
-        """Return the tokens that the model reads in all requests of the stage, which repeat what was said before."""
-        before = [0, *accumulate(a + b for a, b in zip(self.own[::2], self.own[1::2], strict=False))]
-        return sum(inherited + own for own in before)
+        """Return the tokens of all model requests of the stage, each of which repeats the earlier messages."""
+        transcript_sizes = [0, *accumulate(a + b for a, b in zip(self.own[::2], self.own[1::2], strict=False))]
+        return sum(inherited + own for own in transcript_sizes)
 
 
 async def tokens(rig: Rig, effort: Effort) -> Findings:
@@ -87,18 +87,18 @@ async def chain(length: int, *, sentences: bool) -> list[Inherited]:
     """
     counter = exact_counter()
     baton = Baton.from_json_object(thousand_tokens())
-    at, said = _BEGAN, 0
+    now, transcript_tokens = _BEGAN, 0
     events: list[SessionEvent] = []
-    found: list[Inherited] = []
+    inherited: list[Inherited] = []
     store = MemoryArtifactStore()
     for seq in range(1, length + 1):
-        session = work(seq, at, counter, sentences=sentences)
-        found.append(await _inherited(seq, baton, events, at, said, session, store))
-        kept, _ = await session.log.close(store)
-        events += [SessionEvent.from_json_object(event.to_json_object()) for event in kept]
+        session = work(seq, now, counter, sentences=sentences)
+        inherited.append(await _measure_inherited(seq, baton, events, now, transcript_tokens, session, store))
+        kept_events, _ = await session.log.close(store)
+        events += [SessionEvent.from_json_object(event.to_json_object()) for event in kept_events]
         baton = apply_patch(baton, BatonPatch.model_validate(patch(seq, 3)))
-        at, said = session.ended, said + sum(found[-1].own)
-    return found
+        now, transcript_tokens = session.ended, transcript_tokens + sum(inherited[-1].own)
+    return inherited
 
 
 def figures(stages: list[Inherited]) -> dict[str, float]:
@@ -119,56 +119,58 @@ def figures(stages: list[Inherited]) -> dict[str, float]:
     }
 
 
-async def _inherited(
+async def _measure_inherited(
     seq: int,
     baton: Baton,
     events: list[SessionEvent],
-    at: datetime,
-    said: int,
+    now: datetime,
+    transcript_tokens: int,
     session: Session,
     store: ArtifactStore,
 ) -> Inherited:
-    """Return what a stage inherits: everything as a pipeline hands it on."""
+    """Return what a stage inherits in a real pipeline."""
     counter = exact_counter()
-    handed = baton.restricted(None, DEFAULT_DECISIONS)
-    earlier = len(baton.decision_log) - len(handed.decision_log)
-    given = StageInput(
-        stage=f"stage{seq}", seq=seq, task_id="task", baton=handed.to_json_object(), earlier_decisions=earlier
+    restricted = baton.restricted(None, DEFAULT_DECISIONS)
+    earlier = len(baton.decision_log) - len(restricted.decision_log)
+    stage_input = StageInput(
+        stage=f"stage{seq}", seq=seq, task_id="task", baton=restricted.to_json_object(), earlier_decisions=earlier
     )
     request = ContractRequest(
-        f"h-{seq}", given.stage, baton.goal[:500], "trace", at, TOOLS, TOOLS, max_tokens=MAX_CONTRACT_TOKENS
+        f"h-{seq}", stage_input.stage, baton.goal[:500], "trace", now, TOOLS, TOOLS, max_tokens=MAX_CONTRACT_TOKENS
     )
-    made = compile_contract(events, request, ContractPolicy())
+    compiled = compile_contract(events, request, ContractPolicy())
     verdict = validate_contract(
-        made.contract, now=at, report=made.report, events=events, max_tokens=MAX_CONTRACT_TOKENS
+        compiled.contract, now=now, report=compiled.report, events=events, max_tokens=MAX_CONTRACT_TOKENS
     )
     assert verdict, f"the contract of stage {seq} is not valid: {verdict.errors}"
     report = HandoffReport(
         sender=f"stage{seq - 1}",
-        receiver=given.stage,
-        task=handed.goal,
+        receiver=stage_input.stage,
+        task=restricted.goal,
         status=Status.COMPLETED,
         confidence=90,
-        summary=" ".join(handed.current_state[:3]),
-        findings=ReportFindings(discoveries=handed.current_state),
-        context=ReportContext(decisions=[ReportDecision(decision=one) for one in handed.decision_log]),
-        blockers=handed.open_questions,
+        summary=" ".join(restricted.current_state[:3]),
+        findings=ReportFindings(discoveries=restricted.current_state),
+        context=ReportContext(decisions=[ReportDecision(decision=decision) for decision in restricted.decision_log]),
+        blockers=restricted.open_questions,
     )
-    contracted = given.model_copy(update={"contract": made.contract.to_json_object()})
+    contracted = stage_input.model_copy(update={"contract": compiled.contract.to_json_object()})
     return Inherited(
-        transcript=said,
-        baton=await _prompt_tokens(handed, given, store),
-        contract=await _prompt_tokens(handed, contracted, store),
-        facts=len(made.contract.facts),
+        transcript=transcript_tokens,
+        baton=await _prompt_tokens(restricted, stage_input, store),
+        contract=await _prompt_tokens(restricted, contracted, store),
+        facts=len(compiled.contract.facts),
         report=counter(fence(render_report(report), _NONCE)),
-        with_input=await _prompt_tokens(handed, contracted.model_copy(update={"inputs": {"text": text(seq)}}), store),
+        with_input=await _prompt_tokens(
+            restricted, contracted.model_copy(update={"inputs": {"text": text(seq)}}), store
+        ),
         own=tuple(map(counter, session.messages)),
     )
 
 
-async def _prompt_tokens(baton: Baton, given: StageInput, store: ArtifactStore) -> int:
+async def _prompt_tokens(baton: Baton, stage_input: StageInput, store: ArtifactStore) -> int:
     """Return the tokens of the prompt that a stage's agent is given, the texts behind its facts included."""
-    context = StageContext.of(baton, given, WorkerParts(artifacts=store, counter=exact_counter()))
+    context = StageContext.of(baton, stage_input, WorkerParts(artifacts=store, counter=exact_counter()))
     return exact_counter()(await context.prompt_with_inputs())
 
 
@@ -176,7 +178,14 @@ def _rows(automatic: list[Inherited], stated: list[Inherited]) -> list[tuple[str
     """Return a row for some stages."""
     rows = []
     for length in LENGTHS:
-        one, other = automatic[length - 1], stated[length - 1]
-        cells = (one.transcript, one.baton, one.contract, one.facts, one.report, other.contract)
+        automatic_stage, stated_stage = automatic[length - 1], stated[length - 1]
+        cells = (
+            automatic_stage.transcript,
+            automatic_stage.baton,
+            automatic_stage.contract,
+            automatic_stage.facts,
+            automatic_stage.report,
+            stated_stage.contract,
+        )
         rows.append((f"stage {length}", *(f"{cell:,}" for cell in cells)))
     return rows

@@ -101,9 +101,9 @@ def main() -> None:
     parser.add_argument("address")
     parser.add_argument("queue")
     parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    collect_as(given.settings)
-    asyncio.run(serve(given.role, given.settings, given.address, given.queue, given.folder))
+    options = parser.parse_args()
+    collect_as(options.settings)
+    asyncio.run(serve(options.role, options.settings, options.address, options.queue, options.folder))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the SDK's threads may otherwise end the process with SIGABRT

@@ -1,4 +1,4 @@
-"""Agent layers that Baton is measured against, each as its makers ship it, in an environment of their own.
+"""Other agent layers, each as shipped and in a separate environment, to compare Baton with.
 
 Every side does the same job: four agents in a row, each answered by a script, hand on a state of 1 KB. A module here
 is one side, or what the sides share:

@@ -1,4 +1,4 @@
-"""A chain of agents of pydantic-ai, each working on the text of the one before: as stages, and in bare activities."""
+"""A chain of pydantic-ai agents, each working on the previous text: as stages, and in bare activities."""
 
 from typing import Any
 
@@ -14,38 +14,38 @@ LINKS = ("research", "outline", "draft", "edit")
 ROLE = "You are one of four agents who write an article. Do your part, and answer with the text."
 
 
-def text_of(name: str) -> str:
-    """Return what an agent of the chain writes: about 4 KB.
+def make_text(name: str) -> str:
+    """Return the text of an agent in the chain, about 4 KB.
 
     Example:
-        >>> 3_500 < len(text_of("draft")) < 4_500
+        >>> 3_500 < len(make_text("draft")) < 4_500
         True
     """
-    said = (*CONSTRAINTS, *OPEN_QUESTIONS)
-    return "\n".join(f"{name} {number}: {said[number % len(said)]}." for number in range(60))
+    sentences = (*CONSTRAINTS, *OPEN_QUESTIONS)
+    return "\n".join(f"{name} {number}: {sentences[number % len(sentences)]}." for number in range(60))
 
 
-def scripted(name: str) -> FunctionModel:
-    """Return a model that writes the text of an agent once it has read the one before, whole."""
-    place = LINKS.index(name)
-    before = text_of(LINKS[place - 1]) if place else ""
+def make_model(name: str) -> FunctionModel:
+    """Return a model that writes an agent's text if it was given the whole previous one."""
+    index = LINKS.index(name)
+    previous = make_text(LINKS[index - 1]) if index else ""
 
     async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if before not in str(getattr(messages[0].parts[-1], "content", "")):
-            raise RuntimeError(f"{name!r} was not given the text of {LINKS[place - 1]!r}")
-        return ModelResponse([TextPart(text_of(name))])
+        if previous not in str(getattr(messages[0].parts[-1], "content", "")):
+            raise RuntimeError(f"{name!r} was not given the text of {LINKS[index - 1]!r}")
+        return ModelResponse([TextPart(make_text(name))])
 
     return FunctionModel(answer)
 
 
-def _stage(name: str) -> Any:
-    agent: Agent[None, str] = Agent(scripted(name), name=name)
+def _make_stage(name: str) -> Any:
+    agent: Agent[None, str] = Agent(make_model(name), name=name)
     return agent_stage(PydanticAgent(agent), name=f"chain_{name}", answers=AnswerForm.TEXT, instructions=ROLE)
 
 
-STAGES = tuple(map(_stage, LINKS))
+STAGES = tuple(map(_make_stage, LINKS))
 
-_bare = {name: Agent(scripted(name), instructions=ROLE) for name in LINKS}
+_bare = {name: Agent(make_model(name), instructions=ROLE) for name in LINKS}
 
 
 @activity.defn

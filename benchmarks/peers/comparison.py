@@ -24,7 +24,7 @@ from benchmarks.measures import (
     pipeline_input,
     speed_rows,
 )
-from benchmarks.peers.chain import LINKS, text_of
+from benchmarks.peers.chain import LINKS, make_text
 from benchmarks.peers.crews import Crews, scripts
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
@@ -71,27 +71,32 @@ async def against(rig: Rig, effort: Effort, *, figure: str) -> Findings:
     """
     peer = PEERS[figure]
     async with Crews(rig) as crews:
-        ours = await crews.ours("agents")
+        baton_crew = await crews.ours("agents")
         if peer.workflow is None:
             loads = [Load(peer.title, await crews.piped(peer.module), peer.title, small())]
         else:
-            places = (("", "stock"), (", Baton's server", "shipped"))
+            servers = (("", "stock"), (", Baton's server", "shipped"))
             loads = [
-                Load(f"{peer.title}{where}", await crews.peer(peer.module, server), peer.workflow, small())
-                for where, server in places
+                Load(f"{peer.title}{suffix}", await crews.peer(peer.module, server), peer.workflow, small())
+                for suffix, server in servers
             ]
-        loads.append(Load(BATON, ours, "ScriptedStages", pipeline_input(small())))
+        loads.append(Load(BATON, baton_crew, "ScriptedStages", pipeline_input(small())))
         if peer.framework is not None:
             loads.append(
-                Load(f"{BATON} with {peer.framework.removesuffix('Stages')}", ours, peer.framework, loads[-1].argument)
+                Load(
+                    f"{BATON} with {peer.framework.removesuffix('Stages')}",
+                    baton_crew,
+                    peer.framework,
+                    loads[-1].argument,
+                )
             )
         for load in loads:
             await _check(load)
         turn = partial(speed, pipelines=effort.pipelines(_PIPELINES), concurrency=_CONCURRENCY)
-        told = await take_turns(peer.title, loads, turn, effort)
+        results = await take_turns(peer.title, loads, turn, effort)
     findings = Findings(f"Baton against {peer.title}, {_CONCURRENCY} at a time", SPEED_COLUMNS)
-    findings.rows.extend(speed_rows("1 KB", told, peer.title))
-    findings.values[figure] = ratio(column(told, "per_second"), BATON, peer.title)
+    findings.rows.extend(speed_rows("1 KB", results, peer.title))
+    findings.values[figure] = ratio(column(results, "per_second"), BATON, peer.title)
     return findings
 
 
@@ -102,11 +107,11 @@ async def agent_stage(rig: Rig, effort: Effort) -> Findings:
     """
     bare, alone, contracts, whole = "bare", "stage", "with contracts", "whole protocol"
     async with Crews(rig) as crews:
-        ours, guarded = await crews.ours("baton"), await crews.ours("agents")
+        baton_crew, guarded = await crews.ours("baton"), await crews.ours("agents")
         loads = [
             Load(bare, await crews.ours("raw"), "BareAgents", small()),
-            Load(alone, ours, "PydanticAIAlone", pipeline_input(small())),
-            Load(contracts, ours, "PydanticAIStages", pipeline_input(small())),
+            Load(alone, baton_crew, "PydanticAIAlone", pipeline_input(small())),
+            Load(contracts, baton_crew, "PydanticAIStages", pipeline_input(small())),
             Load(whole, guarded, "PydanticAIStages", pipeline_input(small())),
         ]
         for load in loads:
@@ -115,10 +120,10 @@ async def agent_stage(rig: Rig, effort: Effort) -> Findings:
         async def turn(load: Load) -> float:
             return statistics.median(await stage_latencies(load, effort.pipelines(40)))
 
-        told = await take_turns("agent stage", loads, turn, effort)
+        results = await take_turns("agent stage", loads, turn, effort)
     findings = Findings("A stage by an agent of pydantic-ai, one pipeline at a time", LATENCY_COLUMNS)
-    findings.rows.extend(latency_rows("1 KB", told, bare))
-    findings.values["agent_stage_vs_bare"] = ratio(told, alone, bare)
+    findings.rows.extend(latency_rows("1 KB", results, bare))
+    findings.values["agent_stage_vs_bare"] = ratio(results, alone, bare)
     return findings
 
 
@@ -138,16 +143,16 @@ async def agent_chain(rig: Rig, effort: Effort) -> Findings:
         ]
         for load in loads:
             result: Any = await (await load.crew.start(load.workflow, load.argument)).result()
-            if (result if load.name == bare else result["output"]) != text_of(LINKS[-1]):
+            if (result if load.name == bare else result["output"]) != make_text(LINKS[-1]):
                 raise RuntimeError(f"{load.name} did not end with the text of the last agent")
 
         async def turn(load: Load) -> float:
             return statistics.median(await run_times(load, effort.pipelines(40)))
 
-        told = await take_turns("agent chain", loads, turn, effort)
+        results = await take_turns("agent chain", loads, turn, effort)
     findings = Findings("A chain of four agents of pydantic-ai, one at a time", CHAIN_COLUMNS)
-    findings.rows.extend(latency_rows("texts of 4 KB", told, bare))
-    findings.values["agent_chain_vs_bare"] = ratio(told, alone, bare)
+    findings.rows.extend(latency_rows("texts of 4 KB", results, bare))
+    findings.values["agent_chain_vs_bare"] = ratio(results, alone, bare)
     return findings
 
 
@@ -158,17 +163,17 @@ async def _check(load: Load) -> None:
         RuntimeError: It does not.
     """
     result: Any = await (await load.crew.start(load.workflow, load.argument)).result()
-    state = state_of(result)
-    expected = [*small()["decision_log"], *(one for script in scripts() for one in script["decision_log"])]
+    state = extract_state(result)
+    expected = [*small()["decision_log"], *(decision for script in scripts() for decision in script["decision_log"])]
     if state["decision_log"] != expected or state["current_state"] != scripts()[-1]["current_state"]:
         raise RuntimeError(f"{load.name} did another job: its last state is not what the four agents answered")
 
 
-def state_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
+def extract_state(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state in what a side returned: itself, or the baton of a pipeline's result.
 
     Example:
-        >>> state_of({"decision_log": ["a"]}) == state_of({"baton": {"decision_log": ["a"]}})
+        >>> extract_state({"decision_log": ["a"]}) == extract_state({"baton": {"decision_log": ["a"]}})
         True
     """
     state: Mapping[str, Any] = result.get("baton", result)

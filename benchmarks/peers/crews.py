@@ -16,7 +16,7 @@ from baton.devserver import DevServer
 from baton.devserver.processes import bound_to_parent
 from benchmarks.peers.environment import peers_python
 from benchmarks.peers.job import AGENTS, ANSWERS
-from benchmarks.rig import Crew, Rig, as_deployed, stop
+from benchmarks.rig import Crew, Rig, production_environment, stop
 from benchmarks.samples import patch, small, to_json
 from benchmarks.worker import connect
 
@@ -136,7 +136,7 @@ class Crews:
         process = await asyncio.create_subprocess_exec(
             *bound_to_parent(command),
             cwd=_ROOT,
-            env={**as_deployed(), **_SILENT, ANSWERS: str(self._answers)},
+            env={**production_environment(), **_SILENT, ANSWERS: str(self._answers)},
             stdin=stdin,
             stdout=PIPE if stdin == PIPE else None,
             limit=_LONGEST_LINE,

@@ -5,7 +5,7 @@ from typing import Any
 
 from dbos import DBOS
 
-from benchmarks.peers.job import AGENTS, Answer, State, answers, merged
+from benchmarks.peers.job import AGENTS, Answer, State, answers, merge
 from benchmarks.peers.pipes import take_jobs
 
 
@@ -20,7 +20,7 @@ async def deliver(given: dict[str, Any]) -> dict[str, Any]:
     """Four steps, one after the other."""
     state = State.model_validate(given)
     for name in AGENTS:
-        state = merged(state, Answer.model_validate(await agent(name, state.model_dump())))
+        state = merge(state, Answer.model_validate(await agent(name, state.model_dump())))
     return state.model_dump()
 
 

@@ -1,6 +1,6 @@
-"""The peers' own environment: made by the first measurement that needs it, never mixed with the project's.
+"""The peers' virtual environment, separate from the project's and created by the first measurement that needs it.
 
-It is in `.baton/peers`, and is made anew when the list of peers or the interpreter changes.
+It is in `.baton/peers`, and is recreated when the list of peers or the interpreter changes.
 """
 
 import hashlib
@@ -14,19 +14,19 @@ FOLDER = Path(__file__).parents[2] / ".baton" / "peers"
 
 
 def peers_python(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Path:
-    """Return the interpreter of the peers' environment, which is made if it is not there as it should be.
+    """Return the interpreter of the peers' environment, creating or updating it if needed.
 
     Args:
-        folder: Where it is, or will be.
-        requirements: What is installed into it.
+        folder: The folder of the environment.
+        requirements: The requirements file.
 
     Raises:
-        RuntimeError: It cannot be made; the message has the installer's words.
+        RuntimeError: It cannot be created; the message has the installer's output.
     """
     scripts = folder / ("Scripts" if os.name == "nt" else "bin")
-    python, mark = scripts / ("python.exe" if os.name == "nt" else "python"), folder / ".made-of"
-    made_of = hashlib.sha256(sys.version.encode() + requirements.read_bytes()).hexdigest()
-    if python.exists() and mark.exists() and mark.read_text(encoding="utf-8") == made_of:
+    python, marker = scripts / ("python.exe" if os.name == "nt" else "python"), folder / ".made-of"
+    fingerprint = hashlib.sha256(sys.version.encode() + requirements.read_bytes()).hexdigest()
+    if python.exists() and marker.exists() and marker.read_text(encoding="utf-8") == fingerprint:
         return python
     print(f"installs the peers into {folder} (once)", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def peers_python(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Pa
     else:
         _run(sys.executable, "-m", "venv", "--clear", folder)
         _run(python, "-m", "pip", "install", "--quiet", "-r", requirements)
-    mark.write_text(made_of, encoding="utf-8")
+    marker.write_text(fingerprint, encoding="utf-8")
     return python
 
 
@@ -47,6 +47,6 @@ def _run(*command: str | Path) -> None:
     Raises:
         RuntimeError: It failed.
     """
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, encoding="utf-8", check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{Path(command[0]).name} could not make the peers' environment: {done.stderr.strip()}")
+    result = subprocess.run([*map(str, command)], capture_output=True, text=True, encoding="utf-8", check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{Path(command[0]).name} could not make the peers' environment: {result.stderr.strip()}")

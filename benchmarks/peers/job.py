@@ -44,17 +44,17 @@ class Answer(BaseModel):
 @cache
 def answers() -> dict[str, dict[str, list[str]]]:
     """Return what the scripts answer, by agent."""
-    found: list[dict[str, list[str]]] = json.loads(Path(os.environ[ANSWERS]).read_text(encoding="utf-8"))
-    return dict(zip(AGENTS, found, strict=True))
+    scripts: list[dict[str, list[str]]] = json.loads(Path(os.environ[ANSWERS]).read_text(encoding="utf-8"))
+    return dict(zip(AGENTS, scripts, strict=True))
 
 
-def merged(state: State, answer: Answer) -> State:
+def merge(state: State, answer: Answer) -> State:
     """Return the state after an answer: its `current_state` replaces the old one, its decisions are appended.
 
     Example:
         >>> empty = dict.fromkeys(("constraints", "work_scope", "artifacts", "open_questions", "acceptance"), [])
         >>> before = State(goal="Add login", current_state=["Nothing"], decision_log=["Use JWT"], **empty)
-        >>> after = merged(before, Answer(current_state=["A plan"], decision_log=["Use Postgres"]))
+        >>> after = merge(before, Answer(current_state=["A plan"], decision_log=["Use Postgres"]))
         >>> after.current_state, after.decision_log
         (['A plan'], ['Use JWT', 'Use Postgres'])
     """

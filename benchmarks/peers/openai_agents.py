@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from agents.items import TResponseStreamEvent
     from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
-    from benchmarks.peers.job import AGENTS, INSTRUCTIONS, Answer, State, answers, merged
+    from benchmarks.peers.job import AGENTS, INSTRUCTIONS, Answer, State, answers, merge
 
 
 class Scripted(Model):
@@ -55,7 +55,7 @@ class OpenAIDelivery:
         for name in AGENTS:
             agent = Agent(name=name, instructions=INSTRUCTIONS, model=name, output_type=Answer)
             result = await Runner.run(agent, input=state.model_dump_json())
-            state = merged(state, result.final_output_as(Answer))
+            state = merge(state, result.final_output_as(Answer))
         return state
 
 

@@ -4,7 +4,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from benchmarks.peers.chain import BARE
-    from benchmarks.peers.job import State, merged
+    from benchmarks.peers.job import State, merge
     from benchmarks.peers.ours_pydantic_ai import bare_implement, bare_plan, bare_release, bare_review
     from benchmarks.raw import TERMS
 
@@ -17,7 +17,7 @@ class BareAgents:
     async def run(self, state: State) -> State:
         """Run the job."""
         for bare in (bare_plan, bare_implement, bare_review, bare_release):
-            state = merged(state, await workflow.execute_activity(bare, state, **TERMS))
+            state = merge(state, await workflow.execute_activity(bare, state, **TERMS))
         return state
 
 

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-    from benchmarks.peers.job import AGENTS, INSTRUCTIONS, Answer, State, answers, merged
+    from benchmarks.peers.job import AGENTS, INSTRUCTIONS, Answer, State, answers, merge
 
 
 def scripted(name: str) -> FunctionModel:
@@ -43,7 +43,7 @@ class PydanticAIDelivery(PydanticAIWorkflow):
     async def run(self, state: State) -> State:
         """Run the job."""
         for agent in (plan, implement, review, release):
-            state = merged(state, (await agent.run(state.model_dump_json())).output)
+            state = merge(state, (await agent.run(state.model_dump_json())).output)
         return state
 
 

@@ -33,7 +33,7 @@ class Scribe:
         """Note what arrived, and write."""
         if self._seq:
             lines = text(self._seq - 1).splitlines()
-            ARRIVED.append((sum(len(one) for one in lines if one in work.prompt), sum(map(len, lines))))
+            ARRIVED.append((sum(len(line) for line in lines if line in work.prompt), sum(map(len, lines))))
         return AgentAnswer(output=text(self._seq))
 
 

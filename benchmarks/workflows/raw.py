@@ -4,7 +4,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from benchmarks.peers.job import State
-    from benchmarks.raw import TERMS, merged, raw_implement, raw_plan, raw_release, raw_review
+    from benchmarks.raw import TERMS, merge, raw_implement, raw_plan, raw_release, raw_review
 
 
 @workflow.defn
@@ -14,7 +14,7 @@ class RawDelivery:
     @workflow.run
     async def run(self, state: State) -> State:
         """Run the pipeline."""
-        state = merged(state, await workflow.execute_activity(raw_plan, state, **TERMS))
-        state = merged(state, await workflow.execute_activity(raw_implement, state, **TERMS))
-        state = merged(state, await workflow.execute_activity(raw_review, state, **TERMS))
-        return merged(state, await workflow.execute_activity(raw_release, state, **TERMS))
+        state = merge(state, await workflow.execute_activity(raw_plan, state, **TERMS))
+        state = merge(state, await workflow.execute_activity(raw_implement, state, **TERMS))
+        state = merge(state, await workflow.execute_activity(raw_review, state, **TERMS))
+        return merge(state, await workflow.execute_activity(raw_release, state, **TERMS))

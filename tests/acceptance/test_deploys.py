@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.deploys import Scale, deployed
+from benchmarks.deploys import Scale, run_deploys
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ async def test_no_run_is_lost_over_deploys(tmp_path: Path, versioned: bool) -> N
     continue; they wait, and end once the old code is back.
     """
     # The third release lacks the stage behind the approval, the fourth has one before it, where runs wait already.
-    outcome = await deployed(tmp_path, Scale(deploys=4, runs=10), versioned=versioned)
+    outcome = await run_deploys(tmp_path, Scale(deploys=4, runs=10), versioned=versioned)
 
     assert (outcome.lost, outcome.stuck) == ([], [])
     assert outcome.killed >= 4

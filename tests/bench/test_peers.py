@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from baton import Baton, BatonPatch, apply_patch
-from benchmarks.peers.comparison import PEERS, state_of
+from benchmarks.peers.comparison import PEERS, extract_state
 from benchmarks.peers.crews import PipedCrew, scripts
 from benchmarks.peers.environment import REQUIREMENTS, peers_python
-from benchmarks.peers.job import AGENTS, ANSWERS, Answer, State, answers, merged
+from benchmarks.peers.job import AGENTS, ANSWERS, Answer, State, answers, merge
 from benchmarks.peers.worker import PEERS as MODULES
 from benchmarks.report import GOALS
 from benchmarks.samples import small, to_json
@@ -26,7 +26,7 @@ class TestJob:
         """All sides carry the same texts, and end with the same state."""
         state, baton = State(**small()), Baton.from_json_object(small())
         for script in scripts():
-            state = merged(state, Answer.model_validate(script))
+            state = merge(state, Answer.model_validate(script))
             baton = apply_patch(baton, BatonPatch.model_validate(script))
 
         assert state.model_dump() == baton.to_json_object()
@@ -42,7 +42,7 @@ class TestJob:
 
     def test_the_state_is_found_in_either_result(self) -> None:
         """A peer returns the state, a pipeline a result with its baton."""
-        assert state_of({"goal": "x"}) == state_of({"baton": {"goal": "x"}, "output": None})
+        assert extract_state({"goal": "x"}) == extract_state({"baton": {"goal": "x"}, "output": None})
 
 
 class TestPeers:

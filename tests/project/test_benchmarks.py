@@ -12,7 +12,7 @@ from baton.core.stages import DEFAULT_DECISIONS
 from benchmarks import raw, stages
 from benchmarks.__main__ import MEASURES, RESULTS
 from benchmarks.peers.job import State
-from benchmarks.raw import merged
+from benchmarks.raw import merge
 from benchmarks.report import GOALS
 from benchmarks.samples import THOUSAND_BULLETS, large, patch, small, thousand_handed, thousand_tokens, to_json
 from benchmarks.settings import COLLECT_AFTER
@@ -81,7 +81,7 @@ class TestSamples:
         """Both sides carry the same texts, and none of them is left out of what Baton's stages are handed."""
         state = State(**make())
         for activity in (raw.raw_plan, raw.raw_implement, raw.raw_review, raw.raw_release):
-            state = merged(state, asyncio.run(activity(state)))
+            state = merge(state, asyncio.run(activity(state)))
         baton = Baton.model_validate_json(to_json(make()))
         for stage in (stages.plan, stages.implement, stages.review, stages.release):
             assert len(baton.decision_log) <= DEFAULT_DECISIONS

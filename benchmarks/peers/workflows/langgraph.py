@@ -21,6 +21,6 @@ class LangGraphStages:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Run the pipeline."""
-        for one in STAGES:
-            await self.pipeline.stage(one)
+        for stage in STAGES:
+            await self.pipeline.stage(stage)
         return self.pipeline.result()

@@ -20,6 +20,6 @@ class PydanticAIAlone:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Run the pipeline."""
-        for one in STAGES:
-            await self.pipeline.stage(one)
+        for stage in STAGES:
+            await self.pipeline.stage(stage)
         return self.pipeline.result()
