@@ -81,7 +81,7 @@ def format_share(hits: int, n: int) -> str:
     """Format a share with its interval.
 
     Example:
-        >>> shown(2, 339)
+        >>> format_share(2, 339)
         '0.59% [0.16%, 2.13%]'
     """
     low, high = wilson(hits, n)

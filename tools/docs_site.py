@@ -1,8 +1,8 @@
-"""What the site of the docs has beside the pages of docs/: hooks of MkDocs, named in mkdocs.yml.
+"""Hooks of MkDocs, named in mkdocs.yml, for the parts of the site that are not in docs/.
 
 - README, CHANGELOG and CONTRIBUTING are pages, and files of the checkout that a page links to are copied.
-- The reference is made from docstrings, from the commands' help, and from the benchmarks' list of figures.
-- Each page is there as Markdown beside its HTML, and `llms.txt` lists them for language models.
+- The reference is generated from docstrings, the commands' help, and the benchmarks' list of figures.
+- Each page is also published as Markdown, and `llms.txt` lists them for language models.
 """
 
 import inspect
@@ -34,7 +34,7 @@ LINK = re.compile(r"(\]\()(?!\w+:)([^)#\s]+)")
 
 
 class Examples(griffe.Extension):
-    """Has an "Example:" of a docstring shown as the code that it is, as griffe shows "Examples:"."""
+    """Renders the "Example:" section of a docstring as code, like griffe's "Examples:"."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rename the section."""
@@ -47,60 +47,60 @@ titles: dict[str, str] = {}
 order: list[tuple[str, list[str]]] = []  # the navigation: a section and its pages
 
 
-def place_of(uri: str) -> Path:
-    """Return where a page's source is in the checkout."""
+def source_path(uri: str) -> Path:
+    """Return the path of a page's source in the checkout."""
     return ROOT / SOURCES[uri] if uri in SOURCES else ROOT / "docs" / uri
 
 
-def uri_of(path: Path) -> str:
-    """Return where a file of the checkout is in the site."""
+def site_uri(path: Path) -> str:
+    """Return the URI of a checkout's file in the site."""
     if path.is_relative_to(ROOT / "docs"):
         return path.relative_to(ROOT / "docs").as_posix()
     name = path.relative_to(ROOT).as_posix()
     return PAGES.get(name) or f"source/{name}"
 
 
-def targets(text: str, source: Path) -> Iterator[Path]:
+def linked_files(text: str, source: Path) -> Iterator[Path]:
     """Yield the files of the checkout that a page links to."""
     for part in FENCE.split(text)[::2]:
-        for found in LINK.finditer(part):
-            path = Path(os.path.normpath(source.parent / found[2]))
+        for match in LINK.finditer(part):
+            path = Path(os.path.normpath(source.parent / match[2]))
             if path.is_file() and path.is_relative_to(ROOT):
                 yield path
 
 
-def with_links_of_the_site(text: str, source: Path, uri: str) -> str:
-    """Return a page's Markdown with its links as they are in the site."""
+def rewrite_links(text: str, source: Path, uri: str) -> str:
+    """Rewrite the links of a page to their URIs in the site."""
 
-    def changed(found: re.Match[str]) -> str:
-        path = Path(os.path.normpath(source.parent / found[2]))
+    def rewrite(match: re.Match[str]) -> str:
+        path = Path(os.path.normpath(source.parent / match[2]))
         if not path.is_file():
-            return found[0]
-        return found[1] + os.path.relpath(uri_of(path), os.path.dirname(uri) or ".")
+            return match[0]
+        return match[1] + os.path.relpath(site_uri(path), os.path.dirname(uri) or ".")
 
     parts = FENCE.split(text)
-    parts[::2] = [LINK.sub(changed, part) for part in parts[::2]]
+    parts[::2] = [LINK.sub(rewrite, part) for part in parts[::2]]
     return "".join(parts)
 
 
-def exported(door: str) -> dict[str, Any]:
-    """Return what a module of the front door exports, by name."""
+def list_exports(door: str) -> dict[str, Any]:
+    """Return the exports of a public module by name."""
     module = import_module(door)
     return {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
 
 
 def api_page(door: str) -> str:
-    """Return the page of one module of the front door, for mkdocstrings to fill in."""
-    names = exported(door)
+    """Return the page of a public module, for mkdocstrings to fill in."""
+    names = list_exports(door)
     text = [f"# {door}\n\n{(import_module(door).__doc__ or '').split('Example:')[0].strip()}\n"]
     groups: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": [], "Values": []}
-    for name, found in names.items():
-        is_named = hasattr(found, "__qualname__")  # a value has the module of its type
-        if is_named and not found.__module__.startswith("baton"):
-            text.append(f"\n`{name}` is `{found.__module__}.{found.__qualname__}`.\n")
+    for name, member in names.items():
+        is_named = hasattr(member, "__qualname__")  # a value has the module of its type
+        if is_named and not member.__module__.startswith("baton"):
+            text.append(f"\n`{name}` is `{member.__module__}.{member.__qualname__}`.\n")
             continue
-        is_class = inspect.isclass(found)
-        kind = "Errors" if is_class and issubclass(found, Exception) else "Classes" if is_class else "Functions"
+        is_class = inspect.isclass(member)
+        kind = "Errors" if is_class and issubclass(member, Exception) else "Classes" if is_class else "Functions"
         groups[kind if is_named else "Values"].append(name)
     for title, members in groups.items():
         if members:
@@ -111,12 +111,12 @@ def api_page(door: str) -> str:
 def api_markdown(door: str) -> str:
     """Return the same page as Markdown: names, signatures and docstrings."""
     text = [f"# {door}\n"]
-    for name, found in exported(door).items():
+    for name, member in list_exports(door).items():
         try:
-            signature = f"{name}{inspect.signature(found)}"
+            signature = f"{name}{inspect.signature(member)}"
         except (TypeError, ValueError):
             signature = name
-        text.append(f"\n## {name}\n\n```text\n{signature}\n```\n\n{inspect.getdoc(found) or ''}\n")
+        text.append(f"\n## {name}\n\n```text\n{signature}\n```\n\n{inspect.getdoc(member) or ''}\n")
     return "".join(text)
 
 
@@ -144,8 +144,8 @@ def settings_page() -> str:
     rows = []
     for name, member in Settings.model_fields.items():
         value = member.default
-        shown = "" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
-        rows.append(f"| `BATON_{name.upper()}` | {shown} | {' '.join(texts[name].split())} |")
+        default = "" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+        rows.append(f"| `BATON_{name.upper()}` | {default} | {' '.join(texts[name].split())} |")
     head = "# Settings of a worker\n\nA worker reads these variables; the connection comes from `TEMPORAL_…`, as "
     head += "[deployment](../deployment.md#tls-and-api-keys) says.\n\n| variable | default | meaning |\n|---|---|---|\n"
     return head + "\n".join(rows) + "\n"
@@ -165,23 +165,23 @@ def figures_page() -> str:
 
 @cache
 def metrics_page() -> str:
-    """Return the page of Baton's metrics, from where they are defined, and of the alerts on them, from their file."""
+    """Return the page of the metrics, from their definitions, and of the alerts, from their file."""
     from baton.telemetry import metrics  # noqa: PLC0415 - only where the site is built
 
     text = ["# Metrics and alerts\n\nWhat a worker serves beside Temporal's own metrics; [operations]"]
     text.append("(../operations.md#telemetry) says how.\n\n| metric | labels | tells |\n|---|---|---|\n")
-    for found in vars(metrics).values():
-        if isinstance(found, metrics.Metric):
-            labels = ", ".join(f"`{label}`" for label in found.labels)
-            text.append(f"| `{found.name}` ({found.kind}) | {labels} | {found.help} |\n")
+    for metric in vars(metrics).values():
+        if isinstance(metric, metrics.Metric):
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            text.append(f"| `{metric.name}` ({metric.kind}) | {labels} | {metric.help} |\n")
     text.append("\n`deploy/prometheus/alerts.yml` has the alerts. An ellipsis stands for the value.\n\n")
     text.append("| alert | severity | says | what to do |\n|---|---|---|---|\n")
     rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
     for rule in (rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule):
-        said = [rule["annotations"].get(name, "") for name in ("summary", "description")]
-        words = [re.sub(r"{{ \$labels\.(\w+) }}", r"*\1*", part) for part in said]
-        shown = [re.sub(r"{{[^}]*}}", "…", part).replace("|", "\\|") for part in words]
-        text.append(f"| `{rule['alert']}` | {rule['labels']['severity']} | {shown[0]} | {shown[1]} |\n")
+        annotations = [rule["annotations"].get(name, "") for name in ("summary", "description")]
+        texts = [re.sub(r"{{ \$labels\.(\w+) }}", r"*\1*", part) for part in annotations]
+        cells = [re.sub(r"{{[^}]*}}", "…", part).replace("|", "\\|") for part in texts]
+        text.append(f"| `{rule['alert']}` | {rule['labels']['severity']} | {cells[0]} | {cells[1]} |\n")
     return "".join(text)
 
 
@@ -195,7 +195,7 @@ GENERATED = {
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages that mkdocs.yml does not place among the how-tos, by name."""
+    """Add the pages that mkdocs.yml does not list to the how-tos, by name."""
     sections = config.nav or []
     placed = set(re.findall(r"[\w/-]+\.md", str(sections)))
     [how_to] = [section["How to"] for section in sections if "How to" in section]
@@ -204,7 +204,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages, and what pages link to outside docs/."""
+    """Add the generated pages, and the linked files outside docs/."""
     for uri, make in GENERATED.items():
         files.append(File.generated(config, uri, content=make()))
     for name, uri in PAGES.items():
@@ -212,9 +212,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in list(files.documentation_pages()):
         if page.src_uri in GENERATED:
             continue
-        source = place_of(page.src_uri)
-        for path in targets(source.read_text(encoding="utf-8"), source):
-            uri = uri_of(path)
+        source = source_path(page.src_uri)
+        for path in linked_files(source.read_text(encoding="utf-8"), source):
+            uri = site_uri(path)
             if files.get_file_from_path(uri) is None:
                 files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
@@ -231,17 +231,17 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point the links of a page to where the files are in the site."""
+    """Rewrite the links of a page."""
     uri = page.file.src_uri
     if uri not in GENERATED:
-        text = with_links_of_the_site(text, place_of(uri), uri)
+        text = rewrite_links(text, source_path(uri), uri)
     name = uri.removeprefix("reference/").removesuffix(".md")
     markdown[uri] = api_markdown(DOORS[name]) if uri.startswith("reference/") and name in DOORS else text
     return text
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Name the search for those who hear the page."""
+    """Label the search for screen readers."""
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
 
 

@@ -38,28 +38,28 @@ PACKAGES = {
 
 
 def side(module: str) -> str:
-    """Return where a module of a room may run."""
+    """Return the side of a module: where it may run."""
     word = module.rpartition(".")[2].partition("_")[0]
     return word if word in MAY_IMPORT else "plain"
 
 
 class SidesContract(Contract):
-    """Every module of the named rooms imports what its side may import, and nothing else."""
+    """Every module of the named rooms imports only what its side may import."""
 
     rooms: Any = fields.SetField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """Return the imports that break the rule."""
         rooms = {f"baton.{room}" for room in self.rooms}
-        ours = {module for room in rooms for module in {room, *graph.find_descendants(room)}}
-        broken = [
+        modules = {module for room in rooms for module in {room, *graph.find_descendants(room)}}
+        violations = [
             f"{module} ({side(module)}) imports {other}"
-            for module in sorted(ours)
+            for module in sorted(modules)
             for other in sorted(graph.find_modules_directly_imported_by(module))
-            if (other in ours and side(other) not in MAY_IMPORT[side(module)])
+            if (other in modules and side(other) not in MAY_IMPORT[side(module)])
             or side(module) not in PACKAGES.get(other.partition(".")[0], {side(module)})
         ]
-        return ContractCheck(kept=not broken, metadata={"broken": broken})
+        return ContractCheck(kept=not violations, metadata={"broken": violations})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
         """Print one line for each import that breaks the rule."""

@@ -1,7 +1,7 @@
-"""Write docs/traceability.md: each requirement of the source documents, what it asks, and the tests that prove it.
+"""Write docs/traceability.md: each requirement of the source documents, its text, and the tests that prove it.
 
-A test names the requirements that it proves in its docstring (`S3-6.1-k`, `C-12`). The sentence before the ids, without
-them, is what the requirement asks in our words; where they stand alone it is the first one, or the test's name.
+A test names the requirements that it proves in its docstring (`S3-6.1-k`, `C-12`). The sentence with the ids, without
+them, is the requirement in our words; if there are only ids, it is the first sentence, or the test's name.
 
     python tools/traceability.py          # write the page
     python tools/traceability.py --check  # exit 1 if the page is not current
@@ -34,25 +34,25 @@ page from the docstrings of the tests; a test keeps it current.
 
 
 def proofs() -> Iterator[tuple[str, str, str, str]]:
-    """Yield the id of a requirement, the sentence that names it, what else tells of the test, and where that is."""
+    """Yield the id of a requirement, the sentence that names it, a fallback text, and the test."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        place = path.relative_to(ROOT / "tests").as_posix()
+        path_in_tests = path.relative_to(ROOT / "tests").as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             text = " ".join((ast.get_docstring(node) or "").split())
             title = "" if isinstance(node, ast.Module) else node.name
-            name = f"{place}::{title}" if title else place
-            beside = sentence(text, 0) or title.removeprefix("test_").replace("_", " ")
-            for found in ID.finditer(text):
-                yield found[1], sentence(text, found.start()), beside, name
+            name = f"{path_in_tests}::{title}" if title else path_in_tests
+            fallback = sentence(text, 0) or title.removeprefix("test_").replace("_", " ")
+            for match in ID.finditer(text):
+                yield match[1], sentence(text, match.start()), fallback, name
 
 
-def sentence(text: str, at: int) -> str:
-    """Return the sentence of a text in which a position lies, without requirement ids and the brackets around them."""
-    start = max(text.rfind(end, 0, at) for end in (". ", "? ", "! ")) + 2 if ". " in text[:at] else 0
-    rest = re.search(r"[.?!](?: |$)", text[at:])
-    part = text[start : at + rest.end() if rest else len(text)]
+def sentence(text: str, position: int) -> str:
+    """Return the sentence at a position of a text, without requirement ids and their brackets."""
+    start = max(text.rfind(end, 0, position) for end in (". ", "? ", "! ")) + 2 if ". " in text[:position] else 0
+    sentence_end = re.search(r"[.?!](?: |$)", text[position:])
+    part = text[start : position + sentence_end.end() if sentence_end else len(text)]
     part = re.sub(r"\s*\([^()]*\)", lambda match: "" if ID.search(match[0]) else match[0], part)
     part = re.sub(r"^Proves [\s,and]*:\s*", "", ID.sub("", part))
     return part.strip(" .,;:").replace("|", "\\|")
@@ -64,10 +64,10 @@ def order(name: str) -> list[tuple[int, str]]:
 
 
 def page() -> str:
-    """Return the page as it should be."""
+    """Return the expected page."""
     rows: dict[str, tuple[list[str], str, list[str]]] = {}
-    for name, text, beside, place in proofs():
-        texts, _, places = rows.setdefault(name, ([], beside, []))
+    for name, text, fallback, place in proofs():
+        texts, _, places = rows.setdefault(name, ([], fallback, []))
         if text:
             texts.append(text)
         if place not in places:
@@ -79,20 +79,20 @@ def page() -> str:
             continue
         parts.append(f"\n## {title}\n\n| id | asks | proved by |\n|---|---|---|\n")
         for name in names:
-            texts, beside, places = rows[name]
-            shown = ", ".join(f"`{place}`" for place in places[:3])
-            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            parts.append(f"| {name} | {texts[0] if texts else beside} | {shown}{more} |\n")
+            texts, fallback, places = rows[name]
+            proofs_listed = ", ".join(f"`{place}`" for place in places[:3])
+            omitted = f" and {len(places) - 3} more" if len(places) > 3 else ""
+            parts.append(f"| {name} | {texts[0] if texts else fallback} | {proofs_listed}{omitted} |\n")
     return "".join(parts)
 
 
 def main() -> int:
     """Write the page, or say whether it is current."""
-    wanted = page()
+    expected = page()
     if "--check" not in sys.argv:
-        PAGE.write_text(wanted, encoding="utf-8")
+        PAGE.write_text(expected, encoding="utf-8")
         return 0
-    current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == wanted
+    current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == expected
     if not current:
         print("docs/traceability.md is not current: run python tools/traceability.py", file=sys.stderr)
     return 0 if current else 1
